@@ -1,0 +1,58 @@
+"""Checks shared by constructors. Each raises `InvalidInput` with one line."""
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ._errors import InvalidInput
+
+
+def whole(name: str, value: Any, *, least: int = 1) -> int:
+    """`value` as an int, if it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral | np.integer) or value < least:
+        raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    return int(value)
+
+
+def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, above: bool = False) -> float:
+    """`value` as a float, if it is finite and in [least, most] (or (least, most] where `above`)."""
+    allowed = f"{'above' if above else 'from'} {least:g}" if least > -math.inf else "finite"
+    allowed += f" to {most:g}" if most < math.inf else ""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}") from None
+    if not math.isfinite(found) or found < least or found > most or (above and found == least):
+        raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}")
+    return found
+
+
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
+    """`value`, if it is among `allowed`."""
+    options = list(allowed)
+    if value not in options:
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(map(repr, options))}")
+    return value
+
+
+def covariance_matrix(name: str, value: Any) -> np.ndarray:
+    """`value` as a float64 matrix, if it is square, finite, symmetric and has no negative eigenvalue."""
+    try:
+        matrix = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is not an array of numbers; give a square matrix") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise InvalidInput(f"{name} has shape {matrix.shape}; it must be a square matrix")
+    if not np.all(np.isfinite(matrix)):
+        raise InvalidInput(f"{name} has entries that are not finite; every entry must be a number")
+    largest = float(np.abs(matrix).max())
+    gap = float(np.abs(matrix - matrix.T).max())
+    if gap > 1e-10 * largest:
+        raise InvalidInput(f"{name} is not symmetric (entries differ by {gap:.2g}); give (A + A.T)/2 if that is meant")
+    lowest = float(np.linalg.eigvalsh(matrix)[0])
+    if lowest < -1e-10 * largest:
+        raise InvalidInput(f"{name} has a negative eigenvalue, {lowest:.3g}; a covariance must be positive semi-definite")
+    return (matrix + matrix.T) / 2

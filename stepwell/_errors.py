@@ -1,0 +1,9 @@
+"""Errors that a user can act on: what was given, what is allowed, what to write instead."""
+
+
+class InvalidInput(ValueError):
+    """An argument is outside what is allowed. The message is one line and names the remedy."""
+
+
+class WouldNotFit(InvalidInput):
+    """The request needs more memory than the machine has to give."""

@@ -1,0 +1,29 @@
+"""Refuse early what would not fit in memory, and say how much it would have taken."""
+
+import os
+
+from ._errors import WouldNotFit
+
+_GIB = 2**30
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now: Linux's own estimate, elsewhere the physical memory."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # no such call on this system: let the allocation speak for itself
+        return 2**62
+
+
+def require_memory(needed: int, *, what: str, instead: str) -> None:
+    """Raise `WouldNotFit` if `needed` bytes for `what` exceed nine tenths of the available memory."""
+    free = available_memory()
+    if needed > 0.9 * free:
+        raise WouldNotFit(f"{what} needs about {needed / _GIB:.1f} GiB, and {free / _GIB:.1f} GiB are free; {instead}")

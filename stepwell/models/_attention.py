@@ -1,0 +1,92 @@
+"""What all attention models share: scores, an activation, a weighted sum of tokens, a readout."""
+
+import abc
+from typing import get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._types import Activation, Normalisation, Tokens
+from stepwell.tasks import attention_scale
+
+from ._model import AbstractCubicModel
+
+
+class AbstractAttention(AbstractCubicModel):
+    r"""Attention from the query to the tokens of its sequence, answered at the query.
+
+    For tokens $z_s = (x_s, y_s)$ and the query $z_q = (x_q, 0)$, each head h has a bilinear score and a readout:
+
+    $\hat y = \sum_h U_h \sum_s a_{hs} z_s, \quad a_h = c \cdot \mathrm{activation}_s(z_s^\top W_h z_q)$
+
+    with $W_h$ (width, dim; the label of the query is zero, so further columns would never matter) and $U_h$
+    (outputs, width) put together from the weights in each final class's own way. c is the `normalisation`.
+    `attends_query` says whether the query is among the tokens s. The residual stream adds nothing to $\hat y$, since
+    the query's label is zero.
+    """
+
+    activation: eqx.AbstractVar[Activation]
+    normalisation: eqx.AbstractVar[Normalisation]
+    attends_query: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def bilinear(self) -> Float[Array, "head width dim"]:
+        """$W_h$: the score of token z for the query x is $z^T W_h x$."""
+
+    @abc.abstractmethod
+    def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
+        """$W_h x_q$, without forming $W_h$ where it is of low rank."""
+
+    @abc.abstractmethod
+    def readout(self) -> Float[Array, "head outputs width"]:
+        """$U_h$."""
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """Dimension of an input x."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, dim)."""
+        return self.readout().shape[1], self.dim
+
+    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
+        r"""$A_{op} = \sum_h U_h[o, D+p] \, W_h[:D]$."""
+        return jnp.einsum("hop,hij->opij", self.readout()[..., self.dim :], self.bilinear()[:, : self.dim])
+
+    def label_blocks(self) -> list[Array]:
+        r"""The readout of inputs ($\mathbf v$) and the score of labels (u)."""
+        return [self.readout()[..., : self.dim], self.bilinear()[:, self.dim :]]
+
+    def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
+        """The answer for the query.
+
+        `length` tokens are the context and the next one is the query, whose label is not looked at; what follows is
+        ignored. By default the last token is the query.
+        """
+        total = example.shape[0]
+        position = total - 1 if length is None else length
+        place = jnp.arange(total)
+        query = example[position, : self.dim]
+        is_query = (place == position)[:, None]
+        tokens = jnp.where(is_query & (jnp.arange(example.shape[1]) >= self.dim), 0.0, example)
+        seen = place <= position if self.attends_query else place < position
+        scores = tokens @ self.directions(query).T
+        if self.activation == "softmax":
+            attention = jax.nn.softmax(jnp.where(seen[:, None], scores, -jnp.inf), axis=0)
+        elif self.activation == "relu":
+            attention = jnp.where(seen[:, None], jax.nn.relu(scores), 0.0)
+        else:
+            attention = jnp.where(seen[:, None], scores, 0.0)
+        pooled = attention.T @ tokens * attention_scale(self.normalisation, position)
+        return jnp.einsum("how,hw->o", self.readout(), pooled)
+
+
+def check_options(activation: str, normalisation: str) -> None:
+    """Refuse an activation or normalisation that does not exist."""
+    _check.one_of("activation", activation, get_args(Activation))
+    _check.one_of("normalisation", normalisation, get_args(Normalisation))

@@ -1,0 +1,60 @@
+"""Rank-one separate attention as a convolution over cubic features."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from stepwell._errors import InvalidInput
+
+from ._model import AbstractCubicModel
+from ._separate import SeparateAttention
+
+
+class ConvolutionalAttention(AbstractCubicModel):
+    r"""$\hat y = \sum_i v_i\, q_i^\top K_i z$, $K_i = I_D \otimes k_i^\top$: kernel $k_i$ of width D, moved by D.
+
+    z lists the columns of $\beta x_q^\top$ one after another, so each stop of the kernel meets one $\beta\, x_{q,d}$.
+    Cubic features come row by row (`Batch.cubic_features`), and are turned here. One output, rank one.
+    """
+
+    value: Float[Array, " head"]
+    key: Float[Array, "head dim"]
+    query: Float[Array, "head dim"]
+
+    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "value": ("head",),
+        "key": ("head", "dim"),
+        "query": ("head", "dim"),
+    }
+    factors: ClassVar[int] = 3
+
+    @classmethod
+    def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
+        """The form of a rank-one attention with one output; its label blocks are left behind."""
+        if model.value.shape[1] != 1 or model.key.shape[1] != 1:
+            raise InvalidInput(
+                f"the attention has {model.value.shape[1]} outputs and rank {model.key.shape[1]}; "
+                "the convolutional form is for one output and rank one"
+            )
+        dim = model.dim
+        return cls(model.value[:, 0, dim], model.key[:, 0, :dim], model.query[:, 0])
+
+    def __call__(self, example: Float[Array, " features"]) -> Float[Array, " outputs"]:
+        dim = self.key.shape[1]
+        stops = example.reshape(dim, dim).T
+        responses = stops @ self.key.T
+        return jnp.einsum("h,hd,dh->", self.value, self.query, responses)[None]
+
+    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
+        return jnp.einsum("h,hi,hj->ij", self.value, self.key, self.query)[None, None]
+
+    def label_blocks(self) -> list[Array]:
+        return []
+
+    def map_rank(self) -> int:
+        return min(self.key.shape)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return 1, self.key.shape[1]

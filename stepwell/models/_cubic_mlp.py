@@ -1,0 +1,79 @@
+"""The two-layer linear network on cubic features."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import RandomKey
+
+from ._merged import MergedAttention
+from ._model import AbstractCubicModel
+from ._starts import gaussian
+
+
+class CubicMLP(AbstractCubicModel):
+    r"""MLP(z): $\hat y = W_2 W_1 z$ on cubic features $z = \mathrm{vec}(\beta x_q^\top)$ (see `Batch.cubic_features`).
+
+    With one output, `readout` $w_2 = (v_i)$ and the rows of `hidden` $\mathrm{vec}(U_i)$, it is ATTN_M with its label
+    blocks held at zero, for any initialisation and any optimiser.
+    """
+
+    readout: Float[Array, "outputs head"]
+    hidden: Float[Array, "head features"]
+
+    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {"readout": ("output", "head"), "hidden": ("head", "feature")}
+    factors: ClassVar[int] = 2
+
+    def __init__(self, readout: Float[Array, "outputs head"], hidden: Float[Array, "head features"]):
+        self.readout = jnp.asarray(readout)
+        self.hidden = jnp.asarray(hidden)
+        outputs, heads = self.readout.shape
+        features = self.hidden.shape[1]
+        dim = round((features / outputs) ** 0.5)
+        if self.hidden.shape[0] != heads or outputs * dim * dim != features:
+            raise InvalidInput(
+                f"readout has shape {self.readout.shape}, hidden {self.hidden.shape}; they must be "
+                "(outputs, heads) and (heads, outputs * dim * dim)"
+            )
+
+    @classmethod
+    def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
+        """Gaussian weights of standard deviation `scale`."""
+        dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
+        readout_key, hidden_key = jax.random.split(key)
+        return cls(
+            gaussian((outputs, heads), scale, key=readout_key),
+            gaussian((heads, outputs * dim * dim), scale, key=hidden_key),
+        )
+
+    @classmethod
+    def from_merged(cls, model: MergedAttention) -> "CubicMLP":
+        """The network with the weights of a merged attention of one output; its label blocks are left behind."""
+        if model.value.shape[1] != 1:
+            raise InvalidInput(
+                f"the merged attention has {model.value.shape[1]} outputs; the network equals it for one output only"
+            )
+        heads, dim = model.value.shape[0], model.dim
+        return cls(model.value[:, 0, dim:].T, model.key_query[:, :dim].reshape(heads, -1))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        outputs = self.readout.shape[0]
+        return outputs, round((self.hidden.shape[1] / outputs) ** 0.5)
+
+    def __call__(self, example: Float[Array, " features"]) -> Float[Array, " outputs"]:
+        return self.readout @ (self.hidden @ example)
+
+    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
+        outputs, dim = self.shape
+        return (self.readout @ self.hidden).reshape(outputs, outputs, dim, dim)
+
+    def label_blocks(self) -> list[Array]:
+        return []
+
+    def map_rank(self) -> int:
+        return self.shape[1]

@@ -1,0 +1,73 @@
+"""The contracts of everything that is trained."""
+
+import abc
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from stepwell._errors import InvalidInput
+
+Self = TypeVar("Self", bound="AbstractModel")
+
+
+class AbstractModel(eqx.Module):
+    """A model acts on one example; `jax.vmap` makes the batch. Its array fields are its weights.
+
+    `weight_dims` names the weights and their dimensions, which become the dimensions of a trajectory. `factors` is the
+    number of weights multiplied together in a prediction of the linear model: 2 for merged, 3 for separate; it sets how
+    weights and time change with the attention normalisation.
+    """
+
+    weight_dims: eqx.AbstractClassVar[dict[str, tuple[str, ...]]]
+    factors: eqx.AbstractClassVar[int]
+
+    @abc.abstractmethod
+    def __call__(self, example: Any) -> Float[Array, " outputs"]:
+        """The prediction for one example."""
+
+    def weights(self) -> dict[str, Array]:
+        """The weights by name."""
+        return {name: getattr(self, name) for name in self.weight_dims}
+
+    def with_weights(self: Self, weights: dict[str, Any]) -> Self:
+        """The same model with other weights of the same shapes."""
+        names = tuple(self.weight_dims)
+        if set(weights) != set(names):
+            raise InvalidInput(f"weights {sorted(weights)} were given; {type(self).__name__} has {sorted(names)}")
+        new = tuple(jnp.asarray(weights[name]) for name in names)
+        for name, value in zip(names, new, strict=True):
+            if value.shape != getattr(self, name).shape:
+                raise InvalidInput(f"{name} has shape {value.shape}; this model's has {getattr(self, name).shape}")
+        return eqx.tree_at(lambda model: tuple(getattr(model, name) for name in names), self, new)
+
+    def scaled(self: Self, factor: float) -> Self:
+        """Every weight multiplied by `factor`."""
+        return self.with_weights({name: factor * value for name, value in self.weights().items()})
+
+
+class AbstractCubicModel(AbstractModel):
+    r"""A model with an *effective map*: linear, and with its label blocks at zero, it predicts
+
+    $\hat y_o = \sum_p \beta_p^\top A_{op} x_q, \quad \beta_p = s_N \sum_n y_{n,p} x_n$
+
+    from the cubic features $\beta_p x_q^\top$ alone.
+    """
+
+    @abc.abstractmethod
+    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
+        """$A_{op}$, with p in `labels`."""
+
+    @abc.abstractmethod
+    def label_blocks(self) -> list[Array]:
+        """The weights that must be zero for that: none where there are no others."""
+
+    @abc.abstractmethod
+    def map_rank(self) -> int:
+        """The highest rank that the effective map of one output can have."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """(outputs, dim)."""

@@ -1,0 +1,174 @@
+"""Attention with separate keys and queries of any rank."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import Activation, Normalisation, RandomKey
+
+from ._attention import AbstractAttention, check_options
+from ._starts import LabelBlocks, Scaling, clear, gaussian, head_scales, scaled_to
+
+
+class SeparateAttention(AbstractAttention):
+    r"""ATTN_S of rank R: $X + \sum_i \tfrac1N W^V_i X X^\top {W^K_i}^\top W^Q_i X$, read at the query's label.
+
+    Kept: the last rows of $W^V_i$ in `value`; `key` with rows $k_{i,r}$ (and their label entries, last); `query` with
+    rows $q_{i,r}$ (its label entries never matter). A rank above D is allowed, and adds nothing that D pairs cannot do.
+    """
+
+    value: Float[Array, "head outputs width"]
+    key: Float[Array, "head rank width"]
+    query: Float[Array, "head rank dim"]
+    activation: Activation = eqx.field(static=True)
+    normalisation: Normalisation = eqx.field(static=True)
+    attends_query: bool = eqx.field(static=True)
+
+    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "value": ("head", "output", "token_dim"),
+        "key": ("head", "pair", "token_dim"),
+        "query": ("head", "pair", "dim"),
+    }
+    factors: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        value: Float[Array, "head outputs width"],
+        key: Float[Array, "head rank width"],
+        query: Float[Array, "head rank dim"],
+        *,
+        activation: Activation = "linear",
+        normalisation: Normalisation = "1/N",
+        attends_query: bool = True,
+    ):
+        check_options(activation, normalisation)
+        self.value = jnp.asarray(value)
+        self.key = jnp.asarray(key)
+        self.query = jnp.asarray(query)
+        self.activation = activation
+        self.normalisation = normalisation
+        self.attends_query = attends_query
+        heads, outputs, width = self.value.shape
+        rank = self.key.shape[1]
+        if self.key.shape != (heads, rank, width) or self.query.shape != (heads, rank, width - outputs):
+            raise InvalidInput(
+                f"value has shape {self.value.shape}, key {self.key.shape}, query {self.query.shape}; they must be "
+                "(heads, outputs, dim + outputs), (heads, rank, dim + outputs) and (heads, rank, dim)"
+            )
+
+    @classmethod
+    def from_matrices(
+        cls,
+        value: Float[Array, "head width width"],
+        key: Float[Array, "head rank width"],
+        query: Float[Array, "head rank width"],
+        *,
+        outputs: int = 1,
+        activation: Activation = "linear",
+        normalisation: Normalisation = "1/N",
+    ) -> "SeparateAttention":
+        """From whole matrices; the parts that never matter are dropped."""
+        return cls(
+            value[:, -outputs:], key, query[:, :, :-outputs], activation=activation, normalisation=normalisation
+        )
+
+    @classmethod
+    def random(
+        cls,
+        *,
+        dim: int,
+        heads: int,
+        rank: int = 1,
+        scale: float,
+        outputs: int = 1,
+        scaling: Scaling = "plain",
+        label_blocks: LabelBlocks = "zero",
+        activation: Activation = "linear",
+        normalisation: Normalisation = "1/N",
+        key: RandomKey,
+    ) -> "SeparateAttention":
+        """Gaussian weights of standard deviation `scale`, or with `scaling="per-matrix"` the published script's.
+
+        Per matrix, the deviation is scale/√size, size counting the whole matrix over all heads: heads·width² for the
+        value, heads·rank·width for key and query. Label blocks are zero, or random too.
+        """
+        dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
+        width = dim + _check.whole("outputs", outputs)
+        value_key, key_key, query_key = jax.random.split(key, 3)
+        square, thin = heads * width * width, heads * rank * width
+        value = gaussian((heads, outputs, width), scale, scaling=scaling, matrix_size=square, key=value_key)
+        keys = gaussian((heads, rank, width), scale, scaling=scaling, matrix_size=thin, key=key_key)
+        queries = gaussian((heads, rank, dim), scale, scaling=scaling, matrix_size=thin, key=query_key)
+        return cls(
+            clear(value, jnp.s_[:, :, :dim], label_blocks),
+            clear(keys, jnp.s_[:, :, dim:], label_blocks),
+            queries,
+            activation=activation,
+            normalisation=normalisation,
+        )
+
+    @classmethod
+    def aligned(
+        cls,
+        eigenvectors: Float[Array, "dim dim"],
+        *,
+        heads: int,
+        rank: int = 1,
+        scale,
+        outputs: int = 1,
+        activation: Activation = "linear",
+        normalisation: Normalisation = "1/N",
+    ) -> "SeparateAttention":
+        r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns of `eigenvectors` in turn."""
+        heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
+        scales = head_scales(scale, heads)
+        dim = eigenvectors.shape[0]
+        turn = jnp.arange(heads * rank).reshape(heads, rank) % dim
+        pairs = scales[:, None, None] * jnp.asarray(eigenvectors).T[turn]
+        keys = jnp.concatenate([pairs, jnp.zeros((heads, rank, outputs))], axis=-1)
+        readout = scales[:, None, None] * jnp.eye(outputs) * (rank / outputs) ** 0.5
+        value = jnp.zeros((heads, outputs, dim + outputs)).at[:, :, dim:].set(readout)
+        return cls(value, keys, pairs, activation=activation, normalisation=normalisation)
+
+    def balanced(self) -> "SeparateAttention":
+        r"""Queries and value changed so that $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$.
+
+        The flow conserves both differences. Queries keep their row space: $Q_i \to (K_iK_i^\top)^{1/2}
+        (Q_iQ_i^\top)^{-1/2} Q_i$, which needs a rank of at most D.
+        """
+        if self.query.shape[1] > self.dim:
+            raise InvalidInput(
+                f"rank {self.query.shape[1]} is above the dimension {self.dim}; a balanced start needs rank ≤ dim"
+            )
+        keys = jnp.einsum("hrw,hsw->hrs", self.key, self.key)
+        queries = jnp.einsum("hrd,hsd->hrs", self.query, self.query)
+        query = _power(keys, 0.5) @ _power(queries, -0.5) @ self.query
+        norms = jnp.sqrt(jnp.trace(keys, axis1=1, axis2=2))
+        return self.with_weights({"value": scaled_to(self.value, norms), "key": self.key, "query": query})
+
+    @property
+    def dim(self) -> int:
+        return self.query.shape[-1]
+
+    def bilinear(self) -> Float[Array, "head width dim"]:
+        return jnp.einsum("hrw,hrd->hwd", self.key, self.query)
+
+    def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
+        return jnp.einsum("hrw,hr->hw", self.key, self.query @ query)
+
+    def readout(self) -> Float[Array, "head outputs width"]:
+        return self.value
+
+    def map_rank(self) -> int:
+        heads, rank, _ = self.key.shape
+        return min(self.dim, heads * rank)
+
+
+def _power(matrices: Float[Array, "head rank rank"], exponent: float) -> Float[Array, "head rank rank"]:
+    lam, vectors = jnp.linalg.eigh(matrices)
+    return jnp.einsum("hik,hk,hjk->hij", vectors, jnp.clip(lam, 0.0) ** exponent, vectors)

@@ -1,0 +1,36 @@
+"""What objectives on cubic features ask of a model."""
+
+import numpy as np
+
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
+from stepwell._types import Normalisation
+
+from ._abstract import require
+
+
+def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
+    """The model is linear in features of the data, with the normalisation that the features have."""
+    require(
+        isinstance(model, AbstractCubicModel),
+        f"{type(model).__name__} is not linear in cubic features; use Sampled",
+    )
+    if isinstance(model, AbstractAttention):
+        require(
+            model.activation == "linear",
+            f"the model's activation is {model.activation!r}; only linear attention has closed-form moments, use Sampled",
+        )
+        require(
+            model.normalisation == normalisation,
+            f"the model divides attention by {model.normalisation!r}, the objective by {normalisation!r}; "
+            f"build the objective with normalisation={model.normalisation!r}",
+        )
+
+
+def check_label_blocks(model: AbstractCubicModel) -> None:
+    """The label blocks are exactly zero, so that leaving them out changes nothing."""
+    largest = max((float(np.abs(np.asarray(block)).max()) for block in model.label_blocks() if block.size), default=0.0)
+    require(
+        largest == 0.0,
+        f"label blocks are up to {largest:.3g}, and cubic features leave them out; start them at zero, or use "
+        "Moments with features='full'",
+    )

@@ -1,0 +1,194 @@
+"""The exact full-batch loss of linear attention from moments of the data."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._memory import require_memory
+from stepwell._types import Loss, Normalisation, RandomKey
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
+from stepwell.tasks import AbstractTask, Batch, FeatureBatch
+
+from ._abstract import AbstractObjective, require
+from ._cubic import check_label_blocks, check_linear
+
+Features = Literal["full", "cubic"]
+
+_WORKING_SET = 2**28
+"""Bytes of feature vectors held at a time while moments are gathered."""
+
+
+class Moments(AbstractObjective):
+    r"""$L = c + \tfrac1O \sum_o (\Theta_o^\top G\, \Theta_o - 2\, b_o^\top \Theta_o)$, exactly the loss over the data.
+
+    Linear attention is linear in features $\phi$ of a sequence, $\hat y_o = \Theta_o^\top \phi$, so the data enter the loss
+    only through $G = \langle\phi\phi^\top\rangle$, $b_o = \langle y_o \phi\rangle$ and
+    $c = \tfrac1O \langle \|y\|^2 \rangle$. They are gathered in one pass; no step touches the data again.
+
+    - `features="full"`: $\phi = \mathrm{upper}(S) \otimes x_q$ with $S = s_N \sum_s z_s z_s^\top$. With $S$ symmetric,
+      $\Theta_o$ is $\sum_h U_h \otimes W_h$ with the entries for (a, b) and (b, a) added.
+    - `features="cubic"`: $\phi = \beta x_q^\top$; label blocks must be zero, and get no gradient.
+
+    Build it with `of_batch`, `of_chunks`, `of_task` (bounded memory for any number of sequences) or `of_features`.
+    """
+
+    gram: Float[Array, "features features"]
+    cross: Float[Array, "outputs features"]
+    label_power: Float[Array, ""]
+    dim: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    features: Features = eqx.field(static=True)
+    normalisation: Normalisation | None = eqx.field(static=True)
+    attends_query: bool = eqx.field(static=True)
+
+    @classmethod
+    def of_batch(
+        cls,
+        batch: Batch,
+        *,
+        features: Features = "full",
+        normalisation: Normalisation = "1/N",
+        attends_query: bool = True,
+    ) -> "Moments":
+        """Of sequences in memory."""
+        return cls.of_chunks([batch], features=features, normalisation=normalisation, attends_query=attends_query)
+
+    @classmethod
+    def of_task(
+        cls,
+        task: AbstractTask,
+        n: int,
+        *,
+        features: Features = "full",
+        normalisation: Normalisation = "1/N",
+        attends_query: bool = True,
+        key: RandomKey,
+    ) -> "Moments":
+        """Of `n` sequences drawn on the fly: those of `task.sample(n, key=key)`."""
+        chunks = task.chunks(n, key=key)
+        return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
+
+    @classmethod
+    def of_chunks(
+        cls,
+        chunks: Iterable[Batch],
+        *,
+        features: Features = "full",
+        normalisation: Normalisation = "1/N",
+        attends_query: bool = True,
+    ) -> "Moments":
+        """Of a data set given in chunks, each used once."""
+        _check.one_of("features", features, ("full", "cubic"))
+        _check.one_of("normalisation", normalisation, ("1/N", "none", "1/tokens"))
+        gathered, dim, outputs = None, 0, 0
+        for chunk in chunks:
+            dim, outputs = chunk.dim, chunk.outputs
+            for piece in _pieces(chunk, features):
+                gathered = _gather(gathered, piece, features, normalisation, attends_query)
+        if gathered is None:
+            raise InvalidInput("there are no sequences; give at least one chunk")
+        count, gram, cross, power = gathered
+        return cls(
+            gram / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query
+        )
+
+    @classmethod
+    def of_features(cls, batch: FeatureBatch) -> "Moments":
+        """Of cubic feature vectors given as such; whatever normalisation they have is taken as it is."""
+        outputs = batch.labels.shape[1]
+        dim = round((batch.features.shape[1] / outputs) ** 0.5)
+        require(
+            outputs * dim * dim == batch.features.shape[1],
+            f"{batch.features.shape[1]} features for {outputs} outputs; cubic features number outputs * dim * dim",
+        )
+        gram, cross, power = _sums(batch)
+        return cls(gram, cross, power, dim, outputs, "cubic", None, True)
+
+    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
+        r"""$\Theta$."""
+        if self.features == "cubic":
+            assert isinstance(model, AbstractCubicModel)
+            return model.effective_map().reshape(self.outputs, -1)
+        assert isinstance(model, AbstractAttention)
+        whole = jnp.einsum("hoa,hbc->oabc", model.readout(), model.bilinear())
+        rows, columns = np.triu_indices(self.dim + self.outputs)
+        both = (whole + whole.transpose(0, 2, 1, 3))[:, rows, columns]
+        return (both * np.where(rows == columns, 0.5, 1.0)[:, None]).reshape(self.outputs, -1)
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        theta = self.coefficients(model)
+        return self.label_power + jnp.sum(theta * (theta @ self.gram - 2 * self.cross)) / self.outputs
+
+    def check(self, model: AbstractModel) -> None:
+        if self.normalisation is not None:
+            check_linear(model, self.normalisation)
+        require(
+            self.features == "cubic" or isinstance(model, AbstractAttention),
+            f"{type(model).__name__} reads cubic features; gather the moments with features='cubic'",
+        )
+        assert isinstance(model, AbstractCubicModel)
+        require(
+            self.normalisation is not None or not isinstance(model, AbstractAttention),
+            f"{type(model).__name__} reads tokens, the moments are of feature vectors; gather them from a Batch",
+        )
+        outputs, dim = model.shape
+        require(
+            (outputs, dim) == (self.outputs, self.dim),
+            f"the model has {outputs} outputs and dimension {dim}, the data {self.outputs} and {self.dim}; "
+            "they must agree",
+        )
+        if self.features == "cubic":
+            check_label_blocks(model)
+        elif isinstance(model, AbstractAttention):
+            require(
+                model.attends_query == self.attends_query,
+                f"the model has attends_query={model.attends_query}, the moments {self.attends_query}; "
+                "gather them with the model's",
+            )
+
+    def floor(self, model: AbstractModel) -> float | None:
+        """Least squares, where the model can reach it: one output and an effective map of full rank."""
+        assert isinstance(model, AbstractCubicModel)
+        if self.features != "cubic" or self.outputs != 1 or model.map_rank() < self.dim:
+            return None
+        gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
+        return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])
+
+
+def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
+    """The chunk in parts whose feature vectors fit into the working set."""
+    width, lengths = chunk.dim + chunk.outputs, len(chunk.lengths.counts)
+    count = chunk.dim * (width * (width + 1) // 2 if features == "full" else chunk.dim * chunk.outputs)
+    require_memory(
+        3 * 8 * count**2,
+        what=f"the moment matrix of {count} features (dimension {chunk.dim}, {features})",
+        instead="use features='cubic', or Population, which needs no matrix of features",
+    )
+    size = max(1, _WORKING_SET // (8 * lengths * (count + (0 if chunk.lengths.fixed else width**2 * lengths))))
+    for start in range(0, chunk.size, size):
+        stop = start + size
+        yield Batch(chunk.tokens[start:stop], chunk.labels[start:stop], chunk.lengths)
+
+
+def _sums(batch: FeatureBatch):
+    weighted = batch.features * batch.weights[:, None]
+    power = jnp.sum(batch.weights[:, None] * batch.labels**2) / batch.labels.shape[1]
+    return weighted.T @ batch.features, batch.labels.T @ weighted, power
+
+
+@eqx.filter_jit
+def _gather(gathered, piece: Batch, features: Features, normalisation: Normalisation, attends_query: bool):
+    """Running totals (sequences, G, b, c), with one more piece of the data."""
+    if features == "full":
+        examples = piece.full_features(normalisation, attends_query=attends_query)
+    else:
+        examples = piece.cubic_features(normalisation)
+    sums = tuple(piece.size * part for part in _sums(examples))
+    new = (jnp.asarray(float(piece.size)), *sums)
+    return new if gathered is None else tuple(a + b for a, b in zip(gathered, new, strict=True))

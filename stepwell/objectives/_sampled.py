@@ -1,0 +1,56 @@
+"""The loss over given sequences, by running the model on each."""
+
+import jax
+import jax.numpy as jnp
+
+from stepwell._types import Loss
+from stepwell.models import AbstractAttention, AbstractModel
+from stepwell.tasks import Batch, FeatureBatch
+
+from ._abstract import AbstractObjective, require
+
+
+class Sampled(AbstractObjective):
+    r"""$L = \sum_n \pi_n \tfrac1P \sum_p \tfrac1O \|y_{p,n} - \hat y_{p,n}\|^2$ over P sequences and context lengths n.
+
+    For any model; gradients go through every token. `batch` is a `Batch` of tokens for attention, or a `FeatureBatch`
+    for models of cubic features.
+    """
+
+    batch: Batch | FeatureBatch
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        if isinstance(self.batch, FeatureBatch):
+            answers = jax.vmap(model)(self.batch.features)
+            return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - answers) ** 2, axis=-1))
+        lengths = self.batch.lengths
+        if lengths.fixed and lengths.tokens == self.batch.tokens.shape[1]:
+            answers = jax.vmap(model)(self.batch.tokens)
+            return jnp.mean((self.batch.labels[:, -1] - answers) ** 2)
+        assert isinstance(model, AbstractAttention)
+        counts = jnp.array(lengths.counts)
+        answers = jax.vmap(lambda tokens: jax.vmap(lambda n: model(tokens, n))(counts))(self.batch.tokens)
+        errors = jnp.mean((self.batch.labels[:, counts] - answers) ** 2, axis=(0, 2))
+        return jnp.array(lengths.probabilities) @ errors
+
+    def check(self, model: AbstractModel) -> None:
+        if isinstance(self.batch, FeatureBatch):
+            require(
+                not isinstance(model, AbstractAttention),
+                f"{type(model).__name__} reads tokens, the data are feature vectors; give the Batch itself",
+            )
+        else:
+            require(
+                isinstance(model, AbstractAttention),
+                f"{type(model).__name__} reads cubic features, the data are tokens; give batch.cubic_features()",
+            )
+            assert isinstance(model, AbstractAttention)
+            outputs, dim = model.shape
+            require(
+                (outputs, dim) == (self.batch.outputs, self.batch.dim),
+                f"the model has {outputs} outputs and dimension {dim}, the data {self.batch.outputs} and "
+                f"{self.batch.dim}; they must agree",
+            )
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return None

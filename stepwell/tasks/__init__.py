@@ -1,0 +1,15 @@
+"""Distributions over sequences, their samples and their closed-form moments."""
+
+from ._abstract import AbstractTask as AbstractTask
+from ._batch import Batch as Batch
+from ._batch import FeatureBatch as FeatureBatch
+from ._batch import concatenate as concatenate
+from ._covariance import covariance as covariance
+from ._covariance import published_covariance as published_covariance
+from ._covariance import random_rotation as random_rotation
+from ._lengths import ContextLengths as ContextLengths
+from ._lengths import attention_scale as attention_scale
+from ._mixture import InContextInWeightMixture as InContextInWeightMixture
+from ._moments import PopulationMoments as PopulationMoments
+from ._moments import population_moments as population_moments
+from ._regression import InContextRegression as InContextRegression

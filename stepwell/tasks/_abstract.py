@@ -1,0 +1,158 @@
+"""What every task can do: draw sequences, all at once or in chunks of bounded size."""
+
+import abc
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._memory import require_memory
+from stepwell._types import RandomKey
+
+from ._batch import Batch, concatenate
+from ._lengths import ContextLengths
+
+_BLOCK = 2048
+"""Sequences drawn by one compiled call. Block number b of a key is always the same, however many are asked for."""
+
+
+class Correction(eqx.Module):
+    """Shifts and whitening that make a finite sample exactly centred or white; see `AbstractTask.correction`."""
+
+    input_mean: Float[Array, "tokens dim"]
+    task_mean: Float[Array, "dim outputs"]
+    task_whitener: Float[Array, "outputs dim dim"]
+
+
+class AbstractTask(eqx.Module):
+    """A distribution over sequences.
+
+    A final class says how sequences are made of standard Gaussians, in `compose`; this base draws them, block by
+    block, so that `sample(n)` is the beginning of `sample(m)` for n < m, and `chunks` yields the same sequences
+    without ever holding more than `size` of them.
+    """
+
+    lengths: eqx.AbstractVar[ContextLengths]
+    outputs: eqx.AbstractVar[int]
+    centred: eqx.AbstractVar[bool]
+    whitened: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """Dimension of an input x."""
+
+    @abc.abstractmethod
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        """Sequences from standard Gaussians; `index` is each sequence's place among `total`."""
+
+    def draw(self, size: int, *, key: RandomKey) -> Batch:
+        """`size` sequences by one traceable computation, without finite-sample corrections: for use inside `jax.jit`."""
+        inputs, tasks, noise = _gaussians(self, size, key)
+        return self.compose(inputs, tasks, noise, jnp.arange(size), size)
+
+    def chunks(self, n: int, *, key: RandomKey, size: int = 8 * _BLOCK) -> Iterator[Batch]:
+        """The sequences of `sample(n, key=key)`, at most about `size` at a time."""
+        n = _check.whole("number of sequences", n)
+        blocks = max(1, _check.whole("chunk size", size) // _BLOCK)
+        correction = self.correction(n, key=key)
+        starts = range(0, n, _BLOCK)
+        for first in range(0, len(starts), blocks):
+            numbers = (start // _BLOCK for start in starts[first : first + blocks])
+            drawn = [_block(self, key, jnp.asarray(b), jnp.asarray(n), correction) for b in numbers]
+            yield _first(concatenate(drawn), n - starts[first])
+
+    def sample(self, n: int, *, key: RandomKey) -> Batch:
+        """`n` sequences."""
+        n = _check.whole("number of sequences", n)
+        width = self.lengths.tokens * (self.dim + 2 * self.outputs)
+        require_memory(
+            2 * 8 * n * width,
+            what=f"a data set of {n} sequences of {self.lengths.tokens} tokens",
+            instead="take fewer, or stream them: Moments.of_task never holds more than a chunk",
+        )
+        return _first(concatenate(list(self.chunks(n, key=key))), n)
+
+    def correction(self, n: int, *, key: RandomKey) -> Correction | None:
+        """What must be subtracted and divided out for `n` sequences to be exactly centred and white, as asked for.
+
+        Inputs are centred at each position over the sequences; task vectors get mean zero and sample covariance I
+        (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
+        """
+        if not (self.centred or self.whitened):
+            return None
+        if self.whitened and n <= self.dim:
+            raise InvalidInput(
+                f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
+            )
+        totals = None
+        for start in range(0, n, _BLOCK):
+            sums = _sums(self, key, jnp.asarray(start // _BLOCK), jnp.asarray(n))
+            totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+        assert totals is not None
+        input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
+        dim, outputs = self.dim, self.outputs
+        input_mean = input_sum / n if self.centred else np.zeros_like(input_sum)
+        task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
+        if self.whitened:
+            task_mean = task_sum / n
+            spread = (task_square - n * np.einsum("io,jo->oij", task_mean, task_mean)) / (n - 1)
+            lam, vectors = np.linalg.eigh(spread)
+            whitener = np.einsum("oik,ok,ojk->oij", vectors, lam**-0.5, vectors)
+        return Correction(jnp.asarray(input_mean), jnp.asarray(task_mean), jnp.asarray(whitener))
+
+
+def _gaussians(task: AbstractTask, size: int, key: RandomKey):
+    input_key, task_key, noise_key = jax.random.split(key, 3)
+    tokens = task.lengths.tokens
+    return (
+        jax.random.normal(input_key, (size, tokens, task.dim)),
+        jax.random.normal(task_key, (size, task.dim, task.outputs)),
+        jax.random.normal(noise_key, (size, tokens, task.outputs)),
+    )
+
+
+@eqx.filter_jit
+def _block(task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""], correction: Correction | None):
+    inputs, tasks, noise = _gaussians(task, _BLOCK, jax.random.fold_in(key, number))
+    if correction is not None:
+        inputs = inputs - correction.input_mean
+        tasks = jnp.einsum("sio,oij->sjo", tasks - correction.task_mean, correction.task_whitener)
+    return task.compose(inputs, tasks, noise, number * _BLOCK + jnp.arange(_BLOCK), total)
+
+
+@eqx.filter_jit
+def _sums(task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""]):
+    inputs, tasks, _ = _gaussians(task, _BLOCK, jax.random.fold_in(key, number))
+    counted = (number * _BLOCK + jnp.arange(_BLOCK) < total)[:, None, None]
+    inputs, tasks = inputs * counted, tasks * counted
+    return inputs.sum(0), tasks.sum(0), jnp.einsum("sio,sjo->oij", tasks, tasks)
+
+
+def _first(batch: Batch, n: int) -> Batch:
+    if batch.size <= n:
+        return batch
+    return Batch(batch.tokens[:n], batch.labels[:n], batch.lengths)
+
+
+def assemble(
+    inputs: Float[Array, "sequences tokens dim"],
+    shown: Float[Array, "sequences tokens outputs"],
+    truth: Float[Array, "sequences tokens outputs"],
+    lengths: ContextLengths,
+) -> Batch:
+    """Tokens (x, shown label), the last label zeroed, beside the true labels."""
+    tokens = jnp.concatenate([inputs, shown.at[:, -1].set(0.0)], axis=-1)
+    return Batch(tokens, truth, lengths)

@@ -1,0 +1,127 @@
+"""Sequences as they are handed to a model."""
+
+from typing import cast
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell._errors import InvalidInput
+from stepwell._types import Normalisation, SequenceLabels, SequenceTokens
+
+from ._lengths import ContextLengths, attention_scale
+
+
+class Batch(eqx.Module):
+    """Sequences of tokens (x, y), the query last with its label zeroed, and every true label.
+
+    `labels[:, n]` is what a model that sees the first n tokens as context should answer for token n; with one
+    context length only the last is used.
+    """
+
+    tokens: SequenceTokens
+    labels: SequenceLabels
+    lengths: ContextLengths
+
+    def __init__(self, tokens: SequenceTokens, labels: SequenceLabels, lengths: ContextLengths | None = None):
+        self.tokens = tokens
+        self.labels = labels
+        self.lengths = ContextLengths(tokens.shape[1] - 1) if lengths is None else lengths
+        if tokens.shape[:2] != labels.shape[:2] or labels.shape[2] >= tokens.shape[2]:
+            raise InvalidInput(
+                f"tokens of shape {tokens.shape} and labels of shape {labels.shape} do not belong together; "
+                "give (sequences, tokens, dim + outputs) and (sequences, tokens, outputs)"
+            )
+        if self.lengths.tokens > tokens.shape[1]:
+            raise InvalidInput(
+                f"a context of {self.lengths.longest} needs {self.lengths.tokens} tokens, got {tokens.shape[1]}"
+            )
+
+    @property
+    def size(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def outputs(self) -> int:
+        return self.labels.shape[2]
+
+    @property
+    def dim(self) -> int:
+        return self.tokens.shape[2] - self.outputs
+
+    def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
+        r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
+
+        $\beta = s_N \sum_{n \le N} y_n x_n$, with $s_N$ set by `normalisation`. Several outputs are stacked: the
+        feature vector is (outputs, dim, dim) in row-major order.
+        """
+        x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
+        return self._features_of(_context_sums(y, x, self.lengths), normalisation)
+
+    def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
+        r"""$\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over context tokens and, if it attends
+        to itself, the query (x_q, 0): all that any linear attention's prediction depends on."""
+        sums = _context_sums(self.tokens, self.tokens, self.lengths)
+        if attends_query:
+            x = self.tokens[:, np.array(self.lengths.counts), : self.dim]
+            sums = sums.at[..., : self.dim, : self.dim].add(x[..., :, None] * x[..., None, :])
+        rows, columns = np.triu_indices(self.dim + self.outputs)
+        return self._features_of(sums[..., rows, columns], normalisation)
+
+    def _features_of(self, sums: Float[Array, "sequences lengths ..."], normalisation: Normalisation) -> "FeatureBatch":
+        """The outer product of context sums with the query, scaled; one example per sequence and context length."""
+        counts = np.array(self.lengths.counts)
+        scale = np.broadcast_to(attention_scale(normalisation, counts), counts.shape)
+        flat = sums.reshape(*sums.shape[:2], -1) * scale[:, None]
+        features = flat[..., :, None] * self.tokens[:, counts, None, : self.dim]
+        weights = np.broadcast_to(np.array(self.lengths.probabilities) / self.size, sums.shape[:2])
+        examples = self.size * counts.size
+        return FeatureBatch(
+            features.reshape(examples, -1),
+            self.labels[:, counts].reshape(examples, self.outputs),
+            jnp.asarray(weights.reshape(-1)),
+        )
+
+
+def _context_sums(
+    left: Float[Array, "sequences tokens left"], right: Float[Array, "sequences tokens right"], lengths: ContextLengths
+) -> Float[Array, "sequences lengths left right"]:
+    """Sums of outer products over the first n tokens, for each context length n."""
+    if lengths.fixed:
+        n = lengths.longest
+        return jnp.einsum("sna,snb->sab", left[:, :n], right[:, :n])[:, None]
+    running = jnp.cumsum(left[..., :, None] * right[..., None, :], axis=1)
+    return running[:, np.array(lengths.counts) - 1]
+
+
+class FeatureBatch(eqx.Module):
+    """Examples given as feature vectors, each with a label vector and a weight; the weights add up to one."""
+
+    features: Float[Array, "sequences features"]
+    labels: Float[Array, "sequences outputs"]
+    weights: Float[Array, " sequences"]
+
+    def __init__(
+        self,
+        features: Float[Array, "sequences features"],
+        labels: Float[Array, "sequences outputs"],
+        weights: Float[Array, " sequences"] | None = None,
+    ):
+        size = features.shape[0]
+        self.features = features
+        self.labels = labels
+        self.weights = jnp.full(size, 1.0 / size) if weights is None else weights
+
+    @property
+    def size(self) -> int:
+        return self.features.shape[0]
+
+
+def concatenate(batches: list[Batch]) -> Batch:
+    """One batch of all sequences, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    tokens = cast(SequenceTokens, jnp.concatenate([b.tokens for b in batches]))
+    labels = cast(SequenceLabels, jnp.concatenate([b.labels for b in batches]))
+    return Batch(tokens, labels, batches[0].lengths)

@@ -1,0 +1,69 @@
+"""How many context pairs a sequence has: one number, or a distribution over numbers."""
+
+from collections.abc import Iterable
+
+import equinox as eqx
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import Normalisation
+
+
+class ContextLengths(eqx.Module):
+    r"""A distribution over context lengths, $\Pr(N = n) = \pi_n$.
+
+    A sequence is drawn with as many pairs as the longest length needs. A loss over varying lengths is
+    $\sum_n \pi_n L_n$, where $L_n$ uses the first n pairs as the context and the next token as the query.
+    """
+
+    counts: tuple[int, ...] = eqx.field(static=True)
+    probabilities: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, counts: int | Iterable[int], probabilities: Iterable[float] | None = None):
+        listed = [counts] if isinstance(counts, int) else list(counts)
+        if not listed:
+            raise InvalidInput("context lengths are empty; give at least one, for instance 31")
+        self.counts = tuple(_check.whole("context length", n) for n in listed)
+        if len(set(self.counts)) != len(self.counts):
+            raise InvalidInput(f"context lengths {self.counts} repeat one; add up their probabilities instead")
+        if probabilities is None:
+            given = [1.0] * len(self.counts)
+        else:
+            given = [_check.number("probability of a context length", p, least=0.0) for p in probabilities]
+        if len(given) != len(self.counts):
+            raise InvalidInput(f"{len(given)} probabilities for {len(self.counts)} context lengths; give one for each")
+        total = sum(given)
+        if total <= 0:
+            raise InvalidInput("probabilities of context lengths add up to 0; at least one must be positive")
+        self.probabilities = tuple(p / total for p in given)
+
+    @classmethod
+    def uniform(cls, longest: int) -> "ContextLengths":
+        """Every length from 1 to `longest`, equally likely: the published script's `--vary_len`."""
+        return cls(range(1, _check.whole("longest context length", longest) + 1))
+
+    @property
+    def longest(self) -> int:
+        return max(self.counts)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a sequence must have: the longest context and a query."""
+        return self.longest + 1
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is only one length."""
+        return len(self.counts) == 1
+
+
+def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
+    """A number is one context length."""
+    return lengths if isinstance(lengths, ContextLengths) else ContextLengths(_check.whole("context length", lengths))
+
+
+def attention_scale(normalisation: Normalisation, length):
+    """The factor that multiplies a sum over `length` context tokens (and the query); `length` may be an array."""
+    if normalisation == "none":
+        return 1.0
+    return 1.0 / (length if normalisation == "1/N" else length + 1)

@@ -1,0 +1,106 @@
+"""The mixture of in-context and in-weight learning."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import RandomKey
+
+from ._abstract import AbstractTask, assemble
+from ._batch import Batch
+from ._covariance import square_root
+from ._lengths import ContextLengths, as_lengths
+from ._regression import InContextRegression
+
+
+class InContextInWeightMixture(AbstractTask):
+    r"""Some sequences have a task vector of their own, the others share one that can be learned by heart.
+
+    Of `total` sequences the first $\lfloor p \cdot total \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same
+    $w_*$. With p = 0 the context says nothing at all: its labels are $\mathcal N(0, 1)$, and only $y_q = w_*^\top x_q$
+    can be known.
+
+    - `covariance`: $\Lambda$.
+    - `fixed_task`: $w_*$, (dim, outputs); `InContextInWeightMixture.random` draws one with $\|w_*\| = \sqrt D$.
+    - `in_context`: the fraction p.
+    """
+
+    covariance: Float[np.ndarray, "dim dim"]
+    fixed_task: Float[np.ndarray, "dim outputs"]
+    in_context: float = eqx.field(static=True)
+    lengths: ContextLengths
+    outputs: int = eqx.field(static=True)
+    centred: bool = eqx.field(static=True)
+    whitened: bool = eqx.field(static=True)
+    _input_root: Float[np.ndarray, "dim dim"]
+
+    def __init__(
+        self,
+        covariance,
+        fixed_task,
+        in_context: float,
+        lengths: int | ContextLengths = 31,
+        *,
+        centred: bool = False,
+    ):
+        self.covariance = _check.covariance_matrix("covariance", covariance)
+        task = np.asarray(fixed_task, dtype=np.float64)
+        self.fixed_task = task[:, None] if task.ndim == 1 else task
+        if self.fixed_task.ndim != 2 or self.fixed_task.shape[0] != self.covariance.shape[0]:
+            raise InvalidInput(
+                f"fixed_task has shape {task.shape}; the covariance asks for ({self.covariance.shape[0]}, outputs)"
+            )
+        self.in_context = _check.number("in_context (icl)", in_context, least=0.0, most=1.0)
+        self.lengths = as_lengths(lengths)
+        self.outputs = self.fixed_task.shape[1]
+        self.centred = bool(centred)
+        self.whitened = False
+        self._input_root = square_root(self.covariance)
+
+    @classmethod
+    def random(
+        cls,
+        covariance,
+        in_context: float,
+        lengths: int | ContextLengths = 31,
+        *,
+        outputs: int = 1,
+        centred: bool = False,
+        key: RandomKey,
+    ) -> "InContextInWeightMixture":
+        r"""With a random direction for $w_*$, $\|w_*\| = \sqrt D$."""
+        dim = _check.covariance_matrix("covariance", covariance).shape[0]
+        direction = np.asarray(jax.random.normal(key, (dim, _check.whole("outputs", outputs))))
+        fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
+        return cls(covariance, fixed_task, in_context, lengths, centred=centred)
+
+    @property
+    def dim(self) -> int:
+        return self.covariance.shape[0]
+
+    def in_weight_test(self) -> "InContextInWeightMixture":
+        r"""Only $w_*$, behind contexts that say nothing: what was learned by heart."""
+        return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centred=self.centred)
+
+    def in_context_test(self) -> InContextRegression:
+        """Only new task vectors: what is learned from the context."""
+        return InContextRegression(
+            self.covariance, self.lengths, outputs=self.outputs, centred=self.centred, whitened=self.centred
+        )
+
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        x = inputs @ self._input_root
+        own = (index < jnp.floor(self.in_context * total))[:, None, None]
+        truth = jnp.einsum("sni,sio->sno", x, jnp.where(own, tasks, self.fixed_task))
+        return assemble(x, noise if self.in_context == 0 else truth, truth, self.lengths)

@@ -1,0 +1,87 @@
+"""In-context linear regression."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+from ._abstract import AbstractTask, assemble
+from ._batch import Batch
+from ._covariance import square_root
+from ._lengths import ContextLengths, as_lengths
+
+
+class InContextRegression(AbstractTask):
+    r"""Sequences of pairs (x, y) with a linear relation that is new in every sequence.
+
+    $x_n, x_q \sim \mathcal N(0, \Lambda)$; a task vector $w \sim \mathcal N(0, \Omega)$ for each output, once a
+    sequence; $y_n = w^\top x_n + \varepsilon_n$, $\varepsilon_n \sim \mathcal N(0, \sigma^2)$; the target
+    $y_q = w^\top x_q$ has no noise.
+
+    - `covariance`: $\Lambda$, a matrix (see `covariance()` to build one from eigenvalues).
+    - `lengths`: N, or a `ContextLengths` distribution. The default is the paper's 31.
+    - `task_covariance`: $\Omega$, by default the identity.
+    - `noise_variance`: $\sigma^2$.
+    - `outputs`: labels per token, with independent task vectors.
+    - `centred`, `whitened`: make the finite sample exact, as the published script does: inputs have mean zero at each
+      position over the sequences, task vectors mean zero and unit sample covariance (then multiplied by $\Omega^{1/2}$).
+    """
+
+    covariance: Float[np.ndarray, "dim dim"]
+    task_covariance: Float[np.ndarray, "dim dim"]
+    noise_variance: float = eqx.field(static=True)
+    lengths: ContextLengths
+    outputs: int = eqx.field(static=True)
+    centred: bool = eqx.field(static=True)
+    whitened: bool = eqx.field(static=True)
+    _input_root: Float[np.ndarray, "dim dim"]
+    _task_root: Float[np.ndarray, "dim dim"]
+
+    def __init__(
+        self,
+        covariance,
+        lengths: int | ContextLengths = 31,
+        *,
+        task_covariance=None,
+        noise_variance: float = 0.0,
+        outputs: int = 1,
+        centred: bool = False,
+        whitened: bool = False,
+    ):
+        self.covariance = _check.covariance_matrix("covariance", covariance)
+        dim = self.covariance.shape[0]
+        given = np.eye(dim) if task_covariance is None else task_covariance
+        self.task_covariance = _check.covariance_matrix("task_covariance", given)
+        if self.task_covariance.shape != self.covariance.shape:
+            raise InvalidInput(
+                f"task_covariance has shape {self.task_covariance.shape}; covariance has {self.covariance.shape}, "
+                "and the two must agree"
+            )
+        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.lengths = as_lengths(lengths)
+        self.outputs = _check.whole("outputs", outputs)
+        self.centred = bool(centred)
+        self.whitened = bool(whitened)
+        self._input_root = square_root(self.covariance)
+        self._task_root = square_root(self.task_covariance)
+
+    @property
+    def dim(self) -> int:
+        return self.covariance.shape[0]
+
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        x = inputs @ self._input_root
+        w = jnp.einsum("ij,sjo->sio", self._task_root, tasks)
+        truth = jnp.einsum("sni,sio->sno", x, w)
+        shown = truth + self.noise_variance**0.5 * noise if self.noise_variance > 0 else truth
+        return assemble(x, shown, truth, self.lengths)

@@ -1,0 +1,53 @@
+"""The components that rank-one heads learn one at a time, for any task."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import eigh
+
+from stepwell._errors import InvalidInput
+
+from .._task import RegressionTask
+from ._moments import cross_moment, second_moment
+
+
+@dataclass(frozen=True)
+class Components:
+    r"""Components in falling order of gain, one a column.
+
+    - `gains`: $\gamma_d$, by how much the loss falls when component d is learned.
+    - `keys`: $a_d$, with $a_d^\top C a_{d'} = \delta_{dd'}$.
+    - `maps`: $A_d = a_d a_d^\top M$, of rank one; a set S of learned components is the map $\sum_{d \in S} A_d$.
+    """
+
+    gains: Float[np.ndarray, " component"]
+    keys: Float[np.ndarray, "dim component"]
+    maps: Float[np.ndarray, "component dim dim"]
+
+
+def components(task: RegressionTask) -> Components:
+    r"""Solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
+
+    With $B = C^{1/2} A \Lambda^{1/2}$ and $T = C^{-1/2} M \Lambda^{1/2}$ the loss is
+    $L = \mathrm{tr}(\Omega\Lambda) - \|T\|_F^2 + \|B - T\|_F^2$, so (Eckart-Young) the best map of rank r keeps the r largest
+    singular values of T, and $L_r = \mathrm{tr}(\Omega\Lambda) - \sum_{d \le r} \gamma_d$ with $\gamma_d$ the squared
+    singular value d. If $p_d$ is the left singular vector, $a_d = C^{-1/2} p_d$ and the component's map is
+    $C^{-1/2} p_d p_d^\top T \Lambda^{-1/2} = a_d a_d^\top M$.
+
+    Every stationary map of a sum of rank-one heads is $\sum_{d\in S} A_d$ for a subset S, $\Lambda$ and $\Omega$ commuting
+    or not: a head with $v \ne 0$ needs $Gq = 0$, $G^\top k = 0$ with $G = C^{1/2}(T - B)\Lambda^{1/2}$.
+    In the paper's case $a_d = e_d/\sqrt{c_d}$, $A_d = (\lambda_d/c_d)\, e_d e_d^\top$,
+    $\gamma_d = \lambda_d/(1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
+    """
+    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
+    spectrum = np.linalg.eigvalsh(second)
+    if spectrum[0] <= spectrum.size * np.finfo(float).eps * spectrum[-1]:
+        raise InvalidInput(
+            "the covariance is singular to working precision; leave out the directions in which the inputs do not vary"
+        )
+    target = cross @ lam @ cross.T
+    gains, keys = eigh((target + target.T) / 2, second)
+    gains, keys = np.clip(gains[::-1], 0.0, None), keys[:, ::-1]
+    maps = np.einsum("id,jd->dij", keys, cross.T @ keys)
+    return Components(gains=gains, keys=keys, maps=maps)

@@ -1,0 +1,74 @@
+"""Scalars of the task along shared eigenvectors, where the input and task covariances commute."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell._errors import InvalidInput
+
+from .._task import RegressionTask
+from ._moments import label_power, mean_inverse_length
+
+
+@dataclass(frozen=True)
+class Modes:
+    r"""Modes d in falling order of gain, as `components` has them.
+
+    - `directions`: $e_d$ in column d.
+    - `variances`: $\lambda_d$; `task_variances`: $\omega_d$.
+    - `cross`: $m_d = \lambda_d\omega_d$; `second`: $c_d = (1+\nu)\lambda_d^2\omega_d + \nu(\mathrm{tr}(\Omega\Lambda)+\sigma^2)\lambda_d$.
+    """
+
+    directions: Float[np.ndarray, "dim mode"]
+    variances: Float[np.ndarray, " mode"]
+    task_variances: Float[np.ndarray, " mode"]
+    cross: Float[np.ndarray, " mode"]
+    second: Float[np.ndarray, " mode"]
+
+    @property
+    def driving(self) -> Float[np.ndarray, " mode"]:
+        r"""$g_d = \lambda_d m_d$, eigenvalue of $M\Lambda$: what moves small weights. $\lambda_d^2$ in the paper's case."""
+        return self.variances * self.cross
+
+    @property
+    def curvature(self) -> Float[np.ndarray, " mode"]:
+        r"""$\lambda_d c_d$, what holds the weights back."""
+        return self.variances * self.second
+
+    @property
+    def ends(self) -> Float[np.ndarray, " mode"]:
+        r"""$a_d = m_d/c_d$, eigenvalue of the map once the mode is learned."""
+        return self.cross / self.second
+
+    @property
+    def gains(self) -> Float[np.ndarray, " mode"]:
+        r"""$\gamma_d = \lambda_d m_d^2 / c_d$, the fall of the loss."""
+        return self.driving * self.ends
+
+
+def modes(task: RegressionTask) -> Modes:
+    r"""Diagonalise $\Lambda$ and, within each of its eigenspaces, $\Omega$."""
+    lam, vectors = np.linalg.eigh(task.covariance)
+    if lam[0] <= 0:
+        raise InvalidInput("the covariance is singular; leave out the directions in which the inputs do not vary")
+    tolerance = lam.size * np.sqrt(np.finfo(float).eps)
+    breaks = np.flatnonzero(np.diff(lam) > tolerance * lam[-1]) + 1
+    for block in np.split(np.arange(lam.size), breaks):
+        space = vectors[:, block]
+        vectors[:, block] = space @ np.linalg.eigh(space.T @ task.task_covariance @ space)[1]
+    shared = vectors.T @ task.task_covariance @ vectors
+    omega = np.diagonal(shared)
+    off_diagonal = float(np.abs(shared - np.diag(omega)).max())
+    if off_diagonal > tolerance * np.abs(shared).max():
+        raise InvalidInput(
+            "covariance and task_covariance have no common eigenvectors "
+            f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; levels and drop_schedule do without"
+        )
+    # A rotation inside a block of nearly equal eigenvalues moves them a little.
+    lam = np.einsum("id,ij,jd->d", vectors, task.covariance, vectors)
+    order = np.argsort(-lam * omega, kind="stable")
+    lam, omega = lam[order], np.clip(omega[order], 0.0, None)
+    nu = mean_inverse_length(task)
+    second = (1 + nu) * lam**2 * omega + nu * (label_power(task) + task.noise_variance) * lam
+    return Modes(vectors[:, order], lam, omega, lam * omega, second)

@@ -1,0 +1,80 @@
+"""Separate key and query, rank one: the growth of one head aligned with one mode."""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, logit
+
+from stepwell._errors import InvalidInput
+
+from .._integrate import require_positive
+from .._task import RegressionTask
+from ._modes import Modes, modes
+
+_BISECTIONS = 100
+"""Halvings of a bracket of log odds less than 2^11 wide: beyond the last bit of a float64."""
+
+
+def aligned_end(task: RegressionTask, component: int) -> float:
+    r"""$v_\infty = (m_d/c_d)^{1/3}$, where a head with $k = q = v e_d$ comes to rest. `component` d counts from 0."""
+    return float(_modes_with(task, component).ends[component] ** (1 / 3))
+
+
+def aligned_escape_time(task: RegressionTask, component: int, start: float) -> float:
+    r"""$t/\tau \approx 1/(\lambda_d m_d v_0)$, or $1/(\lambda_d^2 v_0)$ in the paper's case, for a small `start` $v_0$."""
+    require_positive("start", start)
+    return 1 / (float(_modes_with(task, component).driving[component]) * start)
+
+
+def aligned_time(
+    task: RegressionTask, component: int, start: float, values: Float[np.ndarray, " time"]
+) -> Float[np.ndarray, " time"]:
+    r"""t/τ at which the head of $\tau\dot v = \lambda m v^2 - \lambda c v^5$ (paper eq. 21), v(0) = `start`, has each of `values`.
+
+    With $x = v/v_\infty$, $\frac{1}{x^2(1-x^3)} = \frac{1}{x^2} + \frac{x}{1-x^3}$, so
+    $t/\tau = \frac{1}{\lambda m v_\infty}\,[F(x) - F(x_0)]$,
+    $F(x) = -\frac1x - \frac13\ln(1-x) + \frac16\ln(1+x+x^2) - \frac{1}{\sqrt3}\arctan\frac{2x+1}{\sqrt3}$:
+    a hyperbolic escape, then an exponential rest.
+    """
+    end, rate = _scales(task, component, start)
+    if np.any(values < start) or np.any(values >= end):
+        raise InvalidInput(f"values must lie from the start {start:.3g} to below the end {end:.3g}, which is never reached")
+    return (_primitive(logit(values / end)) - _primitive(logit(start / end))) / rate
+
+
+def aligned_value(
+    task: RegressionTask, component: int, start: float, times: Float[np.ndarray, " time"]
+) -> Float[np.ndarray, " time"]:
+    """v at each of `times` (t/τ): the inverse of `aligned_time`, by bisection on the log odds of $v/v_\\infty$."""
+    end, rate = _scales(task, component, start)
+    first = logit(start / end)
+    wanted = _primitive(first) + rate * times
+    low = np.full(times.shape, first)
+    # For odds p > 0, F > p/3 - 3, so this lies above every solution; past 2^10 expit is 1.
+    high = np.minimum(3 * np.maximum(wanted, 0.0) + 10.0, 2.0**10)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        above = _primitive(middle) > wanted
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.where(times > 0, end * expit((low + high) / 2), start)
+
+
+def _primitive(odds):
+    """F of `aligned_time` at x = expit(odds): in log odds 1 - x keeps its digits."""
+    x = expit(odds)
+    rest = np.log1p(x + x**2) / 6 - np.arctan((2 * x + 1) / np.sqrt(3)) / np.sqrt(3)
+    return -1 / x + np.logaddexp(0.0, odds) / 3 + rest
+
+
+def _scales(task: RegressionTask, component: int, start: float) -> tuple[float, float]:
+    require_positive("start", start)
+    end = aligned_end(task, component)
+    if start >= end:
+        raise InvalidInput(f"start is {start:.3g}; it must be below the end, {end:.3g}")
+    return end, end * float(modes(task).driving[component])
+
+
+def _modes_with(task: RegressionTask, component: int) -> Modes:
+    found = modes(task)
+    if not 0 <= component < found.variances.size:
+        raise InvalidInput(f"component is {component}; components count from 0 to {found.variances.size - 1}")
+    return found

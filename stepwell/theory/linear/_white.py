@@ -1,0 +1,65 @@
+"""Merged key and query with white covariance: the drop is a logistic curve."""
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit
+
+from stepwell._errors import InvalidInput
+
+from .._integrate import require_positive, require_times
+from .._task import RegressionTask
+from ._merged import MergedCourse
+from ._modes import Modes, modes
+from ._moments import label_power
+
+
+def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initial_weight: float) -> MergedCourse:
+    r"""The closed form for $\Lambda = \lambda I$, $\Omega = \omega I$ and an aligned start of size `initial_weight`, $w_{init}$.
+
+    With $s = \|w_2\|\|W_1\|$, $s(0) = w_{init}^2$, $m = \lambda\omega$, $c$ as in `Modes`:
+    $\tau\dot s = 2s(\sqrt D\,\lambda m - \lambda c\, s)$, so $s = s_\infty/(1 + (s_\infty/s(0) - 1)\, e^{-\kappa t/\tau})$ with
+    $\kappa = 2\sqrt D\,\lambda m$, $s_\infty = \sqrt D\, m/c$, and $\hat y = (s/\sqrt D)\,\beta^\top x_q$.
+    For $\lambda = \omega = 1$, $\sigma = 0$, $s/\sqrt D$ is the paper's eq. 10.
+    """
+    require_times(times)
+    require_positive("initial_weight", initial_weight)
+    found = _white(task)
+    dim = found.variances.size
+    rate, end = _logistic(found)
+    # In log odds, so that neither a tiny start nor a long time overflows; a start at or above the end has none.
+    ratio = initial_weight**2 / end
+    if ratio >= 1:
+        raise InvalidInput(f"initial_weight is {initial_weight}; the closed form starts below the end, {end**0.5:.3g}")
+    s = end * expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
+    driving, curvature = found.driving[0], found.curvature[0]
+    loss = label_power(task) - 2 * np.sqrt(dim) * driving * s + curvature * s**2
+    return MergedCourse(times, loss, np.sqrt(s), np.tile(np.sqrt(s / dim)[:, None], (1, dim)))
+
+
+def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
+    r"""t/τ at which the loss is halfway down: $s/s_\infty = 1 - 1/\sqrt2 =: x$, at the difference of log odds over κ.
+
+    $t/\tau = \kappa^{-1}\,[\,\mathrm{logit}(x) - \mathrm{logit}(w_{init}^2/s_\infty)\,]$, and 0 if the start is already there.
+    """
+    require_positive("initial_weight", initial_weight)
+    rate, end = _logistic(_white(task))
+    ratio, half = initial_weight**2 / end, 1 - 2**-0.5
+    if ratio >= half:
+        return 0.0
+    return float(np.log(half / (1 - half)) - np.log(ratio) + np.log1p(-ratio)) / rate
+
+
+def _logistic(found: Modes) -> tuple[float, float]:
+    root = float(np.sqrt(found.variances.size))
+    return 2 * root * float(found.driving[0]), root * float(found.ends[0])
+
+
+def _white(task: RegressionTask) -> Modes:
+    found = modes(task)
+    for name, spectrum in (("covariance", found.variances), ("task_covariance", found.task_variances)):
+        if np.ptp(spectrum) > 1e-8 * spectrum.max():
+            raise InvalidInput(
+                f"{name} has eigenvalues from {spectrum.min():.3g} to {spectrum.max():.3g}; the closed form needs them "
+                "equal, and merged_course takes any"
+            )
+    return found

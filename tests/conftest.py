@@ -1,0 +1,37 @@
+"""Settings of the whole suite: Hypothesis profiles, figures without a screen, and no silent skips."""
+
+import os
+
+import hypothesis
+import pytest
+
+# In the environment, so that the commands started by tests inherit it.
+os.environ["MPLBACKEND"] = "Agg"
+
+# No deadline: the first example of a test pays for JAX's compilation.
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def _fail_skip(report: pytest.TestReport | pytest.CollectReport, remedy: str) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"{reason}\nA skip fails the run. {remedy}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and item.get_closest_marker("optional") is None:
+        _fail_skip(report, "If this test may be skipped, mark it optional.")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    report = yield
+    if report.skipped:
+        _fail_skip(report, "Skip tests, marked optional, rather than a whole file.")
+    return report

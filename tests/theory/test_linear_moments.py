@@ -1,0 +1,75 @@
+"""M, C and the label power: Monte Carlo, the paper's special case, and the tasks' own closed form."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from stepwell._errors import InvalidInput
+from stepwell.theory import RegressionTask, linear
+
+
+def test_moments_agree_with_monte_carlo(make_task):
+    task = make_task([1.0, 0.6, 0.3], [0.5, 2.0, 1.0], lengths=(3, 8), noise=0.7, rotation=1, task_rotation=2)
+    rng = np.random.default_rng(0)
+    samples = 40_000
+    beta, w, y_query = [], [], []
+    for n in task.lengths.counts:
+        x = rng.multivariate_normal(np.zeros(3), task.covariance, (samples, n + 1))
+        tasks = rng.multivariate_normal(np.zeros(3), task.task_covariance, samples)
+        truth = np.einsum("sni,si->sn", x, tasks)
+        labels = truth[:, :n] + np.sqrt(task.noise_variance) * rng.normal(size=(samples, n))
+        beta.append(np.einsum("sn,sni->si", labels, x[:, :n]) / n)
+        w.append(tasks)
+        y_query.append(truth[:, n])
+    beta, w, y_query = np.concatenate(beta), np.concatenate(w), np.concatenate(y_query)
+    for draws, exact in (
+        (beta[:, :, None] * w[:, None, :], linear.cross_moment(task)),
+        (beta[:, :, None] * beta[:, None, :], linear.second_moment(task)),
+        (y_query**2, linear.label_power(task)),
+    ):
+        error = draws.std(axis=0) / np.sqrt(len(draws))
+        # Nineteen numbers: a deviation of five standard errors by chance has probability 1e-5.
+        assert np.all(np.abs(draws.mean(axis=0) - exact) < 5 * error)
+
+
+def test_second_moment_is_the_papers_for_unit_tasks(make_task):
+    task = make_task([0.4, 0.3, 0.2, 0.1], rotation=3)
+    lam = task.covariance
+    expected = lam @ lam + (lam + np.trace(lam) * np.eye(4)) @ lam / 31
+    np.testing.assert_allclose(linear.second_moment(task), expected, rtol=0, atol=8 * np.finfo(float).eps)
+
+
+def test_a_mixture_of_lengths_is_the_average(make_task):
+    kwargs = {"task_variances": [2.0, 1.0], "noise": 0.3, "rotation": 4, "task_rotation": 5}
+    mixed = linear.second_moment(make_task([1.0, 0.5], lengths=(2, 7, 30), **kwargs))
+    alone = [linear.second_moment(make_task([1.0, 0.5], lengths=(n,), **kwargs)) for n in (2, 7, 30)]
+    np.testing.assert_allclose(mixed, np.mean(alone, axis=0), rtol=1e-14)
+
+
+def test_tasks_and_theory_agree(make_task):
+    from stepwell import tasks
+
+    like = make_task([1.0, 0.5, 0.2], [2.0, 1.0, 0.1], lengths=(4, 9), noise=0.3, rotation=4, task_rotation=5)
+    real = tasks.InContextRegression(
+        like.covariance,
+        tasks.ContextLengths(like.lengths.counts),
+        task_covariance=like.task_covariance,
+        noise_variance=like.noise_variance,
+    )
+    assert isinstance(real, RegressionTask)
+    other = tasks.population_moments(real)
+    np.testing.assert_allclose(linear.cross_moment(real), other.cross, rtol=1e-13)
+    np.testing.assert_allclose(linear.second_moment(real), other.second, rtol=1e-13)
+    assert linear.label_power(real) == pytest.approx(other.label_power, rel=1e-13)
+
+
+def test_several_outputs_are_refused(make_task):
+    with pytest.raises(InvalidInput, match="outputs=1"):
+        linear.levels(make_task([1.0, 0.5], outputs=2))
+
+
+def test_theory_does_not_import_jax():
+    code = "import sys, stepwell.theory.linear; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,114 @@
+"""The schedule of drops against the flow of all heads together."""
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+from stepwell.theory import linear
+
+
+def start(heads, dim, init, seed):
+    weights = init * np.random.default_rng(seed).normal(size=(heads, 2 * dim + 1))
+    return weights[:, 0].copy(), weights[:, 1 : dim + 1].copy(), weights[:, dim + 1 :].copy()
+
+
+def full_flow(task, values, keys, queries, until):
+    """Times at which the loss of the whole flow passes halfway between levels, its dense solution and its unpacking."""
+    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), task.covariance
+    heads, dim = keys.shape
+
+    def split(state):
+        state = state.reshape(heads, -1)
+        return state[:, 0], state[:, 1 : dim + 1], state[:, dim + 1 :]
+
+    def field(_, state):
+        v, k, q = split(state)
+        g = (cross - second @ (v[:, None] * k).T @ q) @ lam
+        gq = q @ g.T
+        return np.concatenate([np.sum(k * gq, 1)[:, None], v[:, None] * gq, v[:, None] * (k @ g)], axis=1).ravel()
+
+    initial = np.concatenate([values[:, None], keys, queries], axis=1).ravel()
+    atol = 1e-6 * np.abs(initial).max()
+    run = solve_ivp(field, (0, until), initial, method="LSODA", rtol=1e-8, atol=atol, dense_output=True)
+    assert run.sol is not None
+    loss = np.array([loss_of(task, *split(state)) for state in run.y.T])
+    steps = linear.levels(task)
+    midpoints = (steps[:-1] + steps[1:]) / 2
+    crossings = [run.t[np.argmax(loss < level)] for level in midpoints if loss[-1] < level]
+    return np.array(crossings), run.sol, split
+
+
+def loss_of(task, v, k, q):
+    return linear.loss_at(task, (v[:, None] * k).T @ q)
+
+
+@pytest.mark.parametrize("init", [0.05, 0.005])
+@pytest.mark.parametrize("seed", range(3))
+def test_drop_times_and_heads(make_task, init, seed):
+    task = make_task([0.5, 0.3, 0.2], lengths=(20,), rotation=seed)
+    weights = start(3, 3, init, seed)
+    drops = linear.drop_schedule(task, *weights)
+    assert [drop.component for drop in drops] == [0, 1, 2]
+    predicted = np.array([drop.time for drop in drops])
+    measured, solution, split = full_flow(task, *weights, predicted[-1] * 2)
+    assert measured.size == 3
+    # The schedule makes each drop instantaneous. A drop lasts about five of its own times 1/(ρ v_end), from a fifth of the
+    # height of v to 99 %; every drop so far shifts a later one by that much, in the later one's own time.
+    # This does not depend on init while the times grow as 1/init: the relative error falls with init.
+    found = linear.modes(task)
+    own_time = 1 / (found.driving * found.ends ** (1 / 3))
+    assert np.all(np.abs(predicted - measured) < 5 * np.arange(1, 4) * own_time)
+    v, k, q = split(solution(predicted[-1] * 2))
+    taken = np.abs(v[:, None] * (k @ found.directions) * (q @ found.directions))
+    assert [drop.head for drop in drops] == list(np.argmax(taken, axis=0))
+
+
+def test_small_heads_leave_the_first_plateau_exactly(make_task):
+    task = make_task([0.5, 0.3, 0.2], lengths=(20,), rotation=1)
+    found = linear.modes(task)
+    e, v0 = found.directions[:, 0], 0.01
+    drop = linear.drop_schedule(task, np.array([v0]), v0 * e[None], v0 * e[None])[0]
+    half = (1 - 2**-0.5) ** (1 / 3) * linear.aligned_end(task, 0)
+    # The gain is 1 - (1 - (v/v_end)^3)^2; the solver's 1e-10 a step is amplified by the growth of v.
+    assert drop.time == pytest.approx(linear.aligned_time(task, 0, v0, np.array([half]))[0], rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"variances": [1.2, 0.7, 0.3], "task_variances": [0.5, 2.0, 1.0], "noise": 0.3, "rotation": 1, "task_rotation": 2},
+        # Here the strongest driving (1 against .48) is not the largest gain (.86 against 1.05).
+        {"variances": [1.0, 0.4], "task_variances": [1.0, 3.0]},
+    ],
+)
+def test_long_plateaus_are_at_the_best_levels_of_each_rank(make_task, kwargs):
+    task = make_task(lengths=(20,), **kwargs)
+    dim = len(kwargs["variances"])
+    weights = start(dim, dim, 5e-4, 1)
+    drops = linear.drop_schedule(task, *weights)
+    assert len(drops) == dim
+    times = np.array([0.0, *(drop.time for drop in drops), 2 * drops[-1].time])
+    _, solution, split = full_flow(task, *weights, times[-1])
+    # Late on a plateau, three quarters of the way, the heads in use have settled and the next is still of order init.
+    late = 0.25 * times[:-1] + 0.75 * times[1:]
+    loss = np.array([loss_of(task, *split(solution(t))) for t in late])
+    np.testing.assert_allclose(loss, linear.levels(task), rtol=0, atol=1e-3 * linear.label_power(task))
+    np.testing.assert_allclose(linear.predicted_staircase(task, drops, late), linear.levels(task), rtol=1e-13)
+
+
+def test_limits_of_a_schedule(make_task):
+    task = make_task([0.5, 0.3, 0.2], lengths=(20,))
+    weights = start(2, 3, 0.01, 0)
+    drops = linear.drop_schedule(task, *weights)
+    assert len(drops) == 2 and {drop.head for drop in drops} == {0, 1}
+    assert [drop.level_after for drop in drops] == list(linear.levels(task)[1:3])
+    between = (drops[0].time + drops[1].time) / 2
+    assert linear.drop_schedule(task, *weights, until=between) == drops[:1]
+    assert linear.drop_schedule(task, np.zeros(2), np.zeros((2, 3)), np.zeros((2, 3))) == []
+    flat = linear.predicted_staircase(task, [], np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(flat, [linear.label_power(task)] * 2)
+
+
+def test_components_without_gain_are_not_learned(make_task):
+    task = make_task([0.5, 0.3, 0.2], [1.0, 1.0, 0.0], rotation=1)
+    assert len(linear.drop_schedule(task, *start(4, 3, 0.01, 0))) == 2
