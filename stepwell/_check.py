@@ -54,5 +54,7 @@ def covariance_matrix(name: str, value: Any) -> np.ndarray:
         raise InvalidInput(f"{name} is not symmetric (entries differ by {gap:.2g}); give (A + A.T)/2 if that is meant")
     lowest = float(np.linalg.eigvalsh(matrix)[0])
     if lowest < -1e-10 * largest:
-        raise InvalidInput(f"{name} has a negative eigenvalue, {lowest:.3g}; a covariance must be positive semi-definite")
+        raise InvalidInput(
+            f"{name} has a negative eigenvalue, {lowest:.3g}; a covariance must be positive semi-definite"
+        )
     return (matrix + matrix.T) / 2

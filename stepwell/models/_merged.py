@@ -67,9 +67,7 @@ class MergedAttention(AbstractAttention):
         normalisation: Normalisation = "1/N",
     ) -> "MergedAttention":
         """From whole square matrices; the parts that never matter are dropped."""
-        return cls(
-            value[:, -outputs:], key_query[:, :, :-outputs], activation=activation, normalisation=normalisation
-        )
+        return cls(value[:, -outputs:], key_query[:, :, :-outputs], activation=activation, normalisation=normalisation)
 
     @classmethod
     def random(

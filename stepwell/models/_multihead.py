@@ -104,7 +104,12 @@ class MultiHeadAttention(AbstractAttention):
         dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
         width = dim + outputs
         embedding = width if embedding is None else _check.whole("embedding", embedding)
-        shapes = ((heads, embedding, dim), (heads, embedding, width), (heads, embedding, width), (heads, outputs, embedding))
+        shapes = (
+            (heads, embedding, dim),
+            (heads, embedding, width),
+            (heads, embedding, width),
+            (heads, outputs, embedding),
+        )
         weights = [gaussian(shape, scale, key=k) for shape, k in zip(shapes, jax.random.split(key, 4), strict=True)]
         return cls(*weights, activation=activation, normalisation=normalisation)
 

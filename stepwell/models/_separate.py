@@ -73,9 +73,7 @@ class SeparateAttention(AbstractAttention):
         normalisation: Normalisation = "1/N",
     ) -> "SeparateAttention":
         """From whole matrices; the parts that never matter are dropped."""
-        return cls(
-            value[:, -outputs:], key, query[:, :, :-outputs], activation=activation, normalisation=normalisation
-        )
+        return cls(value[:, -outputs:], key, query[:, :, :-outputs], activation=activation, normalisation=normalisation)
 
     @classmethod
     def random(

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell._types import Normalisation
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 
 from ._abstract import require
 

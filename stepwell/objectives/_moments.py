@@ -94,9 +94,7 @@ class Moments(AbstractObjective):
         if gathered is None:
             raise InvalidInput("there are no sequences; give at least one chunk")
         count, gram, cross, power = gathered
-        return cls(
-            gram / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query
-        )
+        return cls(gram / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query)
 
     @classmethod
     def of_features(cls, batch: FeatureBatch) -> "Moments":

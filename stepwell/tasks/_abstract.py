@@ -125,7 +125,9 @@ def _gaussians(task: AbstractTask, size: int, key: RandomKey):
 
 
 @eqx.filter_jit
-def _block(task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""], correction: Correction | None):
+def _block(
+    task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""], correction: Correction | None
+):
     inputs, tasks, noise = _gaussians(task, _BLOCK, jax.random.fold_in(key, number))
     if correction is not None:
         inputs = inputs - correction.input_mean

@@ -1,4 +1,4 @@
-"""What the theory reads of a task. `stepwell.tasks.InContextRegression` is one; so is anything with these attributes."""
+"""What the theory reads of a task. `stepwell.tasks.InContextRegression` qualifies, as does anything so shaped."""
 
 from typing import Protocol, runtime_checkable
 

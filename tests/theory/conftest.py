@@ -25,7 +25,9 @@ def _rotation(dim, seed):
     return np.eye(dim) if seed is None else np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
 
 
-def _make_task(variances, task_variances=None, *, lengths=(31,), noise=0.0, rotation=None, task_rotation=None, outputs=1):
+def _make_task(
+    variances, task_variances=None, *, lengths=(31,), noise=0.0, rotation=None, task_rotation=None, outputs=1
+):
     """Diagonal covariances, each turned by a random rotation if a seed is given (one seed: they commute)."""
     lam = np.asarray(variances, dtype=float)
     omega = np.ones_like(lam) if task_variances is None else np.asarray(task_variances, dtype=float)

@@ -77,9 +77,10 @@ def test_shared_eigenvectors_give_the_same_gains(make_task, variances, data, noi
     task = make_task(variances, task_variances, noise=noise, rotation=6)
     found = linear.modes(task)
     np.testing.assert_allclose(found.gains, linear.component_gains(task), rtol=0, atol=rounding(task))
-    np.testing.assert_allclose(
-        (found.directions * found.second) @ found.directions.T, linear.second_moment(task), rtol=0, atol=rounding(task)
-    )
+    second = (found.directions * found.second) @ found.directions.T
+    # Nearly equal variances leave the directions uncertain by up to the square root of rounding; gains feel its square.
+    allowed = len(variances) * np.sqrt(EPS) * found.second.max()
+    np.testing.assert_allclose(second, linear.second_moment(task), rtol=0, atol=allowed)
 
 
 def test_equal_input_variances_take_the_tasks_eigenvectors(make_task):

@@ -32,7 +32,7 @@ def full_flow(task, values, key_queries, times):
 
 
 def solver_error(task, times):
-    """A relative error of RTOL a step, over a few hundred steps a time constant, grows with the flow at most linearly in t."""
+    """An error of RTOL a step, a hundred steps a time constant, all of one sign."""
     return 100 * RTOL * linear.label_power(task) * (1 + linear.merged_escape_rate(task) * times[-1])
 
 

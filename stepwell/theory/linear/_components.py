@@ -30,13 +30,13 @@ def components(task: RegressionTask) -> Components:
     r"""Solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
 
     With $B = C^{1/2} A \Lambda^{1/2}$ and $T = C^{-1/2} M \Lambda^{1/2}$ the loss is
-    $L = \mathrm{tr}(\Omega\Lambda) - \|T\|_F^2 + \|B - T\|_F^2$, so (Eckart-Young) the best map of rank r keeps the r largest
-    singular values of T, and $L_r = \mathrm{tr}(\Omega\Lambda) - \sum_{d \le r} \gamma_d$ with $\gamma_d$ the squared
-    singular value d. If $p_d$ is the left singular vector, $a_d = C^{-1/2} p_d$ and the component's map is
+    $L = \mathrm{tr}(\Omega\Lambda) - \|T\|_F^2 + \|B - T\|_F^2$, so (Eckart-Young) the best map of rank r keeps the r
+    largest singular values of T, and $L_r = \mathrm{tr}(\Omega\Lambda) - \sum_{d \le r} \gamma_d$ with $\gamma_d$ the
+    squared singular value d. If $p_d$ is the left singular vector, $a_d = C^{-1/2} p_d$ and the component's map is
     $C^{-1/2} p_d p_d^\top T \Lambda^{-1/2} = a_d a_d^\top M$.
 
-    Every stationary map of a sum of rank-one heads is $\sum_{d\in S} A_d$ for a subset S, $\Lambda$ and $\Omega$ commuting
-    or not: a head with $v \ne 0$ needs $Gq = 0$, $G^\top k = 0$ with $G = C^{1/2}(T - B)\Lambda^{1/2}$.
+    Every stationary map of a sum of rank-one heads is $\sum_{d\in S} A_d$ for a subset S, whether or not $\Lambda$ and
+    $\Omega$ commute: a head with $v \ne 0$ needs $Gq = 0$, $G^\top k = 0$ with $G = C^{1/2}(T - B)\Lambda^{1/2}$.
     In the paper's case $a_d = e_d/\sqrt{c_d}$, $A_d = (\lambda_d/c_d)\, e_d e_d^\top$,
     $\gamma_d = \lambda_d/(1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
     """

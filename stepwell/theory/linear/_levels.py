@@ -21,7 +21,7 @@ def component_gains(task: RegressionTask) -> Float[np.ndarray, " component"]:
 
 
 def level(task: RegressionTask, learned: Collection[int]) -> float:
-    r"""$L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$, at the fixed point where the components `learned` are.
+    r"""$L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$: the level where the components `learned` are S.
 
     Components count from 0 in falling order of gain. There are 2^D subsets.
     """
@@ -32,11 +32,11 @@ def level(task: RegressionTask, learned: Collection[int]) -> float:
 def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
     r"""$L_0, \dots, L_D$: the levels of the long plateaus, with 0 to D components learned.
 
-    $L_r$ is the least loss of any map of rank r. Components come in falling order of gain, because any other subset of the same
-    size is a *strict* saddle: heads in use turn towards a component of larger gain, in a time of order $\ln(1/w_{init})$,
-    whereas a fresh head needs a time of order $1/w_{init}$. In the paper's case this is the order of falling $\lambda_d$.
-    Where the driving $\Lambda\Omega\Lambda$ is strongest for another component than the gain is, that one may show first as
-    a short-lived step, at `level(task, subset)`.
+    $L_r$ is the least loss of any map of rank r. Components come in falling order of gain, because any other subset of
+    the same size is a *strict* saddle: heads in use turn towards a component of larger gain in a time of order
+    $\ln(1/w_{init})$, whereas a fresh head needs one of order $1/w_{init}$. In the paper's case this is the order of
+    falling $\lambda_d$. Where the driving $\Lambda\Omega\Lambda$ is strongest for a component that has not the largest
+    gain, that one may show first as a short-lived step, at `level(task, subset)`.
     """
     return label_power(task) - np.concatenate([[0.0], np.cumsum(component_gains(task))])
 

@@ -14,7 +14,7 @@ from ._moments import cross_moment, label_power
 
 @dataclass(frozen=True)
 class MergedCourse:
-    r"""A predicted run: `times` in units of τ, `loss`, `value` v(t), and `key_query` $u_d(t)$, modes in falling order of gain."""
+    """A predicted run: `times` in units of τ, `loss`, `value` v(t) and `key_query` u_d(t), modes as in `Modes`."""
 
     times: Float[np.ndarray, " time"]
     loss: Float[np.ndarray, " time"]

@@ -17,7 +17,8 @@ class Modes:
 
     - `directions`: $e_d$ in column d.
     - `variances`: $\lambda_d$; `task_variances`: $\omega_d$.
-    - `cross`: $m_d = \lambda_d\omega_d$; `second`: $c_d = (1+\nu)\lambda_d^2\omega_d + \nu(\mathrm{tr}(\Omega\Lambda)+\sigma^2)\lambda_d$.
+    - `cross`: $m_d = \lambda_d\omega_d$.
+    - `second`: $c_d = (1+\nu)\lambda_d^2\omega_d + \nu(\mathrm{tr}(\Omega\Lambda)+\sigma^2)\lambda_d$.
     """
 
     directions: Float[np.ndarray, "dim mode"]
@@ -28,7 +29,7 @@ class Modes:
 
     @property
     def driving(self) -> Float[np.ndarray, " mode"]:
-        r"""$g_d = \lambda_d m_d$, eigenvalue of $M\Lambda$: what moves small weights. $\lambda_d^2$ in the paper's case."""
+        r"""$g_d = \lambda_d m_d$, eigenvalue of $M\Lambda$: what moves small weights. The paper's $\lambda_d^2$."""
         return self.variances * self.cross
 
     @property

@@ -27,7 +27,8 @@ def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
 
 
 def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
-    r"""$C = \mathbb E[\beta\beta^\top] = (1 + \nu)\,\Lambda\Omega\Lambda + \nu\,(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\,\Lambda$.
+    r"""$C = \mathbb E[\beta\beta^\top]
+    = (1 + \nu)\,\Lambda\Omega\Lambda + \nu\,(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\,\Lambda$.
 
     Given w, $\beta = \hat\Lambda w + \frac1N\sum_n \varepsilon_n x_n$; the first term is Isserlis' theorem for
     $\mathbb E[\hat\Lambda w w^\top \hat\Lambda]$, averaged over w. With $\Omega = I$, $\sigma = 0$ it is the paper's

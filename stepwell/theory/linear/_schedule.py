@@ -32,7 +32,10 @@ class Drop:
 
 @dataclass(frozen=True)
 class _Plateau:
-    r"""What a fresh head sees when S is learned: the loss $2v\,k^\top R q - v^2 (k^\top K k)(q^\top Q q)$ below its level."""
+    r"""What a fresh head sees. It brings the loss $2v\,k^\top R q - v^2 (k^\top K k)(q^\top Q q)$ below the plateau.
+
+    `driving` is R, `keys` K and `queries` Q of `drop_schedule`. `heads` has v, k and q in each row.
+    """
 
     driving: Float[np.ndarray, "dim dim"]
     keys: Float[np.ndarray, "dim dim"]
@@ -66,15 +69,19 @@ def drop_schedule(
 ) -> list[Drop]:
     r"""Drops of the loss from the initial weights $v_i$, $k_i$, $q_i$, up to time `until`; exact as these become small.
 
-    On the plateau where the m components of largest gain are learned, heads in use follow any small change at once, and fresh
-    heads do not interact. So each fresh head moves alone, by
+    On the plateau where the m components of largest gain are learned, heads in use follow any small change at once, and
+    fresh heads do not interact. So each fresh head moves alone, by
     $\tau\dot v = k^\top G q$, $\tau\dot k = vGq$, $\tau\dot q = vG^\top k$, $G = R - v\,Kk\,(Qq)^\top$,
-    $R = M\Lambda - CA_m\Lambda$, $K = C - \sum_{d\le m} C a_d a_d^\top C$, $Q = \Lambda - \sum_{d \le m} \Lambda b_d b_d^\top \Lambda$,
+    $R = M\Lambda - CA_m\Lambda$,
+    $K = C - \sum_{d\le m} C a_d a_d^\top C$, $Q = \Lambda - \sum_{d \le m} \Lambda b_d b_d^\top \Lambda$,
     with $a_d$, $A_m$ as in `components` and $b_d = M^\top a_d/\sqrt{\gamma_d}$. In the paper's case
     $G = P(\Lambda^2 - C\,v k q^\top\Lambda)P$ with P the projector off the learned $e_d$.
-    The first head to bring the loss halfway to the next level learns the next component, and the rest go on from where they are.
+    The first head to bring the loss halfway to the next level learns the next component; the rest go on from where they
+    are. Each head learns one component, so there are at most as many drops as heads.
 
-    Each head learns one component, so there are at most as many drops as heads.
+    A drop is taken as instantaneous. The error of later times is then of the order of a drop's own duration, whatever
+    the size w of the initial weights, or of $\ln(1/w)$ where heads in use pass a strict saddle (see `levels`). Times
+    are of order 1/w.
     """
     found, steps, rates = components(task), levels(task), escape_rates(task)
     heads = np.concatenate([values[:, None], keys, queries], axis=1)
@@ -97,7 +104,7 @@ def drop_schedule(
 def predicted_staircase(
     task: RegressionTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:
-    r"""The loss at each of `times` as a staircase: $\mathrm{tr}(\Omega\Lambda)$, then the level after the last drop so far."""
+    r"""The loss at `times` as a staircase: $\mathrm{tr}(\Omega\Lambda)$, then the level after the latest drop."""
     steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 

@@ -20,7 +20,7 @@ def aligned_end(task: RegressionTask, component: int) -> float:
 
 
 def aligned_escape_time(task: RegressionTask, component: int, start: float) -> float:
-    r"""$t/\tau \approx 1/(\lambda_d m_d v_0)$, or $1/(\lambda_d^2 v_0)$ in the paper's case, for a small `start` $v_0$."""
+    r"""$t/\tau \approx 1/(\lambda_d m_d v_0)$, the paper's $1/(\lambda_d^2 v_0)$, for a small `start` $v_0$."""
     require_positive("start", start)
     return 1 / (float(_modes_with(task, component).driving[component]) * start)
 
@@ -28,7 +28,7 @@ def aligned_escape_time(task: RegressionTask, component: int, start: float) -> f
 def aligned_time(
     task: RegressionTask, component: int, start: float, values: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:
-    r"""t/τ at which the head of $\tau\dot v = \lambda m v^2 - \lambda c v^5$ (paper eq. 21), v(0) = `start`, has each of `values`.
+    r"""t/τ at which $\tau\dot v = \lambda m v^2 - \lambda c v^5$ (paper eq. 21), v(0) = `start`, has each of `values`.
 
     With $x = v/v_\infty$, $\frac{1}{x^2(1-x^3)} = \frac{1}{x^2} + \frac{x}{1-x^3}$, so
     $t/\tau = \frac{1}{\lambda m v_\infty}\,[F(x) - F(x_0)]$,
@@ -37,7 +37,7 @@ def aligned_time(
     """
     end, rate = _scales(task, component, start)
     if np.any(values < start) or np.any(values >= end):
-        raise InvalidInput(f"values must lie from the start {start:.3g} to below the end {end:.3g}, which is never reached")
+        raise InvalidInput(f"values must lie from the start, {start:.3g}, to below the end, {end:.3g}, never reached")
     return (_primitive(logit(values / end)) - _primitive(logit(start / end))) / rate
 
 

@@ -14,10 +14,11 @@ from ._moments import label_power
 
 
 def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initial_weight: float) -> MergedCourse:
-    r"""The closed form for $\Lambda = \lambda I$, $\Omega = \omega I$ and an aligned start of size `initial_weight`, $w_{init}$.
+    r"""The closed form for $\Lambda = \lambda I$, $\Omega = \omega I$, aligned start $w_{init}$ = `initial_weight`.
 
     With $s = \|w_2\|\|W_1\|$, $s(0) = w_{init}^2$, $m = \lambda\omega$, $c$ as in `Modes`:
-    $\tau\dot s = 2s(\sqrt D\,\lambda m - \lambda c\, s)$, so $s = s_\infty/(1 + (s_\infty/s(0) - 1)\, e^{-\kappa t/\tau})$ with
+    $\tau\dot s = 2s(\sqrt D\,\lambda m - \lambda c\, s)$, so
+    $s = s_\infty/(1 + (s_\infty/s(0) - 1)\, e^{-\kappa t/\tau})$ with
     $\kappa = 2\sqrt D\,\lambda m$, $s_\infty = \sqrt D\, m/c$, and $\hat y = (s/\sqrt D)\,\beta^\top x_q$.
     For $\lambda = \omega = 1$, $\sigma = 0$, $s/\sqrt D$ is the paper's eq. 10.
     """
@@ -39,7 +40,7 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
 def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
     r"""t/τ at which the loss is halfway down: $s/s_\infty = 1 - 1/\sqrt2 =: x$, at the difference of log odds over κ.
 
-    $t/\tau = \kappa^{-1}\,[\,\mathrm{logit}(x) - \mathrm{logit}(w_{init}^2/s_\infty)\,]$, and 0 if the start is already there.
+    $t/\tau = \kappa^{-1}\,[\,\mathrm{logit}(x) - \mathrm{logit}(w_{init}^2/s_\infty)\,]$, or 0 if the start is there.
     """
     require_positive("initial_weight", initial_weight)
     rate, end = _logistic(_white(task))

@@ -1,0 +1,47 @@
+"""Files appear whole or not at all: written under a temporary name, then renamed."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ._errors import InvalidInput
+
+
+def writable_folder(path: str | os.PathLike) -> Path:
+    """The folder, made if need be; `InvalidInput` if it cannot be written."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInput(f"cannot write to the folder {folder} ({reason}); name another one with --out") from None
+    return folder
+
+
+def write_whole(path: str | os.PathLike, write: Callable[[str], None]) -> Path:
+    """Call `write` with a temporary name beside `path` (same ending), then rename it to `path`."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
+    os.close(handle)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def write_text(path: str | os.PathLike, text: str) -> Path:
+    """Write a text file, whole or not at all."""
+    return write_whole(path, lambda name: Path(name).write_text(text, encoding="utf-8") and None)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

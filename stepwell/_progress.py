@@ -1,0 +1,59 @@
+"""Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing for short jobs."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+_PATIENCE = 1.0
+"""Seconds before a bar appears."""
+_LINE_EVERY = 15.0
+"""Seconds between lines where there is no terminal."""
+
+
+class Meter:
+    """`with Meter("training", total) as meter: meter.update(done, "loss 0.31")`."""
+
+    def __init__(self, what: str, total: float, *, shown: bool = True):
+        self._what = what
+        self._total = total
+        self._shown = shown
+        self._start = time.monotonic()
+        self._last_line = self._start
+        self._bar: Any = None
+        self._item: Any = None
+
+    def __enter__(self) -> "Meter":
+        return self
+
+    def update(self, done: float, note: str = "") -> None:
+        """Say how much of the total is done."""
+        now = time.monotonic()
+        if not self._shown or now - self._start < _PATIENCE:
+            return
+        if sys.stderr.isatty():
+            self._draw(done, note)
+        elif now - self._last_line >= _LINE_EVERY:
+            self._last_line = now
+            print(f"{self._what}: {100 * done / self._total:.0f} % {note}".rstrip(), file=sys.stderr, flush=True)
+
+    def _draw(self, done: float, note: str) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._item = self._bar.add_task(self._what, total=self._total, note=note)
+            self._bar.start()
+        self._bar.update(self._item, completed=done, note=note)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        if self._bar is not None:
+            self._bar.stop()

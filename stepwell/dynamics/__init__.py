@@ -1,0 +1,12 @@
+"""How weights move: gradient descent, gradient flow, fresh data at each step; one run or an ensemble."""
+
+from ._conversions import flow_time as flow_time
+from ._conversions import rate_for as rate_for
+from ._conversions import renormalised as renormalised
+from ._conversions import steps_for as steps_for
+from ._conversions import time_factor as time_factor
+from ._conversions import weight_factor as weight_factor
+from ._descend import descend as descend
+from ._ensemble import Ensemble as Ensemble
+from ._flow import flow as flow
+from ._online import online as online

@@ -1,0 +1,57 @@
+"""Steps, rates, flow time and attention normalisations, turned into each other.
+
+The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Time here is $t/\\tau$.
+"""
+
+from typing import TypeVar
+
+import equinox as eqx
+
+from stepwell import _check
+from stepwell._types import Normalisation
+from stepwell.models import AbstractAttention
+from stepwell.tasks import attention_scale
+
+Attention = TypeVar("Attention", bound=AbstractAttention)
+
+
+def flow_time(steps, rate: float):
+    r"""$t/\tau = 2\eta \cdot \text{steps}$: gradient descent of rate $\eta$ on the mean squared error is Euler's method
+    for the flow with time step $2\eta$."""
+    return 2.0 * rate * steps
+
+
+def steps_for(time, rate: float):
+    r"""The number of steps, $t/(2\eta\tau)$, rounded to none: a float where the time is not a whole number of them."""
+    return time / (2.0 * rate)
+
+
+def rate_for(time: float, steps: int) -> float:
+    r"""The rate at which so many steps take so much flow time, $\eta = t/(2\tau \cdot \text{steps})$."""
+    return time / (2.0 * steps)
+
+
+def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
+    r"""What every weight is multiplied by so that linear attention predicts the same under another normalisation.
+
+    With a product of m weights and a scale $s$, the prediction is kept if each weight gets
+    $(s_\text{given}/s_\text{wanted})^{1/m}$. From none to 1/N: $N^{1/2}$ merged, $N^{1/3}$ separate.
+    """
+    _check.one_of("normalisation", given, ("1/N", "none", "1/tokens"))
+    _check.one_of("normalisation", wanted, ("1/N", "none", "1/tokens"))
+    return (attention_scale(given, length) / attention_scale(wanted, length)) ** (1.0 / factors)
+
+
+def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
+    r"""What time (or the rate) is multiplied by so that training is the same under another normalisation.
+
+    Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run with
+    $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
+    """
+    return weight_factor(given, wanted, length=length, factors=factors) ** 2
+
+
+def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
+    """The linear attention that predicts the same with another normalisation, at context length `length`."""
+    factor = weight_factor(model.normalisation, normalisation, length=length, factors=model.factors)
+    return eqx.tree_at(lambda m: m.normalisation, model.scaled(factor), normalisation, is_leaf=lambda x: x is None)

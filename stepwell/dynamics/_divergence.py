@@ -1,0 +1,47 @@
+"""Advice after a divergence: a smaller rate, tried before it is named."""
+
+import time
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ._ensemble import Ensemble
+from ._march import ConstantRate, March, advance
+
+_HALVINGS = 20
+_SECONDS = 10.0
+"""Time given to all trials together."""
+_PIECE = 100
+"""Steps between two looks at a trial's loss."""
+
+
+def stable_rate(march: March, initial: Array, run: int, step: int) -> str:
+    """Halve the rate until a run from the same start stays stable for four times the flow time of the divergence."""
+    rule = march.rule.member(run) if isinstance(march.rule, Ensemble) else march.rule
+    if not isinstance(rule, ConstantRate):
+        return "lower the optimiser's learning rate"
+    source = march.source.member(run) if isinstance(march.source, Ensemble) else march.source
+    weights = initial if march.runs is None else initial[run]
+    deadline = time.monotonic() + _SECONDS
+    for halving in range(1, _HALVINGS + 1):
+        rate = float(rule.rate) / 2**halving
+        trial = March(march.skeleton, source, ConstantRate(jnp.asarray(rate)), {}, None)
+        wanted = 4 * (step + 50) * 2**halving
+        taken = _stable_steps(trial, weights, wanted, deadline)
+        if taken is not None:
+            return f"a rate of {rate:.3g} stayed stable for {taken} steps from the same start"
+    return f"no rate down to {rate:.3g} is stable from this start; make the initial weights smaller"
+
+
+def _stable_steps(trial: March, weights: Array, wanted: int, deadline: float) -> int | None:
+    """How many steps were tried, all with a finite loss not above the first; None if it went wrong."""
+    at, gaps, first = jnp.asarray(0), jnp.array([_PIECE]), None
+    while True:
+        weights, _, at, losses, _ = advance(trial, weights, (), at, gaps, jnp.asarray(1))
+        loss = float(losses[0])
+        first = loss if first is None else first
+        if not np.isfinite(loss) or loss > first * (1 + 1e-9):
+            return None
+        if int(at) >= wanted or time.monotonic() > deadline:
+            return int(at)

@@ -1,0 +1,65 @@
+"""Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from stepwell._errors import InvalidInput
+
+Member = TypeVar("Member", bound=eqx.Module)
+
+
+class Ensemble(eqx.Module, Generic[Member]):
+    """Models (or objectives) of one shape, stacked: every array has a first axis `run`."""
+
+    stacked: Member
+    size: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> "Ensemble[Member]":
+        """Stack members that differ in their arrays only."""
+        if not members:
+            raise InvalidInput("an ensemble needs at least one member, got none")
+        split = [eqx.partition(member, eqx.is_array_like) for member in members]
+        shapes = [jax.tree.map(jnp.shape, arrays) for arrays, _ in split]
+        if any(rest != split[0][1] for _, rest in split) or any(shape != shapes[0] for shape in shapes):
+            raise InvalidInput("members of an ensemble must have one shape and the same settings; run them apart")
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in split))
+        return cls(eqx.combine(stacked, split[0][1]), len(members))
+
+    @classmethod
+    def random(cls, make: Callable[[Any], Member], keys: Any) -> "Ensemble[Member]":
+        """`make(key)` for each of several keys, in one vectorised call."""
+        return cls(eqx.filter_vmap(make)(keys), keys.shape[0])
+
+    def member(self, number: int) -> Member:
+        """One of the stacked."""
+        return jax.tree.map(lambda leaf: leaf[number] if eqx.is_array(leaf) else leaf, self.stacked)
+
+
+def skeleton_of(model: Member) -> Member:
+    """The model with shapes in place of arrays: hashable, so that it can be a static argument."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x, model)
+
+
+def flatten(model: eqx.Module) -> Float[Array, " weights"]:
+    """All weights of one model in one vector."""
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array))])
+
+
+def unflatten(vector: Float[Array, " weights"], skeleton: Member) -> Member:
+    """The model whose weights are in `vector`."""
+    leaves, structure = jax.tree.flatten(skeleton)
+    made, start = [], 0
+    for leaf in leaves:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            size = leaf.size
+            made.append(vector[start : start + size].reshape(leaf.shape).astype(leaf.dtype))
+            start += size
+        else:
+            made.append(leaf)
+    return jax.tree.unflatten(structure, made)

@@ -1,0 +1,228 @@
+"""Gradient flow by a stiff solver."""
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective
+from stepwell.trajectory import build
+
+from ._descend import check
+from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
+from ._march import Observable
+
+Solver = Literal["auto", "lsoda", "kvaerno5", "tsit5"]
+Spacing = Literal["linear", "log"]
+
+_FIRST_LOG_TIME = 1e-4
+"""Log-spaced save times begin at this fraction of the last."""
+
+
+class Plan(NamedTuple):
+    """What a solver is asked to do."""
+
+    until: float | None
+    """Stop at this time, or None: at convergence."""
+    targets: Float[np.ndarray, " run"] | None
+    """Losses at which a run counts as converged."""
+    starts: Float[np.ndarray, " run"] | None
+    """Their losses at the start."""
+    saves: int | Float[np.ndarray, " time"]
+    """Save times, or how many over the whole run."""
+    spacing: Spacing
+    rtol: float
+    atol: float
+    progress: bool
+
+    def nearness(self, loss: float) -> float:
+        """How far a run to convergence has come, from 0 to 1, by the loss it has shed."""
+        assert self.targets is not None and self.starts is not None
+        return float(np.clip((self.starts.max() - loss) / (self.starts.max() - self.targets.min()), 0.0, 1.0))
+
+    def times(self, end: float) -> Float[np.ndarray, " time"]:
+        """The save times of a run that ended at `end`."""
+        if not isinstance(self.saves, int):
+            return self.saves[self.saves <= end]
+        if self.spacing == "linear":
+            return np.linspace(0.0, end, self.saves)
+        return np.concatenate([[0.0], np.geomspace(_FIRST_LOG_TIME * end, end, self.saves - 1)])
+
+
+class Solution(NamedTuple):
+    """What a solver brought back."""
+
+    times: Float[np.ndarray, " time"]
+    weights: Float[np.ndarray, "run time weights"]
+    outcome: str
+    message: str
+    work: dict[str, int]
+
+
+class Field(eqx.Module):
+    r"""$F(W) = -\tfrac12\, \partial L/\partial W$ of one run, on the vector of its weights."""
+
+    objective: AbstractObjective
+    skeleton: AbstractModel
+
+    def loss(self, weights: Float[Array, " weights"]) -> Array:
+        return self.objective(unflatten(weights, self.skeleton))
+
+    def __call__(self, weights: Float[Array, " weights"]) -> Float[Array, " weights"]:
+        return -0.5 * jax.grad(self.loss)(weights)
+
+    def jacobian(self, weights: Float[Array, " weights"]) -> Float[Array, "weights weights"]:
+        return -0.5 * jax.hessian(self.loss)(weights)
+
+
+def flow(
+    model: AbstractModel | Ensemble,
+    objective: AbstractObjective | Ensemble,
+    *,
+    until: float | Literal["converged"] = "converged",
+    save: int | Float[np.ndarray, " time"] = 401,
+    spacing: Spacing = "linear",
+    solver: Solver = "auto",
+    rtol: float = 1e-6,
+    atol: float | None = None,
+    gap: float = 1e-8,
+    observe: dict[str, Observable] | None = None,
+    progress: bool = True,
+    configuration: dict[str, Any] | None = None,
+) -> xr.Dataset:
+    r"""$\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$, for a model or an ensemble; time is $t/\tau$.
+
+    - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the lowest
+      loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
+    - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
+    - `solver`: "lsoda" (SciPy's, with compiled gradient and Hessian) for one run, "kvaerno5" or "tsit5" (Diffrax's, implicit
+      and explicit) for an ensemble as one vectorised program; "auto" is lsoda for one run and kvaerno5 for several.
+    - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁴ times the root mean square of the initial
+      weights: it must lie far below their scale, or the way off a saddle is lost.
+
+    The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …).
+    """
+    check(model, objective)
+    ensemble = model if isinstance(model, Ensemble) else None
+    template = model.member(0) if isinstance(model, Ensemble) else model
+    _check.one_of("solver", solver, ("auto", "lsoda", "kvaerno5", "tsit5"))
+    _check.one_of("spacing", spacing, ("linear", "log"))
+    chosen = ("lsoda" if ensemble is None else "kvaerno5") if solver == "auto" else solver
+
+    skeleton = skeleton_of(template)
+    initial = jax.vmap(flatten)(ensemble.stacked) if ensemble is not None else flatten(template)[None]
+    if isinstance(objective, Ensemble):
+        fields: Any = Ensemble(Field(objective.stacked, skeleton), objective.size)
+    else:
+        fields = Field(objective, skeleton)
+    starts = np.asarray(losses(fields, initial)) if until == "converged" else None
+    plan = Plan(
+        until=None if until == "converged" else _check.number("until", until, least=0.0, above=True),
+        targets=None if starts is None else _targets(template, objective, starts, gap),
+        starts=starts,
+        saves=_saves(save, until),
+        spacing=spacing,
+        rtol=_check.number("rtol", rtol, least=0.0, above=True),
+        atol=_tolerance(atol, initial),
+        progress=progress,
+    )
+    if chosen == "lsoda":
+        from ._lsoda import solve
+    else:
+        from ._diffrax import solve
+    solution = solve(fields, initial, plan, chosen)
+    curves, weights = _curves(fields, observe or {}, jnp.asarray(solution.weights))
+    settings = {
+        "dynamics": "flow",
+        "model": model,
+        "objective": objective,
+        "until": until,
+        "solver": chosen,
+        "rtol": plan.rtol,
+        "atol": plan.atol,
+        "work": solution.work,
+        **(configuration or {}),
+    }
+    return build(
+        axis="time",
+        points=solution.times,
+        curves={name: np.asarray(values) for name, values in curves.items()},
+        weight_axis="time",
+        weight_points=solution.times,
+        weights={name: np.asarray(values) for name, values in weights.items()},
+        model=template,
+        configuration=settings,
+        outcome=solution.outcome,
+        message=solution.message,
+    )
+
+
+def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
+    if isinstance(save, int | np.integer):
+        return _check.whole("save", save, least=2)
+    times = np.asarray(save, dtype=np.float64)
+    if times.ndim != 1 or times.size == 0 or np.any(np.diff(times) <= 0) or times[0] < 0:
+        raise InvalidInput("save times must be a rising list of times from 0 on; or give a number of them")
+    if until != "converged" and times[-1] > until:
+        raise InvalidInput(
+            f"the last save time, {times[-1]:g}, is after the end, {until:g}; save earlier or go on longer"
+        )
+    return times
+
+
+def _tolerance(atol: float | None, initial: Array) -> float:
+    if atol is not None:
+        return _check.number("atol", atol, least=0.0, above=True)
+    scale = float(np.sqrt(np.mean(np.asarray(initial) ** 2)))
+    if scale == 0.0:
+        raise InvalidInput("all initial weights are zero, which is a fixed point; start from small random weights")
+    return 1e-4 * scale
+
+
+def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: float) -> np.ndarray:
+    """The loss at which each run counts as converged."""
+    gap = _check.number("gap", gap, least=0.0, most=1.0, above=True)
+    objectives = (
+        [objective.member(i) for i in range(objective.size)] if isinstance(objective, Ensemble) else [objective]
+    )
+    floors = [each.floor(template) for each in objectives]
+    if any(floor is None for floor in floors):
+        raise InvalidInput(
+            f"the lowest loss of {type(template).__name__} under {type(objectives[0]).__name__} is not known, so "
+            "convergence cannot be told from a plateau; give until= a time"
+        )
+    low = np.broadcast_to(np.array(floors, dtype=float), starts.shape)
+    return low + gap * np.abs(starts - low)
+
+
+def over_runs(fields: Any, function: Any, weights: Array) -> Any:
+    """`function(field, weights)` for every run, vectorised; `fields` is one for all, or an ensemble."""
+    if isinstance(fields, Ensemble):
+        return eqx.filter_vmap(function)(fields.stacked, weights)
+    return eqx.filter_vmap(function, in_axes=(None, 0))(fields, weights)
+
+
+@eqx.filter_jit
+def losses(fields: Any, weights: Float[Array, "run weights"]) -> Float[Array, " run"]:
+    return over_runs(fields, Field.loss, weights)
+
+
+@eqx.filter_jit
+def _curves(fields: Any, observe: dict[str, Any], weights: Float[Array, "run time weights"]):
+    """Loss and observables (run, time, …) and named weights (run, time, …)."""
+
+    def along(field: Field, path: Array):
+        def at(w: Array):
+            model = unflatten(w, field.skeleton)
+            return {"loss": field.loss(w), **{name: f(model) for name, f in observe.items()}}, model.weights()
+
+        return jax.lax.map(at, path)
+
+    return over_runs(fields, along, weights)

@@ -1,0 +1,96 @@
+"""One run by SciPy's LSODA, with a compiled gradient and a compiled Hessian as its Jacobian."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.integrate import LSODA
+
+from stepwell._errors import InvalidInput
+from stepwell._progress import Meter
+
+from ._ensemble import Ensemble
+from ._flow import Field, Plan, Solution
+
+_LOOK_EVERY = 8
+"""Solver steps between two looks at the loss, to see whether it has converged."""
+
+
+class _Compiled:
+    """The field as functions of NumPy vectors. Plain jit: a filtered call costs eight times as much."""
+
+    def __init__(self, field: Field):
+        self._arrays, rest = eqx.partition(field, eqx.is_array)
+        self._field = _jitted(rest, "field")
+        self._jacobian = _jitted(rest, "jacobian")
+        self._loss = _jitted(rest, "loss")
+
+    def field(self, _: float, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(self._field(self._arrays, weights))
+
+    def jacobian(self, _: float, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(self._jacobian(self._arrays, weights))
+
+    def loss(self, weights: np.ndarray) -> float:
+        return float(self._loss(self._arrays, weights))
+
+
+_jit_cache: dict[tuple[Any, str], Any] = {}
+
+
+def _jitted(rest: Field, what: str) -> Any:
+    """A compiled function for this kind of field, kept so that a second run of the same shape does not compile."""
+    leaves, structure = jax.tree.flatten(rest)
+    kind = (tuple(leaves), structure, what)
+    if kind not in _jit_cache:
+        chosen = {"field": Field.__call__, "jacobian": Field.jacobian, "loss": Field.loss}[what]
+        _jit_cache[kind] = jax.jit(lambda arrays, weights: chosen(eqx.combine(arrays, rest), weights))
+    return _jit_cache[kind]
+
+
+def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:
+    """Integrate until the time or the loss that the plan names, and read the solution off at its save times."""
+    if isinstance(fields, Ensemble) or initial.shape[0] > 1:
+        raise InvalidInput("lsoda takes one run; for an ensemble use solver='kvaerno5'")
+    compiled = _Compiled(fields)
+    end = math.inf if plan.until is None else plan.until
+    start = np.array(initial[0])
+    stepper = LSODA(
+        compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
+    )
+    pieces, outcome, message = [], "finished", ""
+    with Meter("flow", 1.0, shown=plan.progress) as meter:
+        try:
+            while stepper.status == "running":
+                trouble = stepper.step()
+                if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
+                    outcome = "solver failed"
+                    message = f"LSODA stopped at time {stepper.t:.6g} ({trouble}); try a larger rtol or a smaller atol"
+                    break
+                pieces.append(stepper.dense_output())
+                if len(pieces) % _LOOK_EVERY == 0 or stepper.status == "finished":
+                    loss = compiled.loss(stepper.y)
+                    if plan.targets is not None and loss <= plan.targets[0]:
+                        outcome = "converged"
+                        break
+                    done = stepper.t / end if plan.until is not None else min(1.0, plan.nearness(loss))
+                    meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
+        except KeyboardInterrupt:
+            outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
+    times = plan.times(float(pieces[-1].t) if pieces else 0.0)
+    work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
+    return Solution(times, _read(pieces, times, start)[None], outcome, message, work)
+
+
+def _read(pieces: list[Any], times: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The solution at given times from the solver's own interpolants."""
+    if not pieces:
+        return np.broadcast_to(start, (times.size, start.size)).copy()
+    ends = np.array([piece.t for piece in pieces])
+    places = np.searchsorted(ends, times).clip(0, len(pieces) - 1)
+    states = np.stack([pieces[place](t) for place, t in zip(places, times, strict=True)])
+    states[times == 0.0] = start
+    return states

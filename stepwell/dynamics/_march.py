@@ -1,0 +1,169 @@
+"""The compiled loop that `descend` and `online` share: step, record, step."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective, Sampled
+from stepwell.tasks import AbstractTask
+
+from ._ensemble import Ensemble, flatten, unflatten
+
+Model = TypeVar("Model", bound=AbstractModel)
+Observable = Callable[[Any], Array]
+
+
+class AbstractSource(eqx.Module):
+    """Where the loss of a step comes from."""
+
+    @abc.abstractmethod
+    def at(self, step: Int[Array, ""]) -> AbstractObjective:
+        """The objective whose gradient is followed at this step."""
+
+
+class Fixed(AbstractSource):
+    """The same objective at every step."""
+
+    objective: AbstractObjective
+
+    def at(self, step: Int[Array, ""]) -> AbstractObjective:
+        return self.objective
+
+
+class Fresh(AbstractSource):
+    """New sequences at every step: step t always draws the same ones from one key."""
+
+    task: AbstractTask
+    batch: int = eqx.field(static=True)
+    key: Array
+
+    def at(self, step: Int[Array, ""]) -> AbstractObjective:
+        return Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)))
+
+
+class AbstractRule(eqx.Module):
+    """How a gradient moves the weights of one run."""
+
+    @abc.abstractmethod
+    def start(self, weights: Float[Array, " weights"]) -> Any:
+        """The state before the first step."""
+
+    @abc.abstractmethod
+    def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
+        """(new weights, new state)."""
+
+
+class ConstantRate(AbstractRule):
+    r"""$W \leftarrow W - \eta\, \partial L/\partial W$."""
+
+    rate: Float[Array, ""]
+
+    def start(self, weights: Float[Array, " weights"]) -> Any:
+        return ()
+
+    def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
+        return weights - self.rate * gradient, state
+
+
+class Optimiser(AbstractRule):
+    """Any optax optimiser, on the vector of all weights."""
+
+    transformation: optax.GradientTransformation = eqx.field(static=True)
+
+    def start(self, weights: Float[Array, " weights"]) -> Any:
+        return self.transformation.init(weights)
+
+    def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
+        updates, state = self.transformation.update(gradient, state, weights)
+        return optax.apply_updates(weights, updates), state
+
+
+class March(eqx.Module, Generic[Model]):
+    """A training run as a function from state to state; members of an ensemble are vectorised over a `run` axis.
+
+    `source` and `rule` are one for all runs, or ensembles of as many.
+    """
+
+    skeleton: Model
+    source: AbstractSource | Ensemble
+    rule: AbstractRule | Ensemble
+    observe: dict[str, Observable]
+    runs: int | None = eqx.field(static=True)
+
+    def begin(self, model: Model | Ensemble) -> tuple[Array, Any]:
+        """(weights, state of the rule), with a first axis `run` for an ensemble."""
+        start = self.rule.stacked.start if isinstance(self.rule, Ensemble) else self.rule.start
+        if isinstance(model, Ensemble):
+            weights = jax.vmap(flatten)(model.stacked)
+            return weights, jax.vmap(start)(weights)
+        weights = flatten(model)
+        return weights, start(weights)
+
+    def step(self, weights: Array, state: Any, step: Int[Array, ""]):
+        """One step of every run: (losses before it, new weights, new state)."""
+
+        def single(weights, state, source, rule):
+            objective = source.at(step)
+            loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
+            return loss, *rule.step(gradient, state, weights)
+
+        parts = [part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule)]
+        if self.runs is None:
+            return single(weights, state, *parts)
+        axes = [eqx.if_array(0) if isinstance(part, Ensemble) else None for part in (self.source, self.rule)]
+        return eqx.filter_vmap(single, in_axes=(0, 0, *axes))(weights, state, *parts)
+
+    def look(self, weights: Array) -> dict[str, Array]:
+        """The observables at these weights."""
+
+        def single(weights):
+            model = unflatten(weights, self.skeleton)
+            return {name: jnp.asarray(function(model)) for name, function in self.observe.items()}
+
+        return single(weights) if self.runs is None else jax.vmap(single)(weights)
+
+
+@eqx.filter_jit
+def advance(
+    march: March,
+    weights: Array,
+    state: Any,
+    step: Int[Array, ""],
+    gaps: Int[Array, " capacity"],
+    count: Int[Array, ""],
+):
+    """Record and step `count` times: at record r the loss and observables are kept, then `gaps[r]` steps are taken.
+
+    A gap of 0 records without stepping. Returns the new weights, state and step, and the records, of which the first
+    `count` are meant. One compiled program serves any number of records up to the capacity and any gaps.
+    """
+
+    def plain(_, carry):
+        weights, state, step = carry
+        _, weights, state = march.step(weights, state, step)
+        return weights, state, step + 1
+
+    def one(record, carry):
+        weights, state, step, losses, seen = carry
+        gap = gaps[record]
+        seen = jax.tree.map(lambda kept, new: kept.at[record].set(new), seen, march.look(weights))
+        loss, *moved = march.step(weights, state, step)
+        losses = losses.at[record].set(loss)
+        weights, state = jax.tree.map(lambda new, old: jnp.where(gap > 0, new, old), tuple(moved), (weights, state))
+        step = step + jnp.minimum(gap, 1)
+        weights, state, step = jax.lax.fori_loop(1, gap, plain, (weights, state, step))
+        return weights, state, step, losses, seen
+
+    shape = () if march.runs is None else (march.runs,)
+    losses = jnp.zeros((gaps.shape[0], *shape))
+    observed = jax.eval_shape(march.look, weights)
+    seen = jax.tree.map(lambda s: jnp.zeros((gaps.shape[0], *s.shape), s.dtype), observed)
+    weights, state, step, losses, seen = jax.lax.fori_loop(0, count, one, (weights, state, step, losses, seen))
+    return weights, state, step, losses, seen

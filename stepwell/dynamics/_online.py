@@ -1,0 +1,74 @@
+"""Gradient descent on fresh sequences at every step."""
+
+from typing import Any
+
+import optax
+import xarray as xr
+
+from stepwell import _check
+from stepwell._memory import require_memory
+from stepwell._types import RandomKey
+from stepwell.models import AbstractModel
+from stepwell.objectives import Sampled
+from stepwell.tasks import AbstractTask
+
+from ._descend import check, march_of, rule_of, with_time
+from ._ensemble import Ensemble
+from ._march import Fresh, Observable
+from ._record import Steps
+from ._train import train
+
+
+def online(
+    model: AbstractModel | Ensemble,
+    task: AbstractTask,
+    *,
+    batch: int,
+    rate=None,
+    steps: int,
+    optimiser: optax.GradientTransformation | None = None,
+    record: Steps = 1,
+    snapshots: Steps = 101,
+    observe: dict[str, Observable] | None = None,
+    start: int = 0,
+    progress: bool = True,
+    configuration: dict[str, Any] | None = None,
+    key: RandomKey,
+) -> xr.Dataset:
+    """As `descend`, but each step follows the gradient of `batch` new sequences of `task`.
+
+    The recorded loss is that of the step's own batch, before the step. All runs of an ensemble see the same batches.
+    Step number t draws the same sequences whenever it is taken, so a run can be resumed with `start`.
+    """
+    batch = _check.whole("batch", batch)
+    runs = model.size if isinstance(model, Ensemble) else 1
+    tokens = 8 * batch * task.lengths.tokens * (task.dim + task.outputs)
+    require_memory(
+        6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
+    )
+    rule = rule_of(model, rate, optimiser)
+    check(model, Sampled(task.draw(2, key=key)))
+    march = march_of(model, Fresh(task, batch, key), rule, observe)
+    settings = {
+        "dynamics": "online",
+        "model": model,
+        "task": task,
+        "batch": batch,
+        "key": key,
+        "rate": rate,
+        "optimiser": None if optimiser is None else "given as an optax transformation",
+        "steps": steps,
+        "start": start,
+        **(configuration or {}),
+    }
+    found = train(
+        march,
+        model,
+        steps=steps,
+        start=start,
+        record=record,
+        snapshots=snapshots,
+        progress=progress,
+        configuration=settings,
+    )
+    return with_time(found, rate)

@@ -1,0 +1,32 @@
+"""At which steps a run records, and what it has recorded."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+Steps = int | Sequence[int] | np.ndarray
+
+
+def record_steps(record: Steps, steps: int) -> np.ndarray:
+    """Steps 0..steps at which losses are kept: every so many, or a list; the first and the last are always among them."""
+    if isinstance(record, int | np.integer):
+        listed = np.arange(0, steps, _check.whole("record", record))
+    else:
+        listed = np.unique(np.asarray(record, dtype=np.int64))
+        if listed.size and (listed[0] < 0 or listed[-1] > steps):
+            raise InvalidInput(f"record goes from {listed[0]} to {listed[-1]}; steps run from 0 to {steps}")
+    return np.union1d(listed, [0, steps])
+
+
+def snapshot_places(snapshots: Steps, recorded: np.ndarray) -> np.ndarray:
+    """Places among the recorded steps at which all weights are kept: so many, evenly, or those nearest to a list."""
+    last = len(recorded) - 1
+    if isinstance(snapshots, int | np.integer):
+        count = _check.whole("snapshots", snapshots, least=2)
+        places = np.linspace(0, last, min(count, last + 1)).round().astype(int)
+    else:
+        places = np.searchsorted(recorded, np.asarray(snapshots)).clip(0, last)
+    return np.union1d(places, [0, last])

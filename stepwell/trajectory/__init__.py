@@ -1,0 +1,10 @@
+"""What was recorded: an `xarray.Dataset` with named dimensions and its provenance."""
+
+from ._build import TIME_UNIT as TIME_UNIT
+from ._build import build as build
+from ._build import model_at as model_at
+from ._netcdf import load as load
+from ._netcdf import save as save
+from ._provenance import describe as describe
+from ._provenance import provenance as provenance
+from ._provenance import versions as versions

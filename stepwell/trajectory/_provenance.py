@@ -1,0 +1,52 @@
+"""How a trajectory came about, in words that a file can hold."""
+
+import dataclasses
+import json
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from stepwell import __version__
+
+_WRITTEN_OUT = 1024
+"""Arrays of up to so many entries are written out in a description, larger ones by shape."""
+
+
+def describe(thing: Any) -> Any:
+    """A JSON-ready description of a task, model, objective or plain value."""
+    if isinstance(thing, eqx.Module):
+        fields = [f for f in dataclasses.fields(thing) if not f.name.startswith("_")]
+        return {"class": type(thing).__name__, **{f.name: describe(getattr(thing, f.name)) for f in fields}}
+    if isinstance(thing, jax.Array) and jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
+        thing = jax.random.key_data(thing)
+    if isinstance(thing, jax.Array | np.ndarray | np.generic):
+        array = np.asarray(thing)
+        if array.size <= _WRITTEN_OUT:
+            return array.tolist()
+        return {"shape": list(array.shape), "dtype": str(array.dtype)}
+    if isinstance(thing, dict):
+        return {str(name): describe(value) for name, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [describe(value) for value in thing]
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    return getattr(thing, "__qualname__", type(thing).__name__)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Stepwell and of the libraries that make its numbers."""
+    found = {"stepwell": __version__}
+    for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            pass
+    return found
+
+
+def provenance(configuration: dict[str, Any]) -> dict[str, str]:
+    """Attributes of a trajectory: `configuration` and `versions`, each a JSON text."""
+    return {"configuration": json.dumps(describe(configuration)), "versions": json.dumps(versions())}
