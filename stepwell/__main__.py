@@ -1,0 +1,7 @@
+"""`python -m stepwell` is the command `stepwell`."""
+
+import sys
+
+from stepwell.cli import main
+
+sys.exit(main())

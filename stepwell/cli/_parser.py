@@ -1,0 +1,35 @@
+"""argparse with errors of one line that suggest what was meant.
+
+argparse rather than a newer library: the published script's flags and their prefix abbreviations are argparse's own,
+and it is imported in no time.
+"""
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable
+from typing import NoReturn
+
+from stepwell._errors import InvalidInput
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises `InvalidInput` instead of printing the usage and leaving."""
+
+    def __init__(self, **options):
+        super().__init__(**options, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            self.unknown("flag" if unknown[1].startswith("-") else "argument", unknown[1].split("=")[0], flags)
+        raise InvalidInput(f"{message}; see {self.prog} --help")
+
+    def unknown(self, kind: str, given: str, allowed: Iterable[str]) -> NoReturn:
+        """Refuse a word that is not known, and name the nearest that is."""
+        near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+        raise InvalidInput(
+            f"there is no {kind} {given}; "
+            + (f"did you mean {near[0]}?" if near else f"see {self.prog.split()[0]} --help")
+        )
