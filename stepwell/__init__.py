@@ -3,7 +3,7 @@
 Rooms, in the order data passes through them: `tasks`, `models`, `objectives`, `dynamics`, `trajectory`, and beside
 them `theory`, which predicts from the task alone. Importing `stepwell` is cheap; a room is imported on first use.
 
-All arithmetic is float64. The switch is thrown here, once, before JAX makes its first array.
+JAX is set up here, once, before it makes its first array: all arithmetic is float64.
 """
 
 import importlib
@@ -25,11 +25,19 @@ _ROOMS = (
     "report",
 )
 
-if "jax" in sys.modules:
-    sys.modules["jax"].config.update("jax_enable_x64", True)
-else:
-    # Read by JAX when it is first imported, so that `stepwell --help` does not have to import it.
-    os.environ.setdefault("JAX_ENABLE_X64", "true")
+_SETTINGS = {
+    "jax_enable_x64": True,
+    # A call returns when its result is there. Everything here waits for results anyway, and a small one, such as the
+    # gradients a stiff solver asks for one by one, comes back three times sooner.
+    "jax_cpu_enable_async_dispatch": False,
+}
+
+for _name, _value in _SETTINGS.items():
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update(_name, _value)
+    else:
+        # Read by JAX when it is first imported, so that `stepwell --help` does not have to import it.
+        os.environ.setdefault(_name.upper(), str(_value).lower())
 
 
 def __getattr__(name: str):

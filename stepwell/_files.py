@@ -38,7 +38,11 @@ def write_whole(path: str | os.PathLike, write: Callable[[str], None]) -> Path:
 
 def write_text(path: str | os.PathLike, text: str) -> Path:
     """Write a text file, whole or not at all."""
-    return write_whole(path, lambda name: Path(name).write_text(text, encoding="utf-8") and None)
+
+    def write(name: str) -> None:
+        Path(name).write_text(text, encoding="utf-8")
+
+    return write_whole(path, write)
 
 
 def _umask() -> int:

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import jax
 from jaxtyping import Array, Float, Key, Scalar, UInt32
 
 Tokens = Float[Array, "tokens width"]
@@ -21,5 +20,3 @@ Activation = Literal["linear", "softmax", "relu"]
 
 Normalisation = Literal["1/N", "none", "1/tokens"]
 """What the attention is divided by: the context length N, nothing, or the number of tokens, query included."""
-
-Tracer = jax.core.Tracer

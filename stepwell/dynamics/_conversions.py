@@ -3,9 +3,8 @@
 The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Time here is $t/\\tau$.
 """
 
+import dataclasses
 from typing import TypeVar
-
-import equinox as eqx
 
 from stepwell import _check
 from stepwell._types import Normalisation
@@ -45,8 +44,8 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
 def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
     r"""What time (or the rate) is multiplied by so that training is the same under another normalisation.
 
-    Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run with
-    $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
+    Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run
+    with $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
     """
     return weight_factor(given, wanted, length=length, factors=factors) ** 2
 
@@ -54,4 +53,4 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
     """The linear attention that predicts the same with another normalisation, at context length `length`."""
     factor = weight_factor(model.normalisation, normalisation, length=length, factors=model.factors)
-    return eqx.tree_at(lambda m: m.normalisation, model.scaled(factor), normalisation, is_leaf=lambda x: x is None)
+    return dataclasses.replace(model.scaled(factor), normalisation=normalisation)

@@ -115,4 +115,4 @@ def rule_of(model: AbstractModel | Ensemble, rate, optimiser: optax.GradientTran
     rates = [_check.number("rate", value, least=0.0, above=True) for value in np.asarray(rate).tolist()]
     if not isinstance(model, Ensemble) or len(rates) != model.size:
         raise InvalidInput(f"{len(rates)} rates were given; give one number, or one for each run of an ensemble")
-    return Ensemble(ConstantRate(jnp.asarray(rates)), len(rates))
+    return Ensemble.of([ConstantRate(jnp.asarray(value)) for value in rates])

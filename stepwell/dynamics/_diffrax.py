@@ -25,20 +25,26 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
     To a given time the segments are those between save times. To convergence their length doubles until every run is
     there; then the whole is integrated again with the save times that the end decides.
     """
-    if plan.until is None:
-        end, outcome, message = _find_end(fields, initial, plan, solver)
-        times = plan.times(end)
-        saved = _integrate(fields, initial, plan, solver, times)
-        return saved._replace(outcome=outcome, message=message) if saved.outcome == "finished" else saved
-    return _integrate(fields, initial, plan, solver, plan.times(plan.until))
+    if plan.until is not None:
+        return _integrate(fields, initial, plan, solver, plan.times(plan.until))
+    end, outcome, message = _find_end(fields, initial, plan, solver)
+    saved = _integrate(fields, initial, plan, solver, plan.times(end))
+    return saved._replace(outcome=outcome, message=message) if saved.outcome == "finished" else saved
+
+
+def _width(times: int) -> int:
+    """Save times in a segment, its start included: as many in every one, so that one compiled program serves all."""
+    return 1 + -(-times // _SEGMENTS)
 
 
 def _find_end(fields: Any, initial: Array, plan: Plan, solver: str) -> tuple[float, str, str]:
     assert plan.targets is not None
     state, start, length = initial, 0.0, 1.0
+    width = _width((plan.saves if isinstance(plan.saves, int) else plan.saves.size) - 1)
     with Meter("flow, to its end", 1.0, shown=plan.progress) as meter:
         while True:
-            state, _, ok = _segment(fields, state, jnp.array([start, start + length]), plan.rtol, plan.atol, solver)
+            times = jnp.linspace(start, start + length, width)
+            state, _, ok = _segment(fields, state, times, plan.rtol, plan.atol, solver)
             start += length
             length = start
             found = np.asarray(losses(fields, state))
@@ -57,8 +63,8 @@ def _integrate(fields: Any, initial: Array, plan: Plan, solver: str, times: np.n
     with Meter("flow", rest.size, shown=plan.progress) as meter:
         try:
             for part in np.array_split(rest, min(_SEGMENTS, rest.size)):
-                # One compiled program for all parts: the shorter ones repeat their last time.
-                padded = np.concatenate([[start], part, np.repeat(part[-1:], -(-rest.size // _SEGMENTS) - part.size)])
+                padding = np.repeat(part[-1:], _width(rest.size) - 1 - part.size)
+                padded = np.concatenate([[start], part, padding])
                 state, saved, ok = _segment(fields, state, jnp.asarray(padded), plan.rtol, plan.atol, solver)
                 pieces.append(np.asarray(saved)[:, 1 : 1 + part.size])
                 start, work = float(part[-1]), work + 1

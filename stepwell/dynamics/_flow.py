@@ -99,13 +99,13 @@ def flow(
 ) -> xr.Dataset:
     r"""$\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$, for a model or an ensemble; time is $t/\tau$.
 
-    - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the lowest
-      loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
+    - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
+      lowest loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
     - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
-    - `solver`: "lsoda" (SciPy's, with compiled gradient and Hessian) for one run, "kvaerno5" or "tsit5" (Diffrax's, implicit
-      and explicit) for an ensemble as one vectorised program; "auto" is lsoda for one run and kvaerno5 for several.
+    - `solver`: "lsoda" (SciPy's, with compiled gradient and Hessian) for one run, "kvaerno5" or "tsit5" (Diffrax's,
+      implicit and explicit) for an ensemble as one vectorised program; "auto" is lsoda for one run, else kvaerno5.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁴ times the root mean square of the initial
-      weights: it must lie far below their scale, or the way off a saddle is lost.
+      weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
 
     The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …).
     """
@@ -130,7 +130,7 @@ def flow(
         saves=_saves(save, until),
         spacing=spacing,
         rtol=_check.number("rtol", rtol, least=0.0, above=True),
-        atol=_tolerance(atol, initial),
+        atol=_tolerance(atol, rtol, initial),
         progress=progress,
     )
     if chosen == "lsoda":
@@ -177,13 +177,13 @@ def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
     return times
 
 
-def _tolerance(atol: float | None, initial: Array) -> float:
+def _tolerance(atol: float | None, rtol: float, initial: Array) -> float:
     if atol is not None:
         return _check.number("atol", atol, least=0.0, above=True)
     scale = float(np.sqrt(np.mean(np.asarray(initial) ** 2)))
     if scale == 0.0:
         raise InvalidInput("all initial weights are zero, which is a fixed point; start from small random weights")
-    return 1e-4 * scale
+    return min(1e-4 * scale, rtol)
 
 
 def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: float) -> np.ndarray:

@@ -1,7 +1,8 @@
 """One run by SciPy's LSODA, with a compiled gradient and a compiled Hessian as its Jacobian."""
 
+import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,35 +21,48 @@ _LOOK_EVERY = 8
 
 
 class _Compiled:
-    """The field as functions of NumPy vectors. Plain jit: a filtered call costs eight times as much."""
+    """A field as functions of NumPy vectors.
+
+    The functions are compiled once for each kind of field, and its arrays are handed over one by one: a solver makes
+    thousands of calls, and taking a module apart at each costs more than the gradient.
+    """
 
     def __init__(self, field: Field):
-        self._arrays, rest = eqx.partition(field, eqx.is_array)
-        self._field = _jitted(rest, "field")
-        self._jacobian = _jitted(rest, "jacobian")
-        self._loss = _jitted(rest, "loss")
+        arrays, rest = eqx.partition(field, eqx.is_array)
+        self._leaves, structure = jax.tree.flatten(arrays)
+        self._field, self._jacobian, self._loss = _functions(_Kind(structure, rest))
 
     def field(self, _: float, weights: np.ndarray) -> np.ndarray:
-        return np.asarray(self._field(self._arrays, weights))
+        return np.asarray(self._field(weights, *self._leaves))
 
     def jacobian(self, _: float, weights: np.ndarray) -> np.ndarray:
-        return np.asarray(self._jacobian(self._arrays, weights))
+        return np.asarray(self._jacobian(weights, *self._leaves))
 
     def loss(self, weights: np.ndarray) -> float:
-        return float(self._loss(self._arrays, weights))
+        return float(self._loss(weights, *self._leaves))
 
 
-_jit_cache: dict[tuple[Any, str], Any] = {}
+class _Kind(NamedTuple):
+    """All of a field but its arrays; hashable."""
+
+    structure: Any
+    rest: Any
+
+    def __hash__(self) -> int:
+        return hash((self.structure, jax.tree.structure(self.rest)))
 
 
-def _jitted(rest: Field, what: str) -> Any:
-    """A compiled function for this kind of field, kept so that a second run of the same shape does not compile."""
-    leaves, structure = jax.tree.flatten(rest)
-    kind = (tuple(leaves), structure, what)
-    if kind not in _jit_cache:
-        chosen = {"field": Field.__call__, "jacobian": Field.jacobian, "loss": Field.loss}[what]
-        _jit_cache[kind] = jax.jit(lambda arrays, weights: chosen(eqx.combine(arrays, rest), weights))
-    return _jit_cache[kind]
+@functools.lru_cache(maxsize=64)
+def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
+    """Compiled field, Jacobian and loss."""
+
+    def compiled(method: Any) -> Any:
+        def call(weights: Array, *leaves: Array) -> Array:
+            return method(eqx.combine(jax.tree.unflatten(kind.structure, leaves), kind.rest), weights)
+
+        return jax.jit(call)
+
+    return compiled(Field.__call__), compiled(Field.jacobian), compiled(Field.loss)
 
 
 def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:

@@ -6,14 +6,21 @@ import numpy as np
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_memory
 
 Steps = int | Sequence[int] | np.ndarray
 
 
 def record_steps(record: Steps, steps: int) -> np.ndarray:
-    """Steps 0..steps at which losses are kept: every so many, or a list; the first and the last are always among them."""
+    """Steps from 0 to `steps` at which losses are kept: every so many, or a list; the first and last always."""
     if isinstance(record, int | np.integer):
-        listed = np.arange(0, steps, _check.whole("record", record))
+        every = _check.whole("record", record)
+        require_memory(
+            32 * (steps // every),
+            what=f"recording every {every} of {steps} steps",
+            instead="record fewer of them (record=), or take larger steps",
+        )
+        listed = np.arange(0, steps, every)
     else:
         listed = np.unique(np.asarray(record, dtype=np.int64))
         if listed.size and (listed[0] < 0 or listed[-1] > steps):

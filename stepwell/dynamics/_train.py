@@ -57,7 +57,7 @@ def train(
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
     chunks: list[_Chunk] = []
     outcome, size, done = "finished", 16, 0
-    weights, step = initial, jnp.asarray(start)
+    weights, step = initial, jnp.asarray(start, dtype=jnp.int64)  # typed: a weak type would compile `advance` twice
     with Meter("training", recorded.size, shown=progress) as meter:
         try:
             while done < recorded.size:
@@ -112,7 +112,7 @@ def _assemble(
     """Everything that was recorded up to the last finite loss, as a trajectory."""
     ends = np.cumsum([len(chunk.losses) for chunk in chunks], dtype=int)
     losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[:-1]))
-    finite = np.isfinite(losses).reshape(len(losses), -1)
+    finite = np.isfinite(losses).reshape(len(losses), march.runs or 1)
     kept = len(losses) if finite.any(axis=1).all() else int(np.argmin(finite.any(axis=1)))
     message = _message(march, initial, recorded, finite, outcome, start)
 
@@ -129,7 +129,7 @@ def _assemble(
 
     curves = {"loss": with_run(losses[:kept])}
     for name in march.observe:
-        curves[name] = with_run(np.concatenate([chunk.seen[name] for chunk in chunks])[:kept])
+        curves[name] = with_run(np.concatenate([chunk.seen[name] for chunk in chunks])[:kept] if chunks else losses)
     template = model.member(0) if isinstance(model, Ensemble) else model
     stacked = np.stack([np.asarray(weights) for weights in snapshots.values()])
     models = jax.vmap(jax.vmap(lambda w: unflatten(w, march.skeleton)))(with_run(stacked))

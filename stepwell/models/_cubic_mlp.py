@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,7 +11,7 @@ from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
 from ._model import AbstractCubicModel
-from ._starts import gaussian
+from ._starts import deviation, gaussians
 
 
 class CubicMLP(AbstractCubicModel):
@@ -44,11 +43,8 @@ class CubicMLP(AbstractCubicModel):
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
         """Gaussian weights of standard deviation `scale`."""
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
-        readout_key, hidden_key = jax.random.split(key)
-        return cls(
-            gaussian((outputs, heads), scale, key=readout_key),
-            gaussian((heads, outputs * dim * dim), scale, key=hidden_key),
-        )
+        spread = deviation(scale, "plain", 1)
+        return cls(*gaussians(((outputs, heads), (heads, outputs * dim * dim)), (spread, spread), key=key))
 
     @classmethod
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,7 +11,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, check_options
-from ._starts import LabelBlocks, Scaling, clear, gaussian, head_scales, scaled_to
+from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
 class MergedAttention(AbstractAttention):
@@ -86,10 +85,8 @@ class MergedAttention(AbstractAttention):
         r"""Gaussian weights of standard deviation `scale`; the label blocks $\mathbf v_i$, $u_i$ zero or random too."""
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
         width = dim + outputs
-        value_key, key_query_key = jax.random.split(key)
-        size = heads * width * width
-        value = gaussian((heads, outputs, width), scale, scaling=scaling, matrix_size=size, key=value_key)
-        key_query = gaussian((heads, width, dim), scale, scaling=scaling, matrix_size=size, key=key_query_key)
+        spread = deviation(scale, scaling, heads * width * width)
+        value, key_query = gaussians(((heads, outputs, width), (heads, width, dim)), (spread, spread), key=key)
         return cls(
             clear(value, jnp.s_[:, :, :dim], label_blocks),
             clear(key_query, jnp.s_[:, dim:], label_blocks),

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,11 +11,11 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, check_options
-from ._starts import gaussian
+from ._starts import deviation, gaussians
 
 
 class MultiHeadAttention(AbstractAttention):
-    r"""The softmax paper's model: $\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$.
+    r"""$\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$.
 
     The query is not among the tokens Z. `query` keeps the first D columns, the only ones that meet a query whose label
     is zero. `d_e` is the width of a head. With `activation="linear"` the score itself is the weight, with `"relu"` its
@@ -110,7 +109,7 @@ class MultiHeadAttention(AbstractAttention):
             (heads, embedding, width),
             (heads, outputs, embedding),
         )
-        weights = [gaussian(shape, scale, key=k) for shape, k in zip(shapes, jax.random.split(key, 4), strict=True)]
+        weights = gaussians(shapes, (deviation(scale, "plain", 1),) * 4, key=key)
         return cls(*weights, activation=activation, normalisation=normalisation)
 
     @property

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,7 +11,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, check_options
-from ._starts import LabelBlocks, Scaling, clear, gaussian, head_scales, scaled_to
+from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
 class SeparateAttention(AbstractAttention):
@@ -97,11 +96,10 @@ class SeparateAttention(AbstractAttention):
         """
         dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
         width = dim + _check.whole("outputs", outputs)
-        value_key, key_key, query_key = jax.random.split(key, 3)
-        square, thin = heads * width * width, heads * rank * width
-        value = gaussian((heads, outputs, width), scale, scaling=scaling, matrix_size=square, key=value_key)
-        keys = gaussian((heads, rank, width), scale, scaling=scaling, matrix_size=thin, key=key_key)
-        queries = gaussian((heads, rank, dim), scale, scaling=scaling, matrix_size=thin, key=query_key)
+        square = deviation(scale, scaling, heads * width * width)
+        thin = deviation(scale, scaling, heads * rank * width)
+        shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
+        value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
         return cls(
             clear(value, jnp.s_[:, :, :dim], label_blocks),
             clear(keys, jnp.s_[:, :, dim:], label_blocks),
@@ -122,7 +120,7 @@ class SeparateAttention(AbstractAttention):
         activation: Activation = "linear",
         normalisation: Normalisation = "1/N",
     ) -> "SeparateAttention":
-        r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns of `eigenvectors` in turn."""
+        r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns in turn."""
         heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
         scales = head_scales(scale, heads)
         dim = eigenvectors.shape[0]

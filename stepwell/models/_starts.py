@@ -1,5 +1,8 @@
 """What initialisations have in common."""
 
+import functools
+import itertools
+import math
 from typing import Literal, get_args
 
 import jax
@@ -15,14 +18,27 @@ Scaling = Literal["plain", "per-matrix"]
 """Standard deviation of a random weight: the scale itself, or the scale over the square root of the matrix's size."""
 
 
-def gaussian(
-    shape: tuple[int, ...], scale: float, *, scaling: Scaling = "plain", matrix_size: int = 1, key: RandomKey
-) -> Array:
-    """Independent Gaussian entries. `matrix_size` counts the entries of the whole weight, over all heads."""
+def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
+    """Independent Gaussian arrays of the given shapes and standard deviations.
+
+    One draw, taken apart: each call of a generator would be compiled by itself, which takes longer than all the rest.
+    """
+    parts = _standard(key, tuple(shapes))
+    return [deviation * part for deviation, part in zip(deviations, parts, strict=True)]
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _standard(key: RandomKey, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = jnp.split(jax.random.normal(key, (sum(sizes),)), list(itertools.accumulate(sizes))[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def deviation(scale: float, scaling: Scaling, matrix_size: int) -> float:
+    """The standard deviation of an entry; `matrix_size` counts the entries of the whole weight, over all heads."""
     _check.one_of("scaling", scaling, get_args(Scaling))
     scale = _check.number("scale of the initial weights", scale, least=0.0)
-    deviation = scale if scaling == "plain" else scale / matrix_size**0.5
-    return deviation * jax.random.normal(key, shape)
+    return scale if scaling == "plain" else scale / matrix_size**0.5
 
 
 def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:

@@ -17,7 +17,7 @@ def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
     if isinstance(model, AbstractAttention):
         require(
             model.activation == "linear",
-            f"the model's activation is {model.activation!r}; only linear attention has closed-form moments, use Sampled",
+            f"the model's activation is {model.activation!r}; only linear attention has such moments, use Sampled",
         )
         require(
             model.normalisation == normalisation,

@@ -27,8 +27,8 @@ _WORKING_SET = 2**28
 class Moments(AbstractObjective):
     r"""$L = c + \tfrac1O \sum_o (\Theta_o^\top G\, \Theta_o - 2\, b_o^\top \Theta_o)$, exactly the loss over the data.
 
-    Linear attention is linear in features $\phi$ of a sequence, $\hat y_o = \Theta_o^\top \phi$, so the data enter the loss
-    only through $G = \langle\phi\phi^\top\rangle$, $b_o = \langle y_o \phi\rangle$ and
+    Linear attention is linear in features $\phi$ of a sequence, $\hat y_o = \Theta_o^\top \phi$, so the data enter the
+    loss only through $G = \langle\phi\phi^\top\rangle$, $b_o = \langle y_o \phi\rangle$ and
     $c = \tfrac1O \langle \|y\|^2 \rangle$. They are gathered in one pass; no step touches the data again.
 
     - `features="full"`: $\phi = \mathrm{upper}(S) \otimes x_q$ with $S = s_N \sum_s z_s z_s^\top$. With $S$ symmetric,

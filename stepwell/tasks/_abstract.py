@@ -1,6 +1,7 @@
 """What every task can do: draw sequences, all at once or in chunks of bounded size."""
 
 import abc
+import functools
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -47,6 +48,11 @@ class AbstractTask(eqx.Module):
     def dim(self) -> int:
         """Dimension of an input x."""
 
+    @property
+    @abc.abstractmethod
+    def noisy(self) -> bool:
+        """Whether `compose` looks at the noise; if not, none is drawn."""
+
     @abc.abstractmethod
     def compose(
         self,
@@ -59,9 +65,9 @@ class AbstractTask(eqx.Module):
         """Sequences from standard Gaussians; `index` is each sequence's place among `total`."""
 
     def draw(self, size: int, *, key: RandomKey) -> Batch:
-        """`size` sequences by one traceable computation, without finite-sample corrections: for use inside `jax.jit`."""
-        inputs, tasks, noise = _gaussians(self, size, key)
-        return self.compose(inputs, tasks, noise, jnp.arange(size), size)
+        """`size` sequences by one traceable computation, without finite-sample corrections, for use under `jax.jit`."""
+        parts = _parts(self, jax.random.normal(key, (size, _per_sequence(self))))
+        return self.compose(*parts, jnp.arange(size), size)
 
     def chunks(self, n: int, *, key: RandomKey, size: int = 8 * _BLOCK) -> Iterator[Batch]:
         """The sequences of `sample(n, key=key)`, at most about `size` at a time."""
@@ -71,7 +77,7 @@ class AbstractTask(eqx.Module):
         starts = range(0, n, _BLOCK)
         for first in range(0, len(starts), blocks):
             numbers = (start // _BLOCK for start in starts[first : first + blocks])
-            drawn = [_block(self, key, jnp.asarray(b), jnp.asarray(n), correction) for b in numbers]
+            drawn = [_block(self, _normals(self, key, b), jnp.asarray(b), jnp.asarray(n), correction) for b in numbers]
             yield _first(concatenate(drawn), n - starts[first])
 
     def sample(self, n: int, *, key: RandomKey) -> Batch:
@@ -99,7 +105,8 @@ class AbstractTask(eqx.Module):
             )
         totals = None
         for start in range(0, n, _BLOCK):
-            sums = _sums(self, key, jnp.asarray(start // _BLOCK), jnp.asarray(n))
+            number = start // _BLOCK
+            sums = _sums(self, _normals(self, key, number), jnp.asarray(number), jnp.asarray(n))
             totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
         assert totals is not None
         input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
@@ -114,21 +121,42 @@ class AbstractTask(eqx.Module):
         return Correction(jnp.asarray(input_mean), jnp.asarray(task_mean), jnp.asarray(whitener))
 
 
-def _gaussians(task: AbstractTask, size: int, key: RandomKey):
-    input_key, task_key, noise_key = jax.random.split(key, 3)
-    tokens = task.lengths.tokens
+def _per_sequence(task: AbstractTask) -> int:
+    """Gaussians that one sequence is made of."""
+    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    return tokens * dim + dim * outputs + (tokens * outputs if task.noisy else 0)
+
+
+def _parts(task: AbstractTask, normals: Float[Array, "sequences numbers"]):
+    """Inputs, task vectors and noise from one array of standard Gaussians."""
+    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    inputs, tasks, noise = jnp.split(normals, [tokens * dim, (tokens + outputs) * dim], axis=1)
     return (
-        jax.random.normal(input_key, (size, tokens, task.dim)),
-        jax.random.normal(task_key, (size, task.dim, task.outputs)),
-        jax.random.normal(noise_key, (size, tokens, task.outputs)),
+        inputs.reshape(-1, tokens, dim),
+        tasks.reshape(-1, dim, outputs),
+        noise.reshape(-1, tokens, outputs) if task.noisy else jnp.zeros((normals.shape[0], tokens, outputs)),
     )
+
+
+def _normals(task: AbstractTask, key: RandomKey, block: int) -> Float[Array, "sequences numbers"]:
+    return _normal_block(key, jnp.asarray(block), _per_sequence(task))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _normal_block(key: RandomKey, block: Int[Array, ""], numbers: int) -> Float[Array, "sequences numbers"]:
+    """One draw for all that a block needs, compiled by itself: generators are slow to compile."""
+    return jax.random.normal(jax.random.fold_in(key, block), (_BLOCK, numbers))
 
 
 @eqx.filter_jit
 def _block(
-    task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""], correction: Correction | None
-):
-    inputs, tasks, noise = _gaussians(task, _BLOCK, jax.random.fold_in(key, number))
+    task: AbstractTask,
+    normals: Float[Array, "sequences numbers"],
+    number: Int[Array, ""],
+    total: Int[Array, ""],
+    correction: Correction | None,
+) -> Batch:
+    inputs, tasks, noise = _parts(task, normals)
     if correction is not None:
         inputs = inputs - correction.input_mean
         tasks = jnp.einsum("sio,oij->sjo", tasks - correction.task_mean, correction.task_whitener)
@@ -136,8 +164,10 @@ def _block(
 
 
 @eqx.filter_jit
-def _sums(task: AbstractTask, key: RandomKey, number: Int[Array, ""], total: Int[Array, ""]):
-    inputs, tasks, _ = _gaussians(task, _BLOCK, jax.random.fold_in(key, number))
+def _sums(
+    task: AbstractTask, normals: Float[Array, "sequences numbers"], number: Int[Array, ""], total: Int[Array, ""]
+):
+    inputs, tasks, _ = _parts(task, normals)
     counted = (number * _BLOCK + jnp.arange(_BLOCK) < total)[:, None, None]
     inputs, tasks = inputs * counted, tasks * counted
     return inputs.sum(0), tasks.sum(0), jnp.einsum("sio,sjo->oij", tasks, tasks)

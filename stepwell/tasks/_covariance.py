@@ -46,7 +46,7 @@ def covariance(
 
 
 def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
-    """The published script's covariance, trace 1: eigenvalues in proportion 1..dim and random eigenvectors, or I/dim."""
+    """The published script's, of trace 1: eigenvalues in proportion 1..dim and random eigenvectors, or I/dim."""
     dim = _check.whole("dim", dim)
     if white:
         return np.eye(dim) / dim

@@ -92,6 +92,10 @@ class InContextInWeightMixture(AbstractTask):
             self.covariance, self.lengths, outputs=self.outputs, centred=self.centred, whitened=self.centred
         )
 
+    @property
+    def noisy(self) -> bool:
+        return self.in_context == 0
+
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],
@@ -103,4 +107,4 @@ class InContextInWeightMixture(AbstractTask):
         x = inputs @ self._input_root
         own = (index < jnp.floor(self.in_context * total))[:, None, None]
         truth = jnp.einsum("sni,sio->sno", x, jnp.where(own, tasks, self.fixed_task))
-        return assemble(x, noise if self.in_context == 0 else truth, truth, self.lengths)
+        return assemble(x, noise if self.noisy else truth, truth, self.lengths)

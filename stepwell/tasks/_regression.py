@@ -27,7 +27,7 @@ class InContextRegression(AbstractTask):
     - `noise_variance`: $\sigma^2$.
     - `outputs`: labels per token, with independent task vectors.
     - `centred`, `whitened`: make the finite sample exact, as the published script does: inputs have mean zero at each
-      position over the sequences, task vectors mean zero and unit sample covariance (then multiplied by $\Omega^{1/2}$).
+      position over the sequences, task vectors mean zero and unit sample covariance (before $\Omega^{1/2}$).
     """
 
     covariance: Float[np.ndarray, "dim dim"]
@@ -72,6 +72,10 @@ class InContextRegression(AbstractTask):
     def dim(self) -> int:
         return self.covariance.shape[0]
 
+    @property
+    def noisy(self) -> bool:
+        return self.noise_variance > 0
+
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],
@@ -83,5 +87,5 @@ class InContextRegression(AbstractTask):
         x = inputs @ self._input_root
         w = jnp.einsum("ij,sjo->sio", self._task_root, tasks)
         truth = jnp.einsum("sni,sio->sno", x, w)
-        shown = truth + self.noise_variance**0.5 * noise if self.noise_variance > 0 else truth
+        shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
         return assemble(x, shown, truth, self.lengths)

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from stepwell import __version__
@@ -20,7 +21,7 @@ def describe(thing: Any) -> Any:
     if isinstance(thing, eqx.Module):
         fields = [f for f in dataclasses.fields(thing) if not f.name.startswith("_")]
         return {"class": type(thing).__name__, **{f.name: describe(getattr(thing, f.name)) for f in fields}}
-    if isinstance(thing, jax.Array) and jax.dtypes.issubdtype(thing.dtype, jax.dtypes.prng_key):
+    if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
         thing = jax.random.key_data(thing)
     if isinstance(thing, jax.Array | np.ndarray | np.generic):
         array = np.asarray(thing)

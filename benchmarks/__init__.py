@@ -1,0 +1,10 @@
+"""How fast Stepwell is, beside what it is measured against. `python -m benchmarks` prints the table; see README.md."""
+
+BENCHMARKS = {
+    "moments_descent": "gradient descent on moments, against PyTorch running attention over every token",
+    "cubic_mlp": "gradient descent on cubic moments, against PyTorch training the network on precomputed features",
+    "flow": "gradient flow to convergence, at a large and at a tiny start",
+    "sampling": "drawing sequences and gathering their moments: time and memory",
+    "whole_command": "commands from start to finish, as typed",
+}
+"""Each is a module of that name with `run(quick)`, which yields rows."""

@@ -1,0 +1,181 @@
+"""Gradient descent against a plain loop, ensembles against single runs, and what happens when things go wrong."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from stepwell._errors import InvalidInput
+from stepwell.dynamics import Ensemble, descend, online
+from stepwell.dynamics import _train as train_module
+from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
+from stepwell.objectives import Moments, Population, Sampled
+from stepwell.tasks import InContextRegression
+from stepwell.trajectory import model_at
+
+KEY = jax.random.key(0)
+TASK = InContextRegression(np.diag([0.6, 0.4]), 6)
+OBJECTIVE = Population(TASK)
+
+
+def separate(seed=0, scale=0.3):
+    return SeparateAttention.random(dim=2, heads=2, scale=scale, key=jax.random.key(seed))
+
+
+def by_loop(model, objective, rate, steps):
+    """The textbook loop: losses before each step and after the last, and all models."""
+    losses, models = [], [model]
+    gradient = jax.jit(jax.value_and_grad(objective))
+    for _ in range(steps):
+        loss, slope = gradient(model)
+        losses.append(float(loss))
+        model = jax.tree.map(lambda w, g: w - rate * g, model, slope)
+        models.append(model)
+    return np.array([*losses, float(objective(model))]), models
+
+
+def test_descent_is_the_textbook_loop():
+    losses, models = by_loop(separate(), OBJECTIVE, 0.1, 40)
+    found = descend(separate(), OBJECTIVE, rate=0.1, steps=40, record=[0, 3, 4, 17, 40], snapshots=[4, 40])
+    np.testing.assert_array_equal(found.step, [0, 3, 4, 17, 40])
+    np.testing.assert_array_equal(found.snapshot, [0, 4, 40])
+    np.testing.assert_allclose(found.loss[0], losses[[0, 3, 4, 17, 40]], rtol=1e-13)
+    np.testing.assert_allclose(found["query"].sel(snapshot=4)[0], models[4].query, rtol=1e-12)
+    np.testing.assert_allclose(model_at(found, separate()).key, models[40].key, rtol=1e-12)
+    assert found.attrs["outcome"] == "finished" and found.attrs["message"] == ""
+
+
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_the_result_does_not_depend_on_how_the_run_is_cut_into_chunks(monkeypatch, capacity):
+    whole = descend(separate(), OBJECTIVE, rate=0.1, steps=100)
+    monkeypatch.setattr(train_module, "_CAPACITY", capacity)
+    cut = descend(separate(), OBJECTIVE, rate=0.1, steps=100)
+    np.testing.assert_array_equal(cut.loss, whole.loss)
+    np.testing.assert_array_equal(cut["value"], whole["value"])
+
+
+def test_an_ensemble_is_its_runs_side_by_side():
+    models = [separate(seed) for seed in range(3)]
+    rates = [0.1, 0.05, 0.2]
+    objectives = [Moments.of_task(TASK, 50, key=jax.random.key(seed)) for seed in range(3)]
+    together = descend(Ensemble.of(models), Ensemble.of(objectives), rate=rates, steps=50, observe={"exact": OBJECTIVE})
+    for run, (model, objective, rate) in enumerate(zip(models, objectives, rates, strict=True)):
+        alone = descend(model, objective, rate=rate, steps=50, observe={"exact": OBJECTIVE})
+        np.testing.assert_allclose(together.loss[run], alone.loss[0], rtol=1e-10)
+        np.testing.assert_allclose(together.exact[run], alone.exact[0], rtol=1e-10)
+        np.testing.assert_allclose(together["key"][run], alone["key"][0], rtol=1e-8, atol=1e-12)
+
+
+def test_any_optax_optimiser_runs_and_each_run_of_an_ensemble_has_its_own_state():
+    models = [separate(seed) for seed in range(2)]
+    optimiser = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01))
+    together = descend(Ensemble.of(models), OBJECTIVE, optimiser=optimiser, steps=30)
+    for run, model in enumerate(models):
+        state, losses = optimiser.init(model), []  # pyright: ignore[reportArgumentType]
+        for _ in range(30):
+            loss, slope = jax.value_and_grad(OBJECTIVE)(model)
+            updates, state = optimiser.update(slope, state)
+            model = jax.tree.map(jnp.add, model, updates)
+            losses.append(float(loss))
+        np.testing.assert_allclose(together.loss[run, :30], losses, rtol=1e-9)
+    assert "time" not in together.coords
+
+
+def test_a_run_that_goes_on_from_another_is_the_same_run():
+    whole = descend(separate(), OBJECTIVE, rate=0.1, steps=60)
+    first = descend(separate(), OBJECTIVE, rate=0.1, steps=25)
+    second = descend(model_at(first, separate()), OBJECTIVE, rate=0.1, steps=35, start=25)
+    assert second.step[0] == 25 and second.step[-1] == 60
+    np.testing.assert_array_equal(np.concatenate([first.loss[0, :-1], second.loss[0]]), whole.loss[0])
+
+
+def test_the_time_axis_is_the_flow_time():
+    found = descend(separate(), OBJECTIVE, rate=0.1, steps=10)
+    np.testing.assert_allclose(found.time, 0.2 * np.arange(11))
+    assert "tau" in found.time.attrs["units"]
+
+
+def test_divergence_keeps_what_was_finite_and_names_a_rate_that_is_stable():
+    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    assert found.attrs["outcome"] == "diverged"
+    assert np.all(np.isfinite(found.loss)) and 0 < found.sizes["step"] < 500
+    step = int(re.search(r"step (\d+)", found.attrs["message"])[1])  # pyright: ignore[reportOptionalSubscript]
+    assert step == int(found.step[-1]) + 1
+    rate = float(re.search(r"a rate of ([\d.e-]+)", found.attrs["message"])[1])  # pyright: ignore[reportOptionalSubscript]
+    again = descend(separate(scale=1.0), OBJECTIVE, rate=rate, steps=500)
+    assert again.attrs["outcome"] == "finished" and again.loss[0, -1] < again.loss[0, 0]
+
+
+def test_one_diverging_run_does_not_stop_the_others():
+    found = descend(Ensemble.of([separate(0, 1.0), separate(1, 1.0)]), OBJECTIVE, rate=[50.0, 0.1], steps=200)
+    assert found.attrs["outcome"] == "partly diverged" and "run 0" in found.attrs["message"]
+    alone = descend(separate(1, 1.0), OBJECTIVE, rate=0.1, steps=200)
+    np.testing.assert_allclose(found.loss[1], alone.loss[0], rtol=1e-10)
+    assert np.isnan(found.loss[0, -1])
+
+
+def test_an_interrupt_keeps_what_was_done(monkeypatch):
+    calls = []
+    advance = train_module.advance
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    monkeypatch.setattr(train_module, "advance", interrupted)
+    found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
+    monkeypatch.undo()
+    whole = descend(separate(), OBJECTIVE, rate=0.1, steps=1000)
+    assert found.attrs["outcome"] == "interrupted"
+    done = found.sizes["step"]
+    assert 0 < done < 1000
+    np.testing.assert_array_equal(found.loss[0], whole.loss[0, :done])
+    assert int(found.snapshot[-1]) == done  # the weights from which to go on: those of the next step
+    rest = descend(model_at(found, separate()), OBJECTIVE, rate=0.1, steps=1000 - done, start=done)
+    np.testing.assert_array_equal(rest.loss[0], whole.loss[0, done:])
+
+
+def test_online_descent_follows_the_gradient_of_each_steps_own_sequences():
+    model = MergedAttention.random(dim=2, heads=2, scale=0.3, activation="softmax", key=KEY)
+    found = online(model, TASK, batch=16, rate=0.1, steps=5, key=KEY)
+    for step in range(6):
+        objective = Sampled(TASK.draw(16, key=jax.random.fold_in(KEY, step)))
+        loss, slope = jax.value_and_grad(objective)(model)
+        np.testing.assert_allclose(found.loss[0, step], loss, rtol=1e-11)
+        model = jax.tree.map(lambda w, g: w - 0.1 * g, model, slope)
+
+
+def test_the_trajectory_says_how_it_came_about():
+    found = descend(separate(), OBJECTIVE, rate=0.1, steps=10, configuration={"seeds": {"data": 3}})
+    told = json.loads(found.attrs["configuration"])
+    assert told["rate"] == 0.1 and told["model"]["class"] == "SeparateAttention" and told["seeds"] == {"data": 3}
+    assert "jax" in json.loads(found.attrs["versions"])
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (lambda: descend(separate(), OBJECTIVE, steps=10), "either a rate"),
+        (lambda: descend(separate(), OBJECTIVE, rate=-0.1, steps=10), "rate"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=0), "steps"),
+        (lambda: descend(separate(), OBJECTIVE, rate=[0.1, 0.2], steps=5), "one for each run"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, record=[7]), "from 0 to 5"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, observe={"loss": OBJECTIVE}), "taken"),
+        (lambda: descend(separate(), Ensemble.of([OBJECTIVE] * 2), rate=0.1, steps=5), "as many models"),
+        (lambda: descend(CubicMLP.random(dim=3, heads=1, scale=1.0, key=KEY), OBJECTIVE, rate=0.1, steps=5), "agree"),
+        (lambda: Ensemble.of([separate(), SeparateAttention.random(dim=2, heads=3, scale=1.0, key=KEY)]), "one shape"),
+        (lambda: Ensemble.of([]), "at least one"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=10**12), "GiB"),
+        (lambda: online(separate(), TASK, batch=0, rate=0.1, steps=5, key=KEY), "batch"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(run, words):
+    with pytest.raises(InvalidInput) as refusal:
+        run()
+    assert words in str(refusal.value) and "\n" not in str(refusal.value)

@@ -1,0 +1,86 @@
+"""The benchmarks run and print what they promise. Nothing here depends on how long anything takes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # they are not part of the installed package
+
+from benchmarks import BENCHMARKS  # noqa: E402
+from benchmarks._row import Row, quantity, table  # noqa: E402
+from benchmarks._timing import interleaved  # noqa: E402
+
+WITHOUT_TORCH = ("flow", "sampling", "whole_command")
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_help_lists_every_benchmark():
+    done = call("--help")
+    assert done.returncode == 0, done.stderr
+    for name, text in BENCHMARKS.items():
+        assert name in done.stdout and text in done.stdout
+        assert (ROOT / "benchmarks" / f"{name}.py").is_file()
+
+
+def test_an_unknown_name_is_refused_with_the_near_one():
+    done = call("flwo")
+    assert done.returncode == 2
+    assert done.stderr == "there is no benchmark flwo; did you mean flow?\n"
+
+
+def test_quick_runs_give_valid_rows():
+    done = call(*WITHOUT_TORCH, "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["left_out"] == {}
+    assert {row["benchmark"] for row in document["rows"]} == set(WITHOUT_TORCH)
+    for row in document["rows"]:
+        assert row["what"] and isinstance(row["ours"], float | int)
+        assert row["check"] == (row["reached"] is not None)  # at these sizes only correctness has a target
+        assert row["reached"] in (True, None), row
+        assert row["ratio"] == (None if row["baseline"] is None else row["baseline"] / row["ours"])
+
+
+def test_what_needs_pytorch_says_how_to_get_it():
+    """PyTorch made impossible to import, whether or not it is there."""
+    code = (
+        "import sys; sys.modules['torch'] = None; from benchmarks.__main__ import main; sys.exit(main(['cubic_mlp']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "cubic_mlp: needs PyTorch; `make bench` installs it"
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(4.1e-6, "s", "4.10 µs"), (0.25, "s", "250 ms"), (3, "s", "3 s"), (3 * 2**20, "bytes", "3 MiB"), (0, "", "0")],
+)
+def test_quantities_are_written_for_people(value: float, unit: str, text: str):
+    assert quantity(value, unit) == text
+
+
+def test_targets():
+    faster = Row("a", 2.0, "s", 8.0, least_ratio=5)
+    assert (faster.ratio, faster.reached, faster.target) == (4.0, False, "≥ 5 ×")
+    short = Row("b", 2.0, "s", most=2.0)
+    assert (short.ratio, short.reached, short.target) == (None, True, "≤ 2 s")
+    assert short.without_speed_target().reached is None
+    correct = Row("c", 1e-9, "", most=1e-8, check=True)
+    assert correct.without_speed_target() == correct
+    assert "NO" in table([faster]) and "yes" in table([short])
+
+
+def test_sides_are_warmed_and_take_turns():
+    calls = []
+    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3)
+    assert calls == ["a", "b"] * 4
+    assert set(times) == {"a", "b"}
