@@ -86,7 +86,9 @@ class AbstractAttention(AbstractCubicModel):
         return jnp.einsum("how,hw->o", self.readout(), pooled)
 
 
-def check_options(activation: str, normalisation: str) -> None:
-    """Refuse an activation or normalisation that does not exist."""
+def checked_options(activation: Activation, normalisation: Normalisation | None) -> tuple[Activation, Normalisation]:
+    """Both options, if they exist. By default softmax is not divided by anything, and the others by N."""
     _check.one_of("activation", activation, get_args(Activation))
-    _check.one_of("normalisation", normalisation, get_args(Normalisation))
+    if normalisation is None:
+        return activation, "none" if activation == "softmax" else "1/N"
+    return activation, _check.one_of("normalisation", normalisation, get_args(Normalisation))

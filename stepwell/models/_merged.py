@@ -10,7 +10,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, check_options
+from ._attention import AbstractAttention, checked_options
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
@@ -39,14 +39,12 @@ class MergedAttention(AbstractAttention):
         key_query: Float[Array, "head width dim"],
         *,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
         attends_query: bool = True,
     ):
-        check_options(activation, normalisation)
         self.value = jnp.asarray(value)
         self.key_query = jnp.asarray(key_query)
-        self.activation = activation
-        self.normalisation = normalisation
+        self.activation, self.normalisation = checked_options(activation, normalisation)
         self.attends_query = attends_query
         heads, outputs, width = self.value.shape
         if self.key_query.shape != (heads, width, width - outputs):
@@ -63,7 +61,7 @@ class MergedAttention(AbstractAttention):
         *,
         outputs: int = 1,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
     ) -> "MergedAttention":
         """From whole square matrices; the parts that never matter are dropped."""
         return cls(value[:, -outputs:], key_query[:, :, :-outputs], activation=activation, normalisation=normalisation)
@@ -79,7 +77,7 @@ class MergedAttention(AbstractAttention):
         scaling: Scaling = "plain",
         label_blocks: LabelBlocks = "zero",
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
         key: RandomKey,
     ) -> "MergedAttention":
         r"""Gaussian weights of standard deviation `scale`; the label blocks $\mathbf v_i$, $u_i$ zero or random too."""
@@ -103,7 +101,7 @@ class MergedAttention(AbstractAttention):
         scale,
         outputs: int = 1,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
     ) -> "MergedAttention":
         r"""$U_i = s_i g$ with g the unit matrix along `direction` ($\Lambda^2$ for the unstable mode), $v_i = s_i$.
 

@@ -10,7 +10,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, check_options
+from ._attention import AbstractAttention, checked_options
 from ._starts import deviation, gaussians
 
 
@@ -46,16 +46,14 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         *,
         activation: Activation = "softmax",
-        normalisation: Normalisation = "none",
+        normalisation: Normalisation | None = None,
         attends_query: bool = False,
     ):
-        check_options(activation, normalisation)
         self.query = jnp.asarray(query)
         self.key = jnp.asarray(key)
         self.value = jnp.asarray(value)
         self.output = jnp.asarray(output)
-        self.activation = activation
-        self.normalisation = normalisation
+        self.activation, self.normalisation = checked_options(activation, normalisation or "none")
         self.attends_query = attends_query
         heads, embedding, width = self.key.shape
         outputs = self.output.shape[1]
@@ -80,7 +78,7 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         *,
         activation: Activation = "softmax",
-        normalisation: Normalisation = "none",
+        normalisation: Normalisation | None = None,
     ) -> "MultiHeadAttention":
         """From whole matrices; the columns of the query matrix that never matter are dropped."""
         dim = query.shape[2] - output.shape[1]
@@ -96,7 +94,7 @@ class MultiHeadAttention(AbstractAttention):
         embedding: int | None = None,
         scale: float,
         activation: Activation = "softmax",
-        normalisation: Normalisation = "none",
+        normalisation: Normalisation | None = None,
         key: RandomKey,
     ) -> "MultiHeadAttention":
         """Gaussian weights of standard deviation `scale`; the width of a head is by default that of a token."""

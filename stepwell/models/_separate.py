@@ -10,7 +10,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, check_options
+from ._attention import AbstractAttention, checked_options
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
@@ -42,15 +42,13 @@ class SeparateAttention(AbstractAttention):
         query: Float[Array, "head rank dim"],
         *,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
         attends_query: bool = True,
     ):
-        check_options(activation, normalisation)
         self.value = jnp.asarray(value)
         self.key = jnp.asarray(key)
         self.query = jnp.asarray(query)
-        self.activation = activation
-        self.normalisation = normalisation
+        self.activation, self.normalisation = checked_options(activation, normalisation)
         self.attends_query = attends_query
         heads, outputs, width = self.value.shape
         rank = self.key.shape[1]
@@ -69,7 +67,7 @@ class SeparateAttention(AbstractAttention):
         *,
         outputs: int = 1,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
     ) -> "SeparateAttention":
         """From whole matrices; the parts that never matter are dropped."""
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], activation=activation, normalisation=normalisation)
@@ -86,7 +84,7 @@ class SeparateAttention(AbstractAttention):
         scaling: Scaling = "plain",
         label_blocks: LabelBlocks = "zero",
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
         key: RandomKey,
     ) -> "SeparateAttention":
         """Gaussian weights of standard deviation `scale`, or with `scaling="per-matrix"` the published script's.
@@ -118,7 +116,7 @@ class SeparateAttention(AbstractAttention):
         scale,
         outputs: int = 1,
         activation: Activation = "linear",
-        normalisation: Normalisation = "1/N",
+        normalisation: Normalisation | None = None,
     ) -> "SeparateAttention":
         r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns in turn."""
         heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)

@@ -1,0 +1,67 @@
+"""`stepwell replay FILE…`: re-run recorded training runs and report the deviation."""
+
+import argparse
+import json
+import sys
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a recording, as docs/recordings.md describes it")
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "moments", "sampled"),
+        default="auto",
+        help="how the loss is computed: from moments of the data (linear models), or through every sequence",
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=5e-6, help="largest deviation allowed, of losses and weights"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    tolerance = _check.number("--tolerance", arguments.tolerance, least=0.0)
+    from stepwell.replay import load, replay
+
+    status, done = 0, []
+    width = max(len(file) for file in arguments.files)
+    try:
+        for file in arguments.files:
+            try:
+                found = replay(load(file), engine=arguments.engine, tolerance=tolerance)
+            except InvalidInput as error:
+                print(f"stepwell replay: {error}", file=sys.stderr)
+                status = 2
+                continue
+            status = max(status, 0 if found.passed else 1)
+            done.append(found.summary())
+            if not arguments.json:
+                print(_line(found, width), flush=True)
+    except KeyboardInterrupt:
+        print(
+            f"stepwell replay: interrupted; {len(done)} of {len(arguments.files)} files were replayed", file=sys.stderr
+        )
+        status = 130
+    if arguments.json:
+        print(json.dumps(done, indent=2))
+    return status
+
+
+def _line(found, width: int) -> str:
+    errors = dict(found.curves)
+    if found.weights_error is not None:
+        errors["weights"] = found.weights_error
+    listed = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    line = f"{found.file:<{width}}  {found.engine:<7}  {found.steps:>6} steps  {found.seconds:>5.1f} s  "
+    line += f"{'ok    ' if found.passed else 'STRAYS'}  {listed}"
+    notes = [found.message] if found.message else []
+    if not found.passed:
+        notes.append(f"followed for {found.followed} of {found.steps} steps")
+    if found.reproducible is not None and found.reproducible < found.steps:
+        notes.append(
+            f"this run amplifies rounding: with float32 weights it parts from itself at step {found.reproducible}"
+        )
+    return "\n".join([line, *(f"    {note}" for note in notes)])

@@ -1,0 +1,222 @@
+"""A recording: data, initial and final weights, and the losses in between. Loaded and checked."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import Activation
+
+from ._archive import Archive
+
+Kind = Literal["attnM", "attnS", "mlp", "multihead"]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A data set: tokens (sequences, tokens, width), the query last, or features (sequences, features); and labels.
+
+    Labels are (sequences, tokens, outputs) beside tokens and (sequences, outputs) beside features.
+    """
+
+    inputs: Float[np.ndarray, "sequences ..."]
+    labels: Float[np.ndarray, "sequences ..."]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a file holds, in float64. `tests` and `curves` go by the name of the loss: `loss` itself, `loss_iwl`, …"""
+
+    path: str
+    kind: Kind
+    activation: Activation
+    vary_len: bool
+    rate: float
+    outputs: int
+    train: Examples
+    tests: dict[str, Examples]
+    curves: dict[str, Float[np.ndarray, " steps"]]
+    initial: dict[str, Float[np.ndarray, "..."]]
+    final: dict[str, Float[np.ndarray, "..."]]
+
+    @property
+    def steps(self) -> int:
+        return self.curves["loss"].size
+
+
+def load(path: str | os.PathLike) -> Recording:
+    """Read a recording; `InvalidInput`, in one line, if it is not one."""
+    archive = Archive(path)
+    config = archive.configuration()
+    kind = _kind(archive, config)
+    curves = {name: archive.numbers(name, "T") for name in ["loss", *archive.names("loss_")]}
+    _check_steps(archive, config, curves["loss"].size)
+
+    shapes = _WEIGHTS[kind]
+    initial = {name: archive.numbers(f"init_{name}", letters) for name, letters in shapes.items()}
+    final = {
+        name: archive.numbers(f"final_{name}", letters)
+        for name, letters in shapes.items()
+        if f"final_{name}" in archive
+    }
+    examples = {name: _EXAMPLES[kind](archive, name.removeprefix("loss")) for name in curves}
+    vary_len = _vary_len(archive, config, kind)
+    _check_widths(archive, config, kind)
+    _check_queries(archive, {name: e for name, e in examples.items() if not (vary_len and name == "loss")})
+    return Recording(
+        path=str(path),
+        kind=kind,
+        activation=_activation(archive, config, kind),
+        vary_len=vary_len,
+        rate=_of_config(archive, config, "lr", lambda name, value: _check.number(name, value, least=0.0, above=True)),
+        outputs=archive.size("O"),
+        train=examples.pop("loss"),
+        tests=examples,
+        curves=curves,
+        initial=initial,
+        final=final,
+    )
+
+
+# H heads, E width of a token, O outputs, R rank, F features; V and R are a head's widths, which may differ.
+_WEIGHTS: dict[Kind, dict[str, str]] = {
+    "attnM": {"value": "H E E", "key_query": "H E E"},
+    "attnS": {"value": "H E E", "key": "H R E", "query": "H R E"},
+    "mlp": {"hidden": "H F", "readout": "O H"},
+    "multihead": {"query": "H R E", "key": "H R E", "value": "H V E", "output": "H O V"},
+}
+
+
+def _attention_examples(archive: Archive, suffix: str) -> Examples:
+    tokens = archive.numbers(f"tokens{suffix}", f"P{suffix} S{suffix} E")
+    labels = _labels(archive, suffix)
+    if tokens.shape[1] < 2:
+        raise archive.refuse(f"tokens{suffix} has sequences of one token; a context and a query are needed")
+    return Examples(tokens, labels)
+
+
+def _feature_examples(archive: Archive, suffix: str) -> Examples:
+    """Cubic features; for a test set of tokens they are made, vec of (sum of y x over the context) times the query."""
+    if f"features{suffix}" in archive or f"tokens{suffix}" not in archive:
+        features = archive.numbers(f"features{suffix}", f"P{suffix} F")
+    else:
+        tokens = archive.numbers(f"tokens{suffix}", f"P{suffix} S{suffix} E")
+        inputs = tokens[:, :, : tokens.shape[2] - archive.size("O")]
+        sums = np.einsum("psd,ps->pd", inputs[:, :-1], tokens[:, :-1, -1])
+        features = (sums[:, :, None] * inputs[:, -1, None, :]).reshape(len(tokens), -1)
+        if features.shape[1] != archive.size("F"):
+            raise archive.refuse(
+                f"tokens{suffix} of shape {tokens.shape} have {features.shape[1]} cubic features; "
+                f"init_hidden is for {archive.size('F')}"
+            )
+    return Examples(features, _labels(archive, suffix)[:, -1])
+
+
+def _multihead_examples(archive: Archive, suffix: str) -> Examples:
+    context = archive.numbers(f"context{suffix}", f"P{suffix} S{suffix} E")
+    query = archive.numbers(f"query{suffix}", f"P{suffix} E")
+    target = archive.numbers(f"target{suffix}", f"P{suffix} O")
+    labels = np.zeros((*context.shape[:2], target.shape[1]))
+    return Examples(
+        np.concatenate([context, query[:, None]], axis=1), np.concatenate([labels, target[:, None]], axis=1)
+    )
+
+
+_EXAMPLES = {
+    "attnM": _attention_examples,
+    "attnS": _attention_examples,
+    "mlp": _feature_examples,
+    "multihead": _multihead_examples,
+}
+
+
+def _labels(archive: Archive, suffix: str) -> Float[np.ndarray, "sequences tokens outputs"]:
+    """Labels of shape (P, S, O), or (P, S) for one output."""
+    name, letters = f"labels{suffix}", f"P{suffix} S{suffix}"
+    if name in archive and archive.axes(name) == 3:
+        return archive.numbers(name, f"{letters} O")
+    labels = archive.numbers(name, letters)[:, :, None]
+    archive.bind("O", 1, f"{name} of shape {labels.shape[:2]}")
+    return labels
+
+
+def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
+    name = _of_config(archive, config, "model")
+    for kind in ("attnM", "attnS", "mlp"):
+        if name == kind:
+            return kind
+    if isinstance(name, str) and name.startswith(("multihead", "msattn")):
+        return "multihead"
+    raise archive.refuse(f"config names the model {name!r}; it must be attnM, attnS, mlp or multihead_softmax")
+
+
+def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activation:
+    if kind == "multihead":
+        name = config.get("attention", "softmax")
+        for activation in ("softmax", "linear", "relu"):
+            if name == activation:
+                return activation
+        raise archive.refuse(f"config names the attention {name!r}; it must be softmax, linear or relu")
+    return "softmax" if _flag(archive, config, "softmax") and kind != "mlp" else "linear"
+
+
+def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:
+    varies = _flag(archive, config, "vary_len")
+    if varies and kind in ("mlp", "multihead"):
+        raise archive.refuse(f"config has vary_len with the model {config['model']}; only attnM and attnS have it")
+    return varies
+
+
+def _flag(archive: Archive, config: dict[str, Any], name: str) -> bool:
+    value = config.get(name, False)
+    if value not in (True, False):
+        raise archive.refuse(f"config has {name} = {value!r}; it must be true or false")
+    return bool(value)
+
+
+def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> None:
+    for name in ("epoch", "steps"):
+        if name in config and config[name] != recorded:
+            raise archive.refuse(
+                f"config has {name} = {config[name]!r}, and loss has {recorded} entries; they must agree"
+            )
+
+
+def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
+    """Room for inputs and labels in a token, split as the configuration says."""
+    if kind == "mlp":
+        return
+    width, outputs = archive.size("E"), archive.size("O")
+    if width <= outputs:
+        raise archive.refuse(f"tokens of width {width} have no room for inputs beside {outputs} labels")
+    for name, size in (("in_dim", width - outputs), ("dx", width - outputs), ("out_dim", outputs), ("dy", outputs)):
+        if name in config and config[name] != size:
+            raise archive.refuse(
+                f"config has {name} = {config[name]!r}; tokens of width {width} with {outputs} outputs make it {size}"
+            )
+    if kind == "multihead" and max(archive.size("R"), archive.size("V")) > width:
+        raise archive.refuse(
+            f"init_query and init_value have heads of width {archive.size('R')} and {archive.size('V')}; "
+            f"they may not be wider than a token, {width}"
+        )
+
+
+def _check_queries(archive: Archive, examples: dict[str, Examples]) -> None:
+    """No model here looks at the query's labels, so a run that saw them could not be followed."""
+    outputs = archive.size("O")
+    for name, data in examples.items():
+        if data.inputs.ndim == 3 and data.inputs[:, -1, -outputs:].any():
+            raise archive.refuse(f"the queries of {name} show their labels; the last token's labels must be zero")
+
+
+def _of_config(archive: Archive, config: dict[str, Any], name: str, check=lambda name, value: value) -> Any:
+    if name not in config:
+        raise archive.refuse(f"config has no {name}; see docs/recordings.md for what it must have")
+    try:
+        return check(f"{name} in config", config[name])
+    except InvalidInput as error:
+        raise archive.refuse(str(error)) from None
