@@ -1,0 +1,80 @@
+"""`stepwell reproduce`: figures, claims and the report."""
+
+import argparse
+import sys
+from typing import Any
+
+from stepwell.papers import FIGURES, PAPERS, Claim, select
+
+from ._parser import Parser
+
+
+def configure(parser: Parser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(
+        [
+            f"targets: {', '.join([*PAPERS, *FIGURES])}",
+            "Exit status: 0 all claims hold, 1 one fails, 2 bad usage, 130 interrupted.",
+        ]
+    )
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help="a paper or a figure of it (default: all there are)"
+    )
+    parser.add_argument("--quick", action="store_true", help="less data and fewer steps, the same claims")
+    parser.add_argument(
+        "--out", metavar="DIR", default="reproduction", help="folder of the report (default: reproduction)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print claims.json on standard output, and nothing else there"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    names = select(arguments.targets)
+    from stepwell.report import as_text, reproduce
+
+    if arguments.json:
+        done = reproduce(names, quick=arguments.quick, out=arguments.out)
+        sys.stdout.write(as_text(done.document))
+    else:
+        done = reproduce(names, quick=arguments.quick, out=arguments.out, begin=_begin, tell=_tell)
+        _say(f"report: {done.page}")
+    if done.interrupted:
+        print("stepwell reproduce: interrupted; the figures that were done are kept", file=sys.stderr)
+        return 130
+    return 0 if done.passed else 1
+
+
+def _begin(name: str, title: str) -> None:
+    _say(f"{name}: {title}")
+
+
+def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
+    from stepwell.report import number
+
+    if entry["error"] is not None:
+        _say(f"  ✗ error in {entry['name']}: {entry['error']}")
+        return
+    signs = {"=": "", "<=": "at most ", ">=": "at least "}
+    for claim in claims:
+        mark = "✓" if claim.passed else "✗"
+        wanted = f"{signs[claim.relation]}{number(claim.predicted)} ± {number(claim.tolerance, 3)}"
+        if claim.relation == "<=" and claim.predicted == 0:
+            wanted = f"at most {number(claim.tolerance, 3)}"
+        seeds = (
+            ""
+            if claim.seeds is None or claim.pass_rate is None
+            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} seeds"
+        )
+        _say(f"  {mark} {claim.statement}")
+        _say(f"      measured {number(claim.measured)}, predicted {wanted}{seeds}")
+    _say(f"  {entry['seconds']} s")
+
+
+def _say(text: str) -> None:
+    """Print at once, whatever letters the terminal has."""
+    encoding = sys.stdout.encoding or "utf-8"
+    if encoding.lower().replace("-", "") != "utf8":
+        text = text.replace("✓", "ok").replace("✗", "FAILS")
+        text = text.encode(encoding, errors="replace").decode(encoding)
+    print(text, flush=True)

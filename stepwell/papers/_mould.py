@@ -1,0 +1,35 @@
+"""What the module of a figure must have. No more than the standard library is imported here."""
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ._claim import Claim
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+
+@runtime_checkable
+class FigureModule(Protocol):
+    """A module `figNN_name.py`, listed in `_register.py`."""
+
+    TITLE: str
+    """A line."""
+    CAPTION: str
+    """What is seen, in a few sentences: the figure must be understood without the paper."""
+
+    def settings(self, quick: bool) -> dict[str, Any]:
+        """The settings by name, for the report; values are numbers, texts or lists of them."""
+        ...
+
+    def simulate(self, quick: bool) -> "dict[str, xr.Dataset]":
+        """Run everything, theory included. Each data set becomes a file `data/PAPER-FIGURE-KEY.nc`."""
+        ...
+
+    def claims(self, data: "dict[str, xr.Dataset]") -> list[Claim]:
+        """Compare; nothing is computed here that could not be read from the files."""
+        ...
+
+    def draw(self, data: "dict[str, xr.Dataset]") -> "Figure":
+        """Draw."""
+        ...

@@ -1,0 +1,37 @@
+"""The figures there are, each listed once. A module is imported when its figure is run."""
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from typing import cast
+
+from stepwell._errors import InvalidInput
+
+from ._mould import FigureModule
+
+PAPERS = {
+    "linear": "Training Dynamics of In-Context Learning in Linear Attention (Zhang et al., arXiv 2501.16265)",
+}
+
+FIGURES = {
+    "linear/fig1": "stepwell.papers.linear_attention.fig01_merged_is_mlp",
+}
+
+
+def select(targets: Sequence[str]) -> list[str]:
+    """The figures meant by targets such as `linear` or `linear/fig1`, in the order listed; without targets, all."""
+    chosen = set()
+    for target in targets:
+        found = [name for name in FIGURES if target in (name, name.partition("/")[0])]
+        if not found:
+            known = [*PAPERS, *FIGURES]
+            near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise InvalidInput(f"there is no target {target}; {meant}The targets are {', '.join(known)}")
+        chosen.update(found)
+    return [name for name in FIGURES if not targets or name in chosen]
+
+
+def figure(name: str) -> FigureModule:
+    """The module of a figure."""
+    return cast(FigureModule, importlib.import_module(FIGURES[name]))

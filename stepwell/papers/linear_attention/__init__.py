@@ -1,0 +1,1 @@
+"""Training Dynamics of In-Context Learning in Linear Attention, figure by figure."""

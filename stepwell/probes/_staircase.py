@@ -1,0 +1,166 @@
+"""Plateaus and drops of a loss curve, found without being told where they are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+_EDGE = 0.1
+"""A drop lasts from 10 % to 90 % of its fall, as rise times are defined."""
+_NOISE_IN_A_BAND = 4.0
+"""A band of levels is at least so many standard deviations of the curve's noise wide."""
+_NOISE_IN_A_FALL = 8.0
+"""A curve has not fallen unless by more than so many: the least of 10^6 Gaussians lies 5 below their mean."""
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The loss stays near `level` from `start` to `end`."""
+
+    level: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The loss falls from the level `before` to the level `after`: 10 % at `start`, half at `time`, 90 % at `end`."""
+
+    time: float
+    start: float
+    end: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """Plateaus and drops in the order of time."""
+
+    plateaus: tuple[Plateau, ...]
+    drops: tuple[Drop, ...]
+
+
+def staircase(
+    time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
+) -> Staircase:
+    r"""Where a loss curve waits and where it falls.
+
+    The fall from the first loss to the last is cut into `bands` of equal height, and the time that the running minimum
+    of the loss spends in each is its dwell. Dwell is slowness as a function of the *level*, so the spacing of the
+    recorded points, logarithmic or linear, does not matter. A plateau is a level where the curve is slower, by the
+    factor `contrast`, than at the fastest level on either side, between it and the next plateau; a drop is that
+    fastest level. A curve that begins or ends in a fall begins or ends with a drop.
+
+    Bands are widened where the curve is noisy, by the median size of its second differences. A curve that does not fall
+    by more than its noise is one plateau. A drop smaller than a band is not seen.
+    """
+    time, loss = _curve(time, loss)
+    contrast = _check.number("contrast", contrast, least=1.0, above=True)
+    bands = _check.whole("bands", bands, least=2)
+    lowest = np.minimum.accumulate(loss)
+    fall = float(lowest[0] - lowest[-1])
+    noise = _noise(loss)
+    if fall <= max(_NOISE_IN_A_FALL * noise, 1e-12 * abs(float(loss[0]))):
+        return Staircase((Plateau(float(np.median(loss)), float(time[0]), float(time[-1])),), ())
+    if noise > 0:
+        bands = int(np.clip(fall / (_NOISE_IN_A_BAND * noise), 2, bands))
+
+    edges = np.linspace(lowest[0], lowest[-1], bands + 1)
+    reached = np.array([time[0], *(_passage(time, lowest, edge) for edge in edges[1:-1]), time[-1]])
+    slow, fast = _turns(np.log(np.diff(reached)), float(np.log(contrast)))
+    levels = {band: _level_in(time, loss, reached, band) for band in slow}
+    # A first point that is high by chance, or a last one that is low, is no fall.
+    least = _NOISE_IN_A_FALL * noise
+    if fast and fast[0] < slow[0] and lowest[0] - levels[slow[0]] <= least:
+        fast = fast[1:]
+    if fast and fast[-1] > slow[-1] and levels[slow[-1]] - lowest[-1] <= least:
+        fast = fast[:-1]
+
+    drops = []
+    for band in fast:
+        before = max((k for k in slow if k < band), default=None)
+        after = min((k for k in slow if k > band), default=None)
+        high = float(lowest[0]) if before is None else levels[before]
+        low = float(lowest[-1]) if after is None else levels[after]
+        start, half, end = (_passage(time, lowest, high - part * (high - low)) for part in (_EDGE, 0.5, 1 - _EDGE))
+        drops.append(Drop(half, start, end, high, low))
+    plateaus = []
+    for band in slow:
+        earlier = [drop.end for drop, k in zip(drops, fast, strict=True) if k < band]
+        later = [drop.start for drop, k in zip(drops, fast, strict=True) if k > band]
+        plateaus.append(
+            Plateau(levels[band], max(earlier, default=float(time[0])), min(later, default=float(time[-1])))
+        )
+    return Staircase(tuple(plateaus), tuple(drops))
+
+
+def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], level: float) -> float:
+    """When the loss first comes down to `level`, interpolated between recorded points; nan if it never does."""
+    time, loss = _curve(time, loss)
+    return _passage(time, np.minimum.accumulate(loss), level)
+
+
+def _curve(time: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if time.shape != loss.shape or time.size < 2:
+        raise InvalidInput(f"{time.size} times for {loss.size} losses; give one for each, and at least two")
+    if np.any(np.diff(time) <= 0) or not np.all(np.isfinite(loss)):
+        raise InvalidInput("times must increase and losses be finite; cut the curve where it stops being so")
+    return np.asarray(time, dtype=float), np.asarray(loss, dtype=float)
+
+
+def _passage(time: np.ndarray, lowest: np.ndarray, level: float) -> float:
+    place = int(np.argmax(lowest <= level))
+    if lowest[place] > level:
+        return float("nan")
+    if place == 0:
+        return float(time[0])
+    part = (lowest[place - 1] - level) / (lowest[place - 1] - lowest[place])
+    return float(time[place - 1] + part * (time[place] - time[place - 1]))
+
+
+def _noise(loss: np.ndarray) -> float:
+    """Standard deviation of white noise on a smooth curve: second differences have six times its variance."""
+    if loss.size < 5:
+        return 0.0
+    return float(np.median(np.abs(np.diff(loss, n=2)))) * 1.4826 / 6**0.5
+
+
+def _level_in(time: np.ndarray, loss: np.ndarray, reached: np.ndarray, band: int) -> float:
+    """The time-weighted median of the loss while the curve is in a band."""
+    points = np.linspace(reached[band], reached[band + 1], 201)
+    return float(np.median(np.interp(points, time, loss)))
+
+
+def _turns(height: np.ndarray, step: float) -> tuple[list[int], list[int]]:
+    """(peaks, valleys) of a sequence that differ from their neighbours of the other kind by at least `step`.
+
+    A peak counts once the sequence has fallen by `step` from it, a valley once it has risen by that.
+    """
+    peaks: list[int] = []
+    valleys: list[int] = []
+    high = low = 0
+    climbing = True
+    for k in range(height.size):
+        if height[k] > height[high]:
+            high = k
+        if height[k] < height[low]:
+            low = k
+        if climbing and height[high] - height[k] >= step:
+            if not peaks and height[high] - height[low_before := int(np.argmin(height[: high + 1]))] >= step:
+                valleys.append(low_before)
+            peaks.append(high)
+            low, climbing = k, False
+        elif not climbing and height[k] - height[low] >= step:
+            valleys.append(low)
+            high, climbing = k, True
+    if climbing:
+        if not peaks and height[high] - height[first := int(np.argmin(height[: high + 1]))] >= step:
+            valleys.append(first)
+        peaks.append(high)
+    else:
+        valleys.append(low)
+    return peaks, valleys

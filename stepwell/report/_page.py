@@ -1,0 +1,70 @@
+"""`index.html`: one file with everything in it, for a browser without a network."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from stepwell.papers import PAPERS
+
+_TEMPLATE = "page.html"
+_SIGNS = {"=": "=", "<=": "≤", ">=": "≥"}
+
+
+def page(document: dict[str, Any], folder: Path) -> str:
+    """The report of a `claims.json`, with the figures of `folder` embedded."""
+    import jinja2
+
+    template = (Path(__file__).parent / _TEMPLATE).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters.update(number=number, setting=setting, sign=lambda relation: _SIGNS[relation])
+    figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
+    claims = document["claims"]
+    return environment.from_string(template).render(
+        papers=[
+            {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
+            for paper, title in PAPERS.items()
+        ],
+        held=sum(claim["passed"] for claim in claims),
+        total=len(claims),
+        errors=sum(entry["status"] == "error" for entry in figures),
+        seconds=document["seconds"],
+        versions=document["versions"],
+    )
+
+
+def number(value: Any, digits: int = 6) -> str:
+    """A number as a reader wants it: so many digits, and a power of ten where it is small or large."""
+    if value is None:
+        return "not a number"
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")
+        plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{'' if plain == '1' else plain + '·'}10{_raised(int(power))}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def _raised(power: int) -> str:
+    return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def setting(value: Any) -> str:
+    """A setting's value in one line."""
+    if isinstance(value, list | tuple):
+        return ", ".join(setting(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    paper, _, number_ = entry["name"].partition("/")
+    image = ""
+    if "svg" in entry["files"]:
+        # As an image of its own: several drawings in one page would share the names of their parts.
+        data = base64.b64encode((folder / entry["files"]["svg"]).read_bytes()).decode("ascii")
+        image = f"data:image/svg+xml;base64,{data}"
+    mine = [claim for claim in claims if (claim["paper"], claim["figure"]) == (paper, number_)]
+    return {**entry, "image": image, "anchor": entry["name"].replace("/", "-"), "claims": mine}

@@ -1,0 +1,164 @@
+"""Run figures one after the other and write their files as soon as each is done."""
+
+import json
+import os
+import platform
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepwell._files import writable_folder, write_text, write_whole
+from stepwell.papers import FIGURES, Claim, figure
+
+from ._page import page
+
+FORMATS = ("svg", "pdf", "png")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What `reproduce` did: `document` is `claims.json`; the rest concerns the figures that were asked for."""
+
+    document: dict[str, Any]
+    page: Path
+    passed: bool
+    interrupted: bool
+
+
+def reproduce(
+    names: Sequence[str],
+    *,
+    quick: bool = False,
+    out: str | os.PathLike = "reproduction",
+    begin: Callable[[str, str], None] = lambda name, title: None,
+    tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
+) -> Reproduction:
+    """Run the named figures; `begin(name, title)` is called before each, `tell(entry, claims)` after it.
+
+    Into `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each figure. Figures
+    that are there from an earlier run stay in the report until they are run again. A figure that raises an error is
+    reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done.
+    """
+    folder = writable_folder(out)
+    for part in ("figures", "data"):
+        writable_folder(folder / part)
+    begun = time.monotonic()
+    kept = _earlier(folder)
+    done: dict[str, dict[str, Any]] = {}
+    interrupted = False
+    document = _document(kept, done, begun)
+    for name in names:
+        try:
+            module = figure(name)
+            begin(name, module.TITLE)
+            entry, found = _run(module, name, quick, folder)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        except Exception as error:
+            entry, found = _failure(name, quick, error), []
+        done[name] = {**entry, "claims": [claim.as_json() for claim in found]}
+        document = _document(kept, done, begun)
+        _write(folder, document)
+        tell(entry, found)
+    if not done:
+        _write(folder, document)
+    passed = len(done) == len(names) and all(_held(result) for result in done.values())
+    return Reproduction(document, folder / "index.html", passed, interrupted)
+
+
+def _run(module: Any, name: str, quick: bool, folder: Path) -> tuple[dict[str, Any], list[Claim]]:
+    """One figure: its entry in `claims.json` and its claims. Its files are written."""
+    from stepwell.papers._style import save_figure
+    from stepwell.trajectory import save
+
+    begun = time.monotonic()
+    data = module.simulate(quick)
+    found = module.claims(data)
+    drawn = module.draw(data)
+    stem = name.replace("/", "-")
+    files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
+    for path in files.values():
+        write_whole(folder / path, lambda temporary: save_figure(drawn, temporary))
+    stored = []
+    for key, dataset in data.items():
+        stored.append(f"data/{stem}-{key}.nc")
+        save(dataset, folder / stored[-1])
+    entry = {
+        "name": name,
+        "title": module.TITLE,
+        "caption": module.CAPTION,
+        "status": "done",
+        "error": None,
+        "quick": quick,
+        "seconds": round(time.monotonic() - begun, 2),
+        "settings": module.settings(quick),
+        "files": files,
+        "data": stored,
+    }
+    return entry, found
+
+
+def _failure(name: str, quick: bool, error: Exception) -> dict[str, Any]:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split()) or "no message"
+    return {
+        "name": name,
+        "title": "This figure could not be made",
+        "caption": "",
+        "status": "error",
+        "error": f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})",
+        "quick": quick,
+        "seconds": None,
+        "settings": {},
+        "files": {},
+        "data": [],
+    }
+
+
+def _held(result: dict[str, Any]) -> bool:
+    return result["status"] == "done" and all(claim["passed"] for claim in result["claims"])
+
+
+def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
+    """`claims.json`: claims and figures in the order of the register, seconds of this run, versions."""
+    from stepwell.trajectory import versions
+
+    together = {**kept, **done}
+    ordered = [together[name] for name in FIGURES if name in together]
+    return {
+        "claims": [claim for result in ordered for claim in result["claims"]],
+        "figures": [{k: v for k, v in result.items() if k != "claims"} for result in ordered],
+        "seconds": round(time.monotonic() - begun, 2),
+        "versions": {**versions(), "python": platform.python_version()},
+    }
+
+
+def _earlier(folder: Path) -> dict[str, dict[str, Any]]:
+    """Figures of an earlier run in the folder, if all is there that the report needs."""
+    try:
+        document = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
+        kept = {}
+        for entry in document["figures"]:
+            name = entry["name"]
+            whole = entry["status"] == "done" and all((folder / path).is_file() for path in entry["files"].values())
+            if whole and name in FIGURES:
+                paper, _, number = name.partition("/")
+                mine = [c for c in document["claims"] if (c["paper"], c["figure"]) == (paper, number)]
+                kept[name] = {**entry, "claims": mine}
+        return kept
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # there is none, or it is not ours: the report begins anew
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """`claims.json` as it is written and printed."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _write(folder: Path, document: dict[str, Any]) -> None:
+    write_text(folder / "claims.json", as_text(document))
+    write_text(folder / "index.html", page(document, folder))

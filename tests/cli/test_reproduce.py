@@ -1,0 +1,82 @@
+"""`stepwell reproduce` as it is typed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepwell.cli import main
+
+
+def test_help_and_errors_need_no_jax():
+    script = (
+        "import sys; from stepwell.cli import main; code = main(sys.argv[1:]); "
+        "assert 'jax' not in sys.modules; sys.exit(code)"
+    )
+    wrong = subprocess.run(
+        [sys.executable, "-c", script, "reproduce", "linear/fig"], capture_output=True, text=True, timeout=60
+    )
+    assert wrong.returncode == 2 and wrong.stdout == ""
+    assert wrong.stderr.count("\n") == 1 and "did you mean linear/fig1" in wrong.stderr
+
+
+@pytest.mark.parametrize("flags", [["--quik"], ["--out"], ["nothing/fig9"]])
+def test_bad_usage(flags: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["reproduce", *flags]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+
+
+def test_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "out").write_text("mine")
+    assert main(["reproduce", "--out", str(tmp_path / "out")]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_quick_with_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    assert main(["reproduce", "linear/fig1", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    printed = capfd.readouterr().out
+    assert printed == (tmp_path / "claims.json").read_text()
+    document = json.loads(printed)
+    assert all(claim["passed"] for claim in document["claims"])
+    assert [entry["name"] for entry in document["figures"]] == ["linear/fig1"]
+    assert document["figures"][0]["quick"] is True
+    assert (tmp_path / "index.html").is_file()
+
+
+def test_a_claim_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from stepwell.papers import Claim, figure
+
+    module = figure("linear/fig1")
+    claim = Claim.close("linear/fig1", "two is three", predicted=3, measured=2, tolerance=0.5, basis="arithmetic")
+    monkeypatch.setattr(module, "simulate", lambda quick: {})
+    monkeypatch.setattr(module, "claims", lambda data: [claim])
+    monkeypatch.setattr(module, "draw", lambda data: __import__("matplotlib.figure").figure.Figure())
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert "✗ two is three" in told and "measured 2, predicted 3 ± 0.5" in told
+    assert told.splitlines()[-1] == f"report: {tmp_path / 'index.html'}"
+
+
+def test_interrupted_in_a_run(tmp_path: Path):
+    """Ctrl-C while a figure is being computed: exit 130, a report without it, no half-written file."""
+    command = [sys.executable, "-m", "stepwell", "reproduce", "linear/fig1", "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert run.stdout is not None
+    assert run.stdout.readline().startswith("linear/fig1: ")
+    time.sleep(1.0)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert "interrupted" in err and "Traceback" not in err
+    assert json.loads((tmp_path / "claims.json").read_text())["figures"] == []
+    assert [path for path in tmp_path.rglob(".*")] == []

@@ -1,0 +1,218 @@
+"""The runner and its report, on figures made for the purpose."""
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from stepwell._errors import InvalidInput
+from stepwell.papers import Claim, _register
+from stepwell.papers._style import new_figure, styled
+from stepwell.report import number, reproduce
+
+
+def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
+    module = ModuleType(f"made_{name.replace('/', '_')}")
+    calls: list[bool] = []
+
+    def run(quick: bool):
+        calls.append(quick)
+        if simulate is not None:
+            simulate()
+        return {"curve": xr.Dataset({"loss": ("step", np.array([measured, 0.5]))})}
+
+    def draw(data):
+        with styled():
+            drawn = new_figure(3, 2)
+            drawn.subplots().plot(data["curve"]["loss"])
+        return drawn
+
+    contents = {
+        "TITLE": f"Title <of> {name}",
+        "CAPTION": "A caption.",
+        "calls": calls,
+        "settings": lambda quick: {"sequences": 10 if quick else 100, "list": [0.4, 0.3]},
+        "simulate": run,
+        "claims": lambda data: [
+            Claim.close(
+                name, "is one & only", predicted=1, measured=float(data["curve"]["loss"][0]), tolerance=0.1, basis="b"
+            )
+        ],
+        "draw": draw,
+    }
+    module.__dict__.update(contents)
+    return module
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch):
+    """A register of made figures, by name."""
+    listed: dict[str, str] = {}
+    monkeypatch.setattr(_register, "FIGURES", listed)
+    for user in ("stepwell.report._reproduce", "stepwell.papers"):
+        monkeypatch.setattr(sys.modules[user], "FIGURES", listed)
+
+    def add(name: str, **options) -> ModuleType:
+        module = make(name, **options)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        listed[name] = module.__name__
+        return module
+
+    return add
+
+
+def read(folder: Path) -> dict:
+    return json.loads((folder / "claims.json").read_text())
+
+
+def test_the_files_of_a_figure(register, tmp_path: Path):
+    register("linear/fig1")
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed and not done.interrupted
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
+    assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "index.html"}
+    assert read(tmp_path) == done.document
+    assert set(done.document) == {"claims", "figures", "seconds", "versions"}
+    claim = done.document["claims"][0]
+    assert {"paper", "figure", "statement", "predicted", "measured", "tolerance", "passed"} <= set(claim)
+    assert (claim["paper"], claim["figure"], claim["passed"]) == ("linear", "fig1", True)
+    assert xr.load_dataset(tmp_path / "data/linear-fig1-curve.nc", engine="h5netcdf")["loss"].values.tolist() == [
+        1,
+        0.5,
+    ]
+
+
+class _Links(HTMLParser):
+    void = {"meta", "img", "br", "link"}
+
+    def __init__(self):
+        super().__init__()
+        self.links: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value or "" for key, value in attrs if key in ("href", "src")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else(register, tmp_path: Path):
+    register("linear/fig1")
+    register("linear/fig2", measured=2.0)
+    reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    parser = _Links()
+    parser.feed(text)
+    assert parser.open == []
+    outside = [link for link in parser.links if not link.startswith(("data:image/svg+xml;base64,", "#"))]
+    assert outside and all((tmp_path / link).is_file() for link in outside)
+    assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
+    assert "1 of 2 claims hold" in text
+    assert "Title &lt;of&gt; linear/fig1" in text and "is one &amp; only" in text
+
+
+def test_a_failing_claim_fails_the_run(register, tmp_path: Path):
+    register("linear/fig1", measured=2.0)
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert not done.passed and done.document["claims"][0]["measured"] == 2.0
+
+
+def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
+    def trip():
+        raise ZeroDivisionError("by\nnothing")
+
+    register("linear/fig1", simulate=trip)
+    register("linear/fig2")
+    told = []
+    done = reproduce(
+        ["linear/fig1", "linear/fig2"], out=tmp_path, tell=lambda entry, claims: told.append(entry["status"])
+    )
+    assert told == ["error", "done"] and not done.passed
+    entry = done.document["figures"][0]
+    assert entry["error"].startswith("ZeroDivisionError: by nothing (test_report.py, line ")
+    assert "ZeroDivisionError" in (tmp_path / "index.html").read_text()
+    assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
+
+
+def test_an_interruption_keeps_what_is_done(register, tmp_path: Path):
+    def stop():
+        raise KeyboardInterrupt
+
+    register("linear/fig1")
+    register("linear/fig2", simulate=stop)
+    last = register("linear/fig3")
+    done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3"], out=tmp_path)
+    assert done.interrupted and not done.passed and last.calls == []
+    assert [entry["name"] for entry in read(tmp_path)["figures"]] == ["linear/fig1"]
+    assert (tmp_path / "figures/linear-fig1.png").is_file()
+
+
+def test_a_later_run_redoes_only_what_is_asked(register, tmp_path: Path):
+    first, second = register("linear/fig1", measured=2.0), register("linear/fig2")
+    reproduce(["linear/fig1"], out=tmp_path)
+    done = reproduce(["linear/fig2"], out=tmp_path, quick=True)
+    assert (first.calls, second.calls) == ([False], [True])
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1", "linear/fig2"]
+    assert len(done.document["claims"]) == 2
+    assert done.passed  # of what was asked for; the other claim still shows as failing
+    assert [claim["passed"] for claim in done.document["claims"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"figures": 3}', '{"figures": [{"name": "linear/fig2"}]}', '{"claims": []}']
+)
+def test_a_foreign_claims_file_is_no_trouble(register, tmp_path: Path, text: str):
+    register("linear/fig1")
+    register("linear/fig2")
+    (tmp_path / "claims.json").write_text(text)
+    assert reproduce(["linear/fig1"], out=tmp_path).passed
+    assert len(read(tmp_path)["claims"]) == 1
+
+
+def test_an_earlier_figure_without_its_files_is_left_out(register, tmp_path: Path):
+    register("linear/fig1")
+    register("linear/fig2")
+    reproduce(["linear/fig1"], out=tmp_path)
+    (tmp_path / "figures/linear-fig1.svg").unlink()
+    assert [e["name"] for e in reproduce(["linear/fig2"], out=tmp_path).document["figures"]] == ["linear/fig2"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_computing(register, tmp_path: Path):
+    module = register("linear/fig1")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="--out"):
+        reproduce(["linear/fig1"], out=tmp_path / "file")
+    assert module.calls == []
+
+
+def test_the_same_twice(register, tmp_path: Path):
+    register("linear/fig1")
+    documents = [reproduce(["linear/fig1"], out=tmp_path / name).document for name in "ab"]
+    assert documents[0]["claims"] == documents[1]["claims"]
+    for path in ("figures/linear-fig1.svg", "figures/linear-fig1.pdf", "figures/linear-fig1.png"):
+        assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1e-10, "10⁻¹⁰"),
+        (-2.5e-7, "−2.5·10⁻⁷"),
+        (0.13599507, "0.135995"),
+        (3e7, "3·10⁷"),
+        (None, "not a number"),
+    ],
+)
+def test_numbers_for_readers(value, text):
+    assert number(value) == text
