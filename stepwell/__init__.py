@@ -21,6 +21,7 @@ _ROOMS = (
     "theory",
     "probes",
     "replay",
+    "published",
     "papers",
     "report",
 )

@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory": {"tasks"},
     "probes": {"tasks", "models", "trajectory"},
     "replay": _RUN,
+    "published": _RUN | {"theory"},
     "papers": _RUN | {"theory", "probes"},
     "runs": _RUN,
     "report": {"papers", "runs", "trajectory"},

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell._interrupt import Interruptible
 from stepwell._progress import Meter
 
 from ._flow import Field, Plan, Solution, losses, over_runs
@@ -60,9 +61,11 @@ def _integrate(fields: Any, initial: Array, plan: Plan, solver: str, times: np.n
     pieces = [np.asarray(initial)[:, None]] if times[0] == 0.0 else []
     state, start = initial, 0.0
     rest = times[times > 0.0]
-    with Meter("flow", rest.size, shown=plan.progress) as meter:
+    with Meter("flow", rest.size, shown=plan.progress) as meter, Interruptible() as ctrl_c:
         try:
             for part in np.array_split(rest, min(_SEGMENTS, rest.size)):
+                if ctrl_c.pressed:
+                    raise KeyboardInterrupt
                 padding = np.repeat(part[-1:], _width(rest.size) - 1 - part.size)
                 padded = np.concatenate([[start], part, padding])
                 state, saved, ok = _segment(fields, state, jnp.asarray(padded), plan.rtol, plan.atol, solver)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from scipy.integrate import LSODA
 
 from stepwell._errors import InvalidInput
+from stepwell._interrupt import Interruptible
 from stepwell._progress import Meter
 
 from ._ensemble import Ensemble
@@ -76,9 +77,11 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
         compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
     )
     pieces, outcome, message = [], "finished", ""
-    with Meter("flow", 1.0, shown=plan.progress) as meter:
+    with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
         try:
             while stepper.status == "running":
+                if ctrl_c.pressed:
+                    raise KeyboardInterrupt
                 trouble = stepper.step()
                 if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
                     outcome = "solver failed"

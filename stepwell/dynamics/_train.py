@@ -10,6 +10,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from stepwell import _check
+from stepwell._interrupt import Interruptible
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
@@ -58,9 +59,11 @@ def train(
     chunks: list[_Chunk] = []
     outcome, size, done = "finished", 16, 0
     weights, step = initial, jnp.asarray(start, dtype=jnp.int64)  # typed: a weak type would compile `advance` twice
-    with Meter("training", recorded.size, shown=progress) as meter:
+    with Meter("training", recorded.size, shown=progress) as meter, Interruptible() as ctrl_c:
         try:
             while done < recorded.size:
+                if ctrl_c.pressed:
+                    raise KeyboardInterrupt
                 boundary = places[np.searchsorted(places, done, side="right")] if done < places[-1] else recorded.size
                 count = int(min(size, capacity, boundary - done))
                 padded = np.zeros(capacity, dtype=np.int64)

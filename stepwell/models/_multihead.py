@@ -18,8 +18,9 @@ class MultiHeadAttention(AbstractAttention):
     r"""$\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$.
 
     The query is not among the tokens Z. `query` keeps the first D columns, the only ones that meet a query whose label
-    is zero. `d_e` is the width of a head. With `activation="linear"` the score itself is the weight, with `"relu"` its
-    positive part; there is no 1/L unless `normalisation` asks for it.
+    is zero. `d_e` is the width of a head; `score_scale` stands for $1/\sqrt{d_e}$ where that is another number. With
+    `activation="linear"` the score itself is the weight, with `"relu"` its positive part; there is no 1/L unless
+    `normalisation` asks for it.
     """
 
     query: Float[Array, "head embedding dim"]
@@ -29,6 +30,7 @@ class MultiHeadAttention(AbstractAttention):
     activation: Activation = eqx.field(static=True)
     normalisation: Normalisation = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
+    score_scale: float = eqx.field(static=True)
 
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "query": ("head", "embedding", "dim"),
@@ -48,6 +50,7 @@ class MultiHeadAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
         attends_query: bool = False,
+        score_scale: float | None = None,
     ):
         self.query = jnp.asarray(query)
         self.key = jnp.asarray(key)
@@ -56,6 +59,7 @@ class MultiHeadAttention(AbstractAttention):
         self.activation, self.normalisation = checked_options(activation, normalisation or "none")
         self.attends_query = attends_query
         heads, embedding, width = self.key.shape
+        self.score_scale = embedding**-0.5 if score_scale is None else _check.number("score_scale", score_scale)
         outputs = self.output.shape[1]
         wanted = {
             "query": (heads, embedding, width - outputs),
@@ -79,10 +83,19 @@ class MultiHeadAttention(AbstractAttention):
         *,
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
+        score_scale: float | None = None,
     ) -> "MultiHeadAttention":
         """From whole matrices; the columns of the query matrix that never matter are dropped."""
         dim = query.shape[2] - output.shape[1]
-        return cls(query[:, :, :dim], key, value, output, activation=activation, normalisation=normalisation)
+        return cls(
+            query[:, :, :dim],
+            key,
+            value,
+            output,
+            activation=activation,
+            normalisation=normalisation,
+            score_scale=score_scale,
+        )
 
     @classmethod
     def random(
@@ -115,10 +128,10 @@ class MultiHeadAttention(AbstractAttention):
         return self.query.shape[-1]
 
     def bilinear(self) -> Float[Array, "head width dim"]:
-        return jnp.einsum("hew,hed->hwd", self.key, self.query) / self.key.shape[1] ** 0.5
+        return jnp.einsum("hew,hed->hwd", self.key, self.query) * self.score_scale
 
     def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
-        return jnp.einsum("hew,he->hw", self.key, self.query @ query) / self.key.shape[1] ** 0.5
+        return jnp.einsum("hew,he->hw", self.key, self.query @ query) * self.score_scale
 
     def readout(self) -> Float[Array, "head outputs width"]:
         return self.output @ self.value

@@ -1,6 +1,6 @@
 """The exact full-batch loss of linear attention from moments of the data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import equinox as eqx
@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
+from stepwell._progress import Meter
 from stepwell._types import Loss, Normalisation, RandomKey
 from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
@@ -68,10 +69,11 @@ class Moments(AbstractObjective):
         features: Features = "full",
         normalisation: Normalisation = "1/N",
         attends_query: bool = True,
+        progress: bool = True,
         key: RandomKey,
     ) -> "Moments":
         """Of `n` sequences drawn on the fly: those of `task.sample(n, key=key)`."""
-        chunks = task.chunks(n, key=key)
+        chunks = _counted(task.chunks(n, key=key), n, progress)
         return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
@@ -157,6 +159,16 @@ class Moments(AbstractObjective):
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])
+
+
+def _counted(chunks: Iterable[Batch], n: int, progress: bool) -> Iterator[Batch]:
+    """The chunks, with progress shown."""
+    done = 0
+    with Meter("gathering moments", n, shown=progress) as meter:
+        for chunk in chunks:
+            yield chunk
+            done += chunk.size
+            meter.update(done)
 
 
 def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:

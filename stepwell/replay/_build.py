@@ -26,11 +26,12 @@ def model_of(recording: Recording) -> AbstractModel:
     if recording.kind == "mlp":
         hidden = weights["hidden"]
         return CubicMLP(weights["readout"], _padded(hidden, -1, _feature_count(recording)))
-    # The recorded score is over the root of the token's width, the model's over that of the head's. Rows of zeros make
-    # the two widths equal: they stay zero, as each meets zeros in the matrix that it is multiplied with.
-    width = weights["key"].shape[2]
+    # Keys and values may be of different width: rows of zeros make them one, and stay zero, as each meets zeros in the
+    # matrix that it is multiplied with. The recorded score is over the root of the token's width, whatever the head's.
+    width = max(weights["key"].shape[1], weights["value"].shape[1])
     rows = {name: _padded(weights[name], 1, width) for name in ("query", "key", "value")}
-    return MultiHeadAttention.from_matrices(**rows, output=_padded(weights["output"], 2, width), **options)
+    rows["output"] = _padded(weights["output"], 2, width)
+    return MultiHeadAttention.from_matrices(**rows, **options, score_scale=weights["key"].shape[2] ** -0.5)
 
 
 def data_of(recording: Recording, examples: Examples, *, test: bool) -> Batch | FeatureBatch:

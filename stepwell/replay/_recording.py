@@ -198,11 +198,6 @@ def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
             raise archive.refuse(
                 f"config has {name} = {config[name]!r}; tokens of width {width} with {outputs} outputs make it {size}"
             )
-    if kind == "multihead" and max(archive.size("R"), archive.size("V")) > width:
-        raise archive.refuse(
-            f"init_query and init_value have heads of width {archive.size('R')} and {archive.size('V')}; "
-            f"they may not be wider than a token, {width}"
-        )
 
 
 def _check_queries(archive: Archive, examples: dict[str, Examples]) -> None:

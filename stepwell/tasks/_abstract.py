@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
+from stepwell._progress import Meter
 from stepwell._types import RandomKey
 
 from ._batch import Batch, concatenate
@@ -104,10 +105,12 @@ class AbstractTask(eqx.Module):
                 f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
             )
         totals = None
-        for start in range(0, n, _BLOCK):
-            number = start // _BLOCK
-            sums = _sums(self, _normals(self, key, number), jnp.asarray(number), jnp.asarray(n))
-            totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+        with Meter("centring and whitening", n) as meter:
+            for start in range(0, n, _BLOCK):
+                number = start // _BLOCK
+                sums = _sums(self, _normals(self, key, number), jnp.asarray(number), jnp.asarray(n))
+                totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+                meter.update(start)
         assert totals is not None
         input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
         dim, outputs = self.dim, self.outputs

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -179,3 +180,20 @@ def test_bad_input_is_refused_in_one_line(run, words):
     with pytest.raises(InvalidInput) as refusal:
         run()
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_ctrl_c_ends_a_run_between_two_chunks(monkeypatch):
+    advance, calls = train_module.advance, []
+
+    def pressed(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return advance(*arguments)
+
+    monkeypatch.setattr(train_module, "advance", pressed)
+    before = signal.getsignal(signal.SIGINT)
+    found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
+    assert found.attrs["outcome"] == "interrupted" and len(calls) == 3  # the third chunk is finished and kept
+    assert int(found.snapshot[-1]) == found.sizes["step"]
+    assert signal.getsignal(signal.SIGINT) is before

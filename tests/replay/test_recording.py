@@ -123,7 +123,6 @@ def test_shapes_that_disagree_are_named(tmp_path: Path):
         ("attnM", {"labels": np.zeros((30, 6, 5)), "labels_iwl": np.zeros((30, 6, 5))}, "no room for inputs"),
         ("attnM", {"tokens": np.zeros((30, 1, 4)), "labels": np.zeros((30, 1))}, "one token"),
         ("multihead", {"query": np.ones((30, 5))}, "show their labels"),
-        ("multihead", {f"init_{n}": np.zeros((2, 9, 5)) for n in ("key", "query")}, "wider than a token"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(kind: str, changes: dict, words: str, tmp_path: Path):

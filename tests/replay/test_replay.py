@@ -75,6 +75,7 @@ BY_HAND = {
     "multihead, linear": {"model": "multihead_softmax", "attention": "linear", "outputs": 2},
     "multihead, relu": {"model": "multihead_softmax", "attention": "relu", "outputs": 2, "rate": 0.02},
     "multihead, narrow heads": {"model": "multihead_softmax", "attention": "linear", "head_width": (2, 3)},
+    "multihead, wide heads": {"model": "multihead_softmax", "attention": "softmax", "head_width": (9, 7)},
     "one step": {"model": "attnM", "steps": 1},
 }
 

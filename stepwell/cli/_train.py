@@ -1,0 +1,181 @@
+"""`stepwell train`: the published script's training run, and what the theory says about it."""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from stepwell.published import Published, add_published_flags, check, engine_for, keep_abbreviations, warnings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import xarray as xr
+
+    from stepwell.published._setup import Setup
+    from stepwell.published._theory import Course, Levels
+
+_OWN = ("--engine", "--out", "--json", "--theory", "--resume")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The published flags, with their abbreviations, and our own."""
+    parser.description = (
+        "Train one model as the published script does. Leaves a loss file with the published name, "
+        "a netCDF trajectory and a plot with the theory's levels."
+    )
+    published = add_published_flags(parser)
+    group = parser.add_argument_group("beyond the published script")
+    group.add_argument(
+        "--engine",
+        choices=["auto", "moments", "sampled", "population", "flow"],
+        default="auto",
+        help="how the loss is computed: from moments of the data (exact, linear attention only), from the sequences, "
+        "over infinitely many sequences, or as gradient flow; auto is moments where it can be",
+    )
+    group.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
+    group.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    group.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
+    group.add_argument("--resume", action="store_true", help="go on where a run with the same flags was left")
+    keep_abbreviations(parser, published, _OWN)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check, train, write, report."""
+    begun = time.monotonic()
+    flags = Published.of(arguments)
+    engine = engine_for(flags, arguments.engine)
+    check(flags, engine)
+    for warning in warnings(flags):
+        _say(warning)
+
+    from stepwell._files import writable_folder
+
+    folder = writable_folder(arguments.out)
+
+    from stepwell.published._run import last_step, stored_run, train
+    from stepwell.published._setup import set_up
+
+    told = sys.stderr if arguments.json else sys.stdout
+    setup = set_up(flags, engine)
+    path = folder / f"{flags.stem()}.nc"
+    stored = stored_run(setup, path) if arguments.resume else None
+    if arguments.resume:
+        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=told)
+    if stored is not None and last_step(stored) >= flags.epoch:
+        setup = setup._replace(flags=dataclasses.replace(flags, epoch=last_step(stored)))
+    found = train(setup, stored)
+    if found.sizes["step"] == 0:
+        raise KeyboardInterrupt
+
+    from stepwell.published._files import write
+    from stepwell.published._theory import course_of, levels_of
+
+    levels = levels_of(setup)
+    course, remark = course_of(setup, int(found["step"][-1])) if arguments.theory else (None, "")
+    if remark:
+        _say(remark)
+    files = write(folder, setup, found, levels, course)
+    report = _report(setup, found, levels, course, files, time.monotonic() - begun)
+    print(json.dumps(report) if arguments.json else _summary(report))
+    if arguments.show:
+        _show(setup, found, levels, course, files["plot"], told)
+    return _status(found)
+
+
+def _say(line: str) -> None:
+    print(f"stepwell train: {line}", file=sys.stderr, flush=True)
+
+
+def _resuming(path: "Path", last: int | None, epoch: int) -> str:
+    if last is None:
+        return f"there is no {path}: starting from the beginning"
+    if last >= epoch:
+        return f"{path} is complete, with {last} steps"
+    return f"going on from step {last} of {path}"
+
+
+def _status(found: "xr.Dataset") -> int:
+    """The exit status, with a line where the run did not come to its end."""
+    outcome, message = found.attrs["outcome"], found.attrs["message"]
+    if outcome == "interrupted":
+        _say(f"{message}; the same command with --resume goes on")
+        return 130
+    if outcome != "finished":
+        _say(message)
+        return 1
+    return 0
+
+
+def _report(
+    setup: "Setup",
+    found: "xr.Dataset",
+    levels: "Levels | None",
+    course: "Course | None",
+    files: "dict[str, Path]",
+    seconds: float,
+) -> dict[str, Any]:
+    """The JSON document."""
+    from stepwell.published._setup import IN_CONTEXT, IN_WEIGHT
+
+    curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
+    present = {name: found[curve].values[0] for name, curve in curves.items() if curve in found}
+    return {
+        "outcome": found.attrs["outcome"],
+        "message": found.attrs["message"],
+        "engine": setup.engine,
+        "epochs": min(found.sizes["step"], setup.flags.epoch),
+        "first_loss": {name: _number(values[0]) for name, values in present.items()},
+        "final_loss": {name: _number(values[-1]) for name, values in present.items()},
+        "levels": None if levels is None else dict(zip(map(str, levels.learned), levels.losses, strict=True)),
+        "predicted_drops": None if course is None else course.drops,
+        "files": {kind: str(path) for kind, path in files.items()},
+        "flags": dataclasses.asdict(setup.flags),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _number(value: Any) -> float | None:
+    """A number that JSON can hold."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _summary(report: dict[str, Any]) -> str:
+    flags, first, last = report["flags"], report["first_loss"], report["final_loss"]
+    heads = f"{flags['head_num']} head" + ("s" if flags["head_num"] > 1 else "")
+    kind = f"{'softmax ' if flags['softmax'] else ''}{flags['model']}"
+    data = "the population" if report["engine"] == "population" else f"{flags['trainset_size']} sequences"
+    lines = [f"{kind}, {heads}, on {data} of {flags['seq_len']} tokens, dimension {flags['in_dim']}"]
+    for name in last:
+        ends = " to ".join("not finite" if value is None else f"{value:.6g}" for value in (first[name], last[name]))
+        lines.append(f"{name.replace('_', ' ')} loss: {ends}")
+    lines.append(
+        f"{report['epochs']} epochs, engine {report['engine']}, {report['outcome']} in {report['seconds']:.1f} s"
+    )
+    if report["predicted_drops"]:
+        lines.append("predicted drops at epochs " + ", ".join(f"{drop:.0f}" for drop in report["predicted_drops"]))
+    lines += [f"{kind}: {path}" for kind, path in report["files"].items()]
+    return "\n".join(lines)
+
+
+def _show(
+    setup: "Setup", found: "xr.Dataset", levels: "Levels | None", course: "Course | None", plot: "Path", told: Any
+) -> None:
+    """A window where there is a screen; else a word on where the plot is."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        import matplotlib
+        from matplotlib import pyplot
+
+        from stepwell.published._plot import draw
+
+        figure = pyplot.figure()
+        if matplotlib.get_backend().lower() != "agg":
+            draw(figure, setup, found, levels, course)
+            pyplot.show()
+            return
+        pyplot.close(figure)
+    print(f"there is no screen to show the plot on; it is in {plot}", file=told)

@@ -1,0 +1,11 @@
+"""The published training script: its flags, data, starts, files and names, on this laboratory's engines.
+
+Flags alone are imported here, so that a mistake in one is told before anything that computes is loaded.
+"""
+
+from ._flags import Published as Published
+from ._flags import add_published_flags as add_published_flags
+from ._flags import check as check
+from ._flags import engine_for as engine_for
+from ._flags import keep_abbreviations as keep_abbreviations
+from ._flags import warnings as warnings

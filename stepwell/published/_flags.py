@@ -1,0 +1,210 @@
+"""The published script's flags, their defaults and abbreviations, and what is allowed in them.
+
+Nothing here imports JAX, so that a mistake in a flag is told at once.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from stepwell._errors import InvalidInput
+
+Engine = Literal["moments", "sampled", "population", "flow"]
+
+_GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
+    "training": [
+        (("--epoch",), {"type": int, "default": 6001, "help": "recorded losses, one before each step"}),
+        (("--lr",), {"type": float, "default": 0.001, "help": "learning rate"}),
+        (("--seed",), {"type": int, "default": 10, "help": "seed of data, task and initial weights"}),
+    ],
+    "data": [
+        (("--icl",), {"type": float, "default": 1, "help": "fraction of sequences with a task vector of their own"}),
+        (("--trainset_size",), {"type": int, "default": 5000, "help": "training sequences"}),
+        (("--testset_size",), {"type": int, "default": 0, "help": "sequences in each of the two test sets"}),
+        (("--white_cov",), {"action": "store_true", "help": "white inputs; else eigenvalues in proportion 1..in_dim"}),
+        (("--vary_len",), {"action": "store_true", "help": "average over context lengths, attention over tokens"}),
+        (("--seq_len",), {"type": int, "default": 32, "help": "tokens in a sequence, the query included"}),
+        (("--in_dim",), {"type": int, "default": 4, "help": "dimension of an input"}),
+        (("--out_dim",), {"type": int, "default": 1, "help": "labels a token"}),
+        (("--cubic_feat",), {"action": "store_true", "help": "cubic features instead of tokens, for the mlp"}),
+    ],
+    "model": [
+        (("--model",), {"choices": ["attnM", "attnS", "mlp"], "default": "attnM", "help": "merged, separate or MLP"}),
+        (("--softmax",), {"action": "store_true", "help": "softmax attention; else linear"}),
+        (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": "rank of key and query, for attnS"}),
+        (("--head_num",), {"type": int, "default": 1, "help": "heads"}),
+        (("--init",), {"type": float, "default": 0.01, "help": "scale of the initial weights"}),
+    ],
+    "output": [
+        (("--show",), {"action": "store_true", "help": "show the plot in a window"}),
+        (("--track_value",), {"action": "store_true", "help": "record the value weight of each head at each step"}),
+    ],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """The published flags that decide what is trained, as given."""
+
+    epoch: int
+    lr: float
+    seed: int
+    icl: int | float  # the file name has the default as 1, a value given as 1.0
+    trainset_size: int
+    testset_size: int
+    white_cov: bool
+    vary_len: bool
+    seq_len: int
+    in_dim: int
+    out_dim: int
+    cubic_feat: bool
+    model: str
+    softmax: bool
+    rank: int
+    head_num: int
+    init: float
+    track_value: bool
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "Published":
+        return cls(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(cls)})
+
+    @property
+    def context(self) -> int:
+        """Context pairs in a whole sequence."""
+        return self.seq_len - 1
+
+    def name(self) -> str:
+        """The published name of a loss file, without its ending."""
+        sizes = f"head{self.head_num}_D{self.in_dim}_R{self.rank}_P{self.trainset_size}_N{self.seq_len}"
+        return f"{self.model}_{sizes}_seed{self.seed}"
+
+    def stem(self) -> str:
+        """The same with what marks a run with test sets or tracked values: the name of all files of a run."""
+        if self.testset_size:
+            return f"{self.name()}_icl{self.icl}"
+        return self.name() + ("_value" if self.track_value else "")
+
+
+def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """All flags of the published script."""
+    added = []
+    for title, flags in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        added += [group.add_argument(*names, **options) for names, options in flags]
+    return added
+
+
+def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse.Action], own: Iterable[str]) -> None:
+    """Let an abbreviation that only our `own` flags make ambiguous mean what it means to the published script.
+
+    argparse takes an exact name before a prefix, so each of these becomes a hidden name of the published flag.
+    """
+    own = list(own)
+    names = {name: action for action in published for name in action.option_strings}
+    for prefix in sorted({name[:end] for name in names for end in range(3, len(name))} - {*names, *own}):
+        meant = {id(action): action for name, action in names.items() if name.startswith(prefix)}
+        if len(meant) == 1 and any(name.startswith(prefix) for name in own):
+            action = next(iter(meant.values()))
+            parser.add_argument(
+                prefix, dest=action.dest, type=action.type or str, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+            )
+
+
+def engine_for(flags: Published, asked: str) -> Engine:
+    """The engine asked for, if it can train this model on these data; `auto` is moments where attention is linear."""
+    if asked == "auto":
+        return "sampled" if flags.softmax else "moments"
+    if flags.softmax and asked != "sampled":
+        raise InvalidInput(f"--engine {asked} is for linear attention; with --softmax use --engine sampled")
+    if asked == "population" and flags.icl != 1:
+        raise InvalidInput(f"--engine population needs --icl 1, not {flags.icl:g}; use --engine moments")
+    return asked  # pyright: ignore
+
+
+def check(flags: Published, engine: Engine) -> None:
+    """Refuse what cannot be trained, with one line."""
+    from stepwell import _check
+
+    least = {"epoch": 1, "trainset_size": 1, "testset_size": 0, "seq_len": 2, "in_dim": 1, "out_dim": 1, "rank": 1}
+    for name, value in {**least, "head_num": 1, "seed": 0}.items():
+        _check.whole(f"--{name}", getattr(flags, name), least=value)
+    if flags.seed >= 2**32:
+        raise InvalidInput(f"--seed is {flags.seed}; it must be below 2**32")
+    _check.number("--lr", flags.lr, least=0.0, above=True)
+    _check.number("--init", flags.init, least=0.0)
+    _check.number("--icl", flags.icl, least=0.0, most=1.0)
+    if flags.model == "mlp" and not flags.cubic_feat:
+        raise InvalidInput("--model mlp reads cubic features; add --cubic_feat")
+    if flags.model == "mlp" and flags.softmax:
+        raise InvalidInput("--model mlp has no attention; leave out --softmax")
+    if flags.model != "mlp" and flags.cubic_feat:
+        raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model mlp")
+    sets = {"trainset_size": flags.icl == 1 and engine != "population", "testset_size": flags.testset_size > 0}
+    for name, whitened in sets.items():
+        size = getattr(flags, name)
+        if whitened and size <= flags.in_dim:
+            raise InvalidInput(
+                f"--{name} is {size}; to whiten task vectors of dimension {flags.in_dim} it must be at least "
+                f"{flags.in_dim + 1}"
+            )
+    if engine == "flow" and flags.init == 0:
+        raise InvalidInput("--init 0 is a fixed point of the flow; give a small number above 0")
+    _check_memory(flags, engine)
+
+
+def warnings(flags: Published) -> list[str]:
+    """What is allowed, but deserves a word."""
+    found = []
+    if flags.model == "attnS" and flags.rank > flags.in_dim:
+        found.append(
+            f"--rank {flags.rank} is above --in_dim {flags.in_dim}: it adds nothing that {flags.in_dim} cannot do"
+        )
+    if flags.init == 0:
+        found.append("--init 0 is a fixed point: the weights will not move")
+    return found
+
+
+def _check_memory(flags: Published, engine: Engine) -> None:
+    from stepwell._memory import require_memory
+
+    dim, outputs, heads = flags.in_dim, flags.out_dim, flags.head_num
+    width, tests = dim + outputs, 2 if flags.testset_size else 0
+    pairs = flags.rank if flags.model == "attnS" else dim
+    weights = heads * (outputs * width + 2 * pairs * width)
+    require_memory(
+        8 * (101 * weights + 8 * dim**2),
+        what=f"a model of {heads} heads in dimension {dim}",
+        instead="take a smaller --head_num, --rank or --in_dim",
+    )
+    curves = 1 + tests + (heads if flags.track_value else 0) + (weights if engine == "flow" else 0)
+    require_memory(
+        4 * 8 * flags.epoch * curves,
+        what=f"recording {flags.epoch} epochs of {curves} numbers",
+        instead="take a smaller --epoch" + (", or --engine moments" if engine == "flow" else ""),
+    )
+    features = dim * dim * outputs if flags.model == "mlp" else dim * width * (width + 1) // 2
+    if engine in ("moments", "flow") or (engine == "population" and tests):
+        require_memory(
+            8 * (3 + tests) * features**2,
+            what=f"the moment matrix of {features} features (--in_dim {dim})",
+            instead="take a smaller --in_dim, or --engine "
+            + ("population or sampled" if flags.icl == 1 and not tests else "sampled"),
+        )
+    if engine == "flow":
+        require_memory(
+            4 * 8 * weights**2,
+            what=f"the Hessian of {weights} weights",
+            instead="take a smaller --head_num or --in_dim, or --engine moments",
+        )
+    if engine == "sampled":
+        lengths = flags.context if flags.vary_len else 1
+        inner = 2 * features if flags.model == "mlp" else flags.seq_len * (2 * heads + width)
+        each = 2 * flags.seq_len * (dim + 2 * outputs) + lengths * inner
+        total = flags.trainset_size + tests * flags.testset_size
+        require_memory(
+            8 * total * each,
+            what=f"training on {total} sequences of {flags.seq_len} tokens",
+            instead="take a smaller --trainset_size" + ("" if flags.softmax else ", or --engine moments"),
+        )

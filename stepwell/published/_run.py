@@ -1,0 +1,130 @@
+"""One training run, from its start or from where it was left."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from stepwell._errors import InvalidInput
+from stepwell.dynamics import descend, flow, flow_time
+from stepwell.trajectory import TIME_UNIT, load, model_at
+
+from ._setup import TRACKED, Setup, objective, observables
+
+_SNAPSHOTS = 101
+_RELATIVE, _ABSOLUTE = 1e-8, 1e-6
+"""Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
+_NOT_COMPARED = ("epoch",)
+"""Flags that a run that goes on may change."""
+
+
+def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
+    """Train for `epoch` steps; go on from the last snapshot of `stored`, if there is such a run."""
+    epoch = setup.flags.epoch
+    grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
+    if stored is None:
+        return _part(setup, setup.model, 0, grid)
+    start = last_step(stored)
+    if start >= epoch:
+        return stored
+    rest = _part(setup, model_at(stored, setup.model), start, grid)
+    return _joined(stored, rest, start, grid)
+
+
+def last_step(trajectory: xr.Dataset) -> int:
+    """The step of the last snapshot: where the run can go on."""
+    return int(trajectory["snapshot"][-1])
+
+
+def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
+    """The run in `path`, if there is one; refused if it was another run, or cannot go on."""
+    if not path.exists():
+        return None
+    stored = load(path)
+    configuration = json.loads(stored.attrs.get("configuration", "{}"))
+    if "flags" not in configuration:
+        raise InvalidInput(f"{path} was not written by stepwell train; give another --out")
+    asked, found = _identity(setup), configuration["flags"]
+    different = [name for name in asked if name not in _NOT_COMPARED and found.get(name) != asked[name]]
+    if different:
+        changes = ", ".join(f"--{name} {found.get(name)}" for name in different)
+        raise InvalidInput(f"{path} is of another run ({changes}); give the same flags, or leave out --resume")
+    if stored.attrs["outcome"] not in ("finished", "interrupted"):
+        raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r}, and cannot go on; leave out --resume")
+    return stored
+
+
+def _identity(setup: Setup) -> dict[str, Any]:
+    return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine}
+
+
+def _configuration(setup: Setup) -> dict[str, Any]:
+    keys = {f"{name}_key": getattr(setup.keys, name) for name in ("data", "task", "initialisation")}
+    return {"flags": _identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
+
+
+def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
+    """Steps from `start` to the end, numbered from the run's beginning, with snapshots on the grid."""
+    rate, steps, loss, watched = setup.flags.lr, setup.flags.epoch - start, objective(setup), observables(setup)
+    if setup.engine == "flow":
+        times = flow_time(np.arange(steps + 1), rate)
+        # The scale is that of the run's own start, also where it goes on from grown weights.
+        scale = float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
+        found = flow(
+            model,
+            loss,
+            until=float(times[-1]),
+            save=times,
+            rtol=_RELATIVE,
+            atol=_ABSOLUTE * scale,
+            observe=watched,
+            configuration=_configuration(setup),
+        )
+        found = _by_step(found, tuple(model.weight_dims), rate, start, grid)
+    else:
+        found = descend(
+            model,
+            loss,
+            rate=rate,
+            steps=steps,
+            start=start,
+            snapshots=grid[grid > start] - start,
+            observe=watched,
+            configuration=_configuration(setup),
+        )
+    if TRACKED in found and found.sizes["step"]:
+        found[TRACKED] = (("run", "step", "head"), found[TRACKED].values, {"long_name": "value weight"})
+    return found
+
+
+def _by_step(found: xr.Dataset, weights: tuple[str, ...], rate: float, start: int, grid: np.ndarray) -> xr.Dataset:
+    """A flow saved at the times of steps, laid out as a descent is: curves by step, weights by snapshot."""
+    steps = start + np.arange(found.sizes["time"])
+    kept = np.isin(steps, grid)
+    kept[[0, -1]] = True
+    time = ("step", flow_time(steps, rate), {"units": TIME_UNIT})
+    curves = found.drop_vars([*weights, "time"]).rename(time="step").assign_coords(step=steps, time=time)
+    moved = found[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
+    for axis, values in (("step", curves), ("snapshot", moved := moved.assign_coords(snapshot=steps[kept]))):
+        values[axis].attrs["units"] = "step"
+    return curves.assign_coords(moved.coords).assign(moved.data_vars)
+
+
+def _joined(first: xr.Dataset, second: xr.Dataset, start: int, grid: np.ndarray) -> xr.Dataset:
+    """Both parts as one, as if the run had never stopped at `start`."""
+    joined = {}
+    last = int(second["snapshot"][-1])
+    keep = [s != start or s == last or s in grid for s in second["snapshot"].values]
+    for axis, tail in (("step", second), ("snapshot", second.isel(snapshot=np.flatnonzero(keep)))):
+        names = [str(name) for name, values in second.data_vars.items() if axis in values.dims]
+        parts = [first[names].isel({axis: np.flatnonzero(first[axis].values < start)}), tail[names]]
+        joined[axis] = xr.concat(parts, axis, data_vars="all", coords="minimal", compat="override", join="override")
+    result = joined["step"].assign_coords(joined["snapshot"].coords).assign(joined["snapshot"].data_vars)
+    configuration = json.loads(first.attrs["configuration"])
+    configuration["flags"] = json.loads(second.attrs["configuration"])["flags"]
+    if "steps" in configuration:
+        configuration["steps"] = start + json.loads(second.attrs["configuration"])["steps"]
+    result.attrs = {**second.attrs, "configuration": json.dumps(configuration)}
+    return result

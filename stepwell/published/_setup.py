@@ -1,0 +1,142 @@
+"""From the published flags to a task, a model and objectives, by the published script's conventions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+from stepwell._types import Normalisation, RandomKey
+from stepwell.models import AbstractCubicModel, AbstractModel, CubicMLP, MergedAttention, SeparateAttention
+from stepwell.objectives import AbstractObjective, Moments, Population, Sampled
+from stepwell.tasks import (
+    AbstractTask,
+    ContextLengths,
+    InContextInWeightMixture,
+    InContextRegression,
+    published_covariance,
+)
+
+from ._flags import Engine, Published
+
+IN_WEIGHT, IN_CONTEXT, TRACKED = "in_weight_test_loss", "in_context_test_loss", "tracked_value"
+"""Names of curves in a trajectory, beside `loss`."""
+
+
+class Keys(NamedTuple):
+    """The three random keys, and what the first two are split into."""
+
+    data: RandomKey
+    task: RandomKey
+    initialisation: RandomKey
+    train: RandomKey
+    in_weight_test: RandomKey
+    in_context_test: RandomKey
+    covariance: RandomKey
+    fixed_task: RandomKey
+
+
+class Setup(NamedTuple):
+    """What is to be trained."""
+
+    flags: Published
+    engine: Engine
+    task: AbstractTask
+    tested: InContextInWeightMixture | None
+    model: AbstractCubicModel
+    keys: Keys
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return normalisation_of(self.flags)
+
+
+def normalisation_of(flags: Published) -> Normalisation:
+    """The published script divides by nothing, and with varying lengths by the number of tokens."""
+    return "1/tokens" if flags.vary_len else "none"
+
+
+def set_up(flags: Published, engine: Engine) -> Setup:
+    """Task, the mixture that test sets are taken from, and initial model."""
+    keys = Keys(*_split(flags.seed))
+    lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
+    lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)
+    task: AbstractTask = InContextRegression(lam, lengths, outputs=flags.out_dim, centred=True, whitened=True)
+    tested = None
+    if flags.icl != 1 or flags.testset_size:
+        # Test sets are always of whole sequences, as in the published script.
+        tested = InContextInWeightMixture.random(
+            lam, float(flags.icl), flags.context, outputs=flags.out_dim, centred=True, key=keys.fixed_task
+        )
+    if tested is not None and flags.icl != 1:
+        task = InContextInWeightMixture(lam, tested.fixed_task, float(flags.icl), lengths, centred=True)
+    return Setup(flags, engine, task, tested, initial_model(flags, keys.initialisation), keys)
+
+
+@jax.jit
+def _split(seed):
+    data, task, initialisation = jax.random.split(jax.random.key(seed), 3)
+    return data, task, initialisation, *jax.random.split(data, 3), *jax.random.split(task, 2)
+
+
+def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
+    """Gaussian weights of scale `init` (for attnS per matrix), label blocks zero."""
+    options: dict[str, Any] = {
+        "dim": flags.in_dim,
+        "heads": flags.head_num,
+        "outputs": flags.out_dim,
+        "scale": flags.init,
+    }
+    if flags.model == "mlp":
+        return _drawn(CubicMLP, options, key)
+    options["activation"] = "softmax" if flags.softmax else "linear"
+    options["normalisation"] = normalisation_of(flags)
+    if flags.model == "attnM":
+        return _drawn(MergedAttention, options, key)
+    return _drawn(SeparateAttention, {**options, "rank": flags.rank, "scaling": "per-matrix"}, key)
+
+
+@eqx.filter_jit
+def _drawn(kind: Any, options: dict[str, Any], key: RandomKey) -> AbstractCubicModel:
+    """As one program: a compilation for each of its operations would take a second."""
+    return kind.random(**options, key=key)
+
+
+def objective(setup: Setup) -> AbstractObjective:
+    """The training loss, by the engine chosen."""
+    if setup.engine == "population":
+        return Population(setup.task, setup.normalisation)
+    return _measured(setup, setup.task, setup.flags.trainset_size, setup.keys.train)
+
+
+def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
+    """Test losses and the tracked value weights, where they are asked for."""
+    found: dict[str, Callable[[Any], Any]] = {}
+    if setup.tested is not None and setup.flags.testset_size:
+        tests = {
+            IN_WEIGHT: (setup.tested.in_weight_test(), setup.keys.in_weight_test),
+            IN_CONTEXT: (setup.tested.in_context_test(), setup.keys.in_context_test),
+        }
+        for name, (task, key) in tests.items():
+            found[name] = _measured(setup, task, setup.flags.testset_size, key)
+    if setup.flags.track_value:
+        found[TRACKED] = tracked_value
+    return found
+
+
+def tracked_value(model: AbstractModel) -> jax.Array:
+    r"""$v_i$, the last entry of $W^V_i$, for each head."""
+    if isinstance(model, CubicMLP):
+        return model.readout[-1]
+    assert isinstance(model, MergedAttention | SeparateAttention)
+    return model.value[:, -1, -1]
+
+
+def _measured(setup: Setup, task: AbstractTask, size: int, key: RandomKey) -> AbstractObjective:
+    cubic = setup.flags.model == "mlp"
+    if setup.engine == "sampled":
+        batch = task.sample(size, key=key)
+        return Sampled(batch.cubic_features(setup.normalisation) if cubic else batch)
+    return Moments.of_task(
+        task, size, features="cubic" if cubic else "full", normalisation=setup.normalisation, key=key
+    )

@@ -1,0 +1,489 @@
+"""`stepwell train`: the published interface, its files, and what the runs amount to."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from stepwell.cli import main
+from stepwell.dynamics import _train as training
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--head", "2", "--init", "0.3"]
+NAME = "attnM_head2_D2_R1_P40_N6_seed10"
+
+
+@pytest.fixture(autouse=True)
+def no_screen(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+
+
+def train(folder: Path, *flags: str, small: bool = True) -> int:
+    return main(["train", *(SMALL if small else []), *flags, "--out", str(folder)])
+
+
+def report(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str, small: bool = True) -> dict:
+    """The JSON document of a run that finished; nothing else is on standard output."""
+    assert train(folder, *flags, "--json", small=small) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def endings(name: str, *more: str) -> set[str]:
+    return {f"{name}.txt", f"{name}.nc", f"{name}.png", *more}
+
+
+def test_a_run_leaves_its_three_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path) == 0
+    told = capsys.readouterr()
+    assert files(tmp_path) == endings(NAME)
+    assert all(name in told.out for name in files(tmp_path))
+    assert told.err == ""
+    losses = np.loadtxt(tmp_path / f"{NAME}.txt")
+    run = xr.load_dataset(tmp_path / f"{NAME}.nc", engine="h5netcdf")
+    assert losses.shape == (12,)
+    np.testing.assert_array_equal(run["loss"].values[0, :12], losses)
+    assert run.sizes["step"] == 13 and run["step"].values[-1] == 12
+    configuration = json.loads(run.attrs["configuration"])
+    assert configuration["flags"]["head_num"] == 2
+    keys = [tuple(configuration[f"{name}_key"]) for name in ("data", "task", "initialisation")]
+    assert len(set(keys)) == 3
+
+
+def test_the_folder_is_by_default_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *SMALL]) == 0
+    assert files(tmp_path) == endings(NAME)
+
+
+VARIANTS = {
+    "merged": ([], NAME, 1),
+    "rank by its other name": (["--model", "attnS", "--KQ_dim", "2"], "attnS_head2_D2_R2_P40_N6_seed10", 1),
+    "rank": (["--model", "attnS", "--rank", "2", "--seed", "3"], "attnS_head2_D2_R2_P40_N6_seed3", 1),
+    "mlp": (["--model", "mlp", "--cubic_feat"], "mlp_head2_D2_R1_P40_N6_seed10", 1),
+    "softmax": (["--softmax"], NAME, 1),
+    "white": (["--white_cov"], NAME, 1),
+    "lengths": (["--vary_len"], NAME, 1),
+    "mlp lengths": (["--model", "mlp", "--cubic_feat", "--vary_len"], "mlp_head2_D2_R1_P40_N6_seed10", 1),
+    "outputs": (["--out_dim", "2"], NAME, 1),
+    "test sets": (["--testset_size", "40"], f"{NAME}_icl1", 3),
+    "mixture": (["--icl", "0.2", "--testset", "40"], f"{NAME}_icl0.2", 3),
+    "in weight": (["--icl", "0", "--testset", "40"], f"{NAME}_icl0.0", 3),
+    "one": (["--icl", "1", "--testset", "40", "--softmax"], f"{NAME}_icl1.0", 3),
+    "lengths tested": (["--vary_len", "--testset", "40"], f"{NAME}_icl1", 3),
+    "value": (["--track_value"], f"{NAME}_value", 3),
+    "mlp value": (["--model", "mlp", "--cubic", "--track"], "mlp_head2_D2_R1_P40_N6_seed10_value", 3),
+}
+
+
+@pytest.mark.parametrize("flags, name, columns", VARIANTS.values(), ids=VARIANTS)
+def test_names_and_columns(
+    flags: list[str], name: str, columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    found = report(capsys, tmp_path, *flags)
+    assert files(tmp_path) == endings(name)
+    assert {Path(path).name for path in found["files"].values()} == files(tmp_path)
+    rows = np.loadtxt(tmp_path / f"{name}.txt", ndmin=2)
+    rows = rows if columns > 1 else rows.T if rows.shape[0] == 1 else rows
+    assert rows.shape == (12, columns)
+    assert np.all(np.isfinite(rows))
+    assert rows[-1, 0] < rows[0, 0]
+    assert found["first_loss"]["train"] == rows[0, 0]
+    assert (set(found["final_loss"]) == {"train"}) == ("_icl" not in name)
+
+
+def test_values_and_test_sets_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report(capsys, tmp_path, "--track_value", "--testset", "40", "--model", "attnS")
+    name = "attnS_head2_D2_R1_P40_N6_seed10"
+    assert files(tmp_path) == endings(f"{name}_icl1", f"{name}_value.txt")
+    tests = np.loadtxt(tmp_path / f"{name}_icl1.txt")
+    tracked = np.loadtxt(tmp_path / f"{name}_value.txt")
+    run = xr.load_dataset(tmp_path / f"{name}_icl1.nc", engine="h5netcdf")
+    np.testing.assert_array_equal(tests[:, 0], tracked[:, 0])
+    np.testing.assert_array_equal(tests[:, 1], run["in_weight_test_loss"].values[0, :12])
+    np.testing.assert_array_equal(tests[:, 2], run["in_context_test_loss"].values[0, :12])
+    # So short a run has a snapshot at every step.
+    np.testing.assert_array_equal(tracked[:, 1:], run["value"].values[0, :12, :, -1, -1])
+    assert np.ptp(tracked[:, 1:], axis=0).min() > 0
+
+
+def test_data_do_not_depend_on_what_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plain = report(capsys, tmp_path)
+    watched = report(capsys, tmp_path, "--track_value", "--testset", "40")
+    # The same sums in another compiled program: a few roundings apart.
+    assert watched["final_loss"]["train"] == pytest.approx(plain["final_loss"]["train"], rel=1e-12)
+
+
+def test_test_sets_are_whole_sequences_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """At zero weights the losses are label powers: w*ᵀΛw* in weight, and near tr Λ = 1 in context."""
+    found = report(capsys, tmp_path, "--icl", "0.2", "--testset", "4000", "--init", "0", "--white_cov")
+    # White, trace 1, ‖w*‖² = D: both label powers are 1, with variances 2 (in weight) and 2 + 6/D (in context).
+    for name, variance in (("in_weight_test", 2.0), ("in_context_test", 5.0)):
+        assert abs(found["first_loss"][name] - 1.0) < 5 * (variance / 4000) ** 0.5
+        assert found["final_loss"][name] == found["first_loss"][name]
+
+
+PUBLISHED = {
+    "--e": "epoch",
+    "--ep": "epoch",
+    "--l": "lr",
+    "--see": "seed",
+    "--ic": "icl",
+    "--tra": None,
+    "--train": "trainset_size",
+    "--te": "testset_size",
+    "--w": "white_cov",
+    "--v": "vary_len",
+    "--seq": "seq_len",
+    "--in_": "in_dim",
+    "--o": "out_dim",
+    "--ou": "out_dim",
+    "--out_": "out_dim",
+    "--c": "cubic_feat",
+    "--m": "model",
+    "--so": "softmax",
+    "--r": "rank",
+    "--ra": "rank",
+    "--K": "rank",
+    "--head": "head_num",
+    "--ini": "init",
+    "--sh": "show",
+    "--trac": "track_value",
+    "--eng": "engine",
+    "--out": "out",
+    "--j": "json",
+    "--th": "theory",
+    "--re": "resume",
+}
+
+
+@pytest.mark.parametrize("flag, meaning", PUBLISHED.items())
+def test_abbreviations(flag: str, meaning: str | None):
+    from stepwell._errors import InvalidInput
+    from stepwell.cli import _train
+    from stepwell.cli._parser import Parser
+
+    parser = Parser(prog="stepwell train")
+    _train.configure(parser)
+    default = parser.parse_args([])
+    if meaning is None:
+        with pytest.raises(InvalidInput, match="could match"):
+            parser.parse_args([flag, "7"])
+        return
+    given = {"model": ["mlp"], "engine": ["flow"]}.get(meaning, ["7"])
+    flags = isinstance(getattr(default, meaning), bool)
+    for words in [[flag]] if flags else [[flag, *given], [f"{flag}={given[0]}"]]:
+        found = parser.parse_args(words)
+        changed = [name for name, value in vars(found).items() if value != getattr(default, name)]
+        assert changed == [meaning]
+
+
+def test_defaults_are_the_published_ones():
+    from stepwell.cli import _train
+    from stepwell.cli._parser import Parser
+
+    parser = Parser(prog="stepwell train")
+    _train.configure(parser)
+    found = vars(parser.parse_args([]))
+    values = (6001, 0.001, 10, 1, 5000, 0, False, False, 32, 4, 1, False, "attnM", False, 1, 1, 0.01)
+    names = "epoch lr seed icl trainset_size testset_size white_cov vary_len seq_len in_dim out_dim cubic_feat model "
+    assert tuple(found[name] for name in (names + "softmax rank head_num init").split()) == values
+    assert not found["show"] and not found["track_value"]
+
+
+REFUSED = {
+    "no heads": (["--head_num", "0"], "--head_num is 0"),
+    "mixture above one": (["--icl", "1.5"], "from 0 to 1"),
+    "mixture below zero": (["--icl", "-0.1"], "from 0 to 1"),
+    "mixture not a number": (["--icl", "nan"], "from 0 to 1"),
+    "one token": (["--seq_len", "1"], "at least 2"),
+    "no dimension": (["--in_dim", "0"], "--in_dim is 0"),
+    "no outputs": (["--out_dim", "-1"], "--out_dim is -1"),
+    "no sequences": (["--trainset_size", "0"], "--trainset_size is 0"),
+    "negative test set": (["--testset_size", "-3"], "--testset_size is -3"),
+    "too few to whiten": (["--trainset_size", "2"], "at least 3"),
+    "too few to test": (["--testset_size", "2"], "at least 3"),
+    "no epoch": (["--epoch", "0"], "--epoch is 0"),
+    "no rate": (["--lr", "0"], "above 0"),
+    "infinite rate": (["--lr", "inf"], "above 0"),
+    "no rank": (["--rank", "0"], "--rank is 0"),
+    "negative scale": (["--init", "-1"], "from 0"),
+    "negative seed": (["--seed", "-1"], "--seed is -1"),
+    "huge seed": (["--seed", str(2**40)], "below 2**32"),
+    "text for a number": (["--epoch", "many"], "invalid int value: 'many'"),
+    "fraction for a count": (["--head", "1.5"], "invalid int value"),
+    "unknown model": (["--model", "attn"], "attnM"),
+    "unknown engine": (["--engine", "steam"], "moments"),
+    "unknown flag": (["--epochs", "5"], "did you mean --epoch?"),
+    "missing value": (["--lr"], "expected one argument"),
+    "mlp on tokens": (["--model", "mlp"], "add --cubic_feat"),
+    "attention on features": (["--cubic_feat"], "leave out --cubic_feat"),
+    "softmax mlp": (["--model", "mlp", "--cubic_feat", "--softmax"], "leave out --softmax"),
+    "softmax moments": (["--softmax", "--engine", "moments"], "--engine sampled"),
+    "softmax population": (["--softmax", "--engine", "population"], "--engine sampled"),
+    "softmax flow": (["--softmax", "--engine", "flow"], "--engine sampled"),
+    "mixed population": (["--icl", "0.5", "--engine", "population"], "--engine moments"),
+    "flow from zero": (["--init", "0", "--engine", "flow"], "fixed point"),
+    "too many sequences": (["--engine", "sampled", "--trainset_size", str(10**10)], "GiB"),
+    "too many features": (["--in_dim", "96", "--trainset_size", "500"], "GiB"),
+    "too many epochs": (["--epoch", str(10**14)], "GiB"),
+    "too many heads": (["--head_num", str(10**13)], "GiB"),
+}
+
+
+@pytest.mark.parametrize("flags, told", REFUSED.values(), ids=REFUSED)
+def test_refused_with_one_line(flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path / "new", *flags) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("stepwell train: ") and err.count("\n") == 1 and told in err
+    assert files(tmp_path) == set()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(training, "advance", None)  # training would fail
+    assert train(tmp_path / "file" / "folder") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_replaced_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / f"{NAME}.txt").mkdir()
+    assert train(tmp_path) == 2
+    err = capsys.readouterr().err
+    assert "--out" in err and err.count("\n") == 1
+    assert not [name for name in files(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "flags, told", [(["--model", "attnS", "--rank", "3"], "adds nothing"), (["--init", "0"], "fixed point")]
+)
+def test_allowed_with_a_word(flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path, *flags) == 0
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1
+
+
+def test_show_says_where_the_plot_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path, "--show") == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"{NAME}.png")
+    assert files(tmp_path) == endings(NAME)
+
+
+def test_show_without_a_window_system_behind_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DISPLAY", ":0")  # but matplotlib's backend is Agg
+    found = report(capsys, tmp_path, "--show")
+    assert found["outcome"] == "finished"
+
+
+def test_divergence_keeps_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path, "--lr", "30", "--epoch", "240", "--json") == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["outcome"] == "diverged" and "not finite at step" in found["message"]
+    assert err.count("\n") == 1 and "a rate of" in err
+    losses = np.loadtxt(tmp_path / f"{NAME}.txt")
+    assert found["epochs"] == losses.size < 240 and np.all(np.isfinite(losses))
+    assert files(tmp_path) == endings(NAME)
+    assert train(tmp_path, "--lr", "30", "--epoch", "240", "--resume") == 2
+    assert "cannot go on" in capsys.readouterr().err
+
+
+class Interruption:
+    """`advance`, until it has been called so often."""
+
+    def __init__(self, calls: int):
+        self.calls = calls
+        self.advance = training.advance
+
+    def __call__(self, *arguments):
+        if self.calls == 0:
+            raise KeyboardInterrupt
+        self.calls -= 1
+        return self.advance(*arguments)
+
+
+@pytest.mark.parametrize("flags", [[], ["--track_value", "--testset", "40"]], ids=["plain", "watched"])
+def test_an_interrupted_run_goes_on_as_if_it_had_not_stopped(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    flags = [*flags, "--epoch", "240"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    report(capsys, whole, *flags)
+    for stop in (0, 20, 13):
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "advance", Interruption(stop))
+            assert train(parts, *flags, "--resume") == 130
+        if stop == 0:
+            assert files(parts) == set()
+        else:
+            assert "--resume" in capsys.readouterr().err
+            assert {Path(name).suffix for name in files(parts)} == {".txt", ".nc", ".png"}
+    found = report(capsys, parts, *flags, "--resume")
+    assert found["outcome"] == "finished" and found["epochs"] == 240
+    for name in files(whole):
+        if name.endswith(".txt"):
+            assert (whole / name).read_text() == (parts / name).read_text()
+    stem = next(name for name in files(whole) if name.endswith(".nc"))
+    one, two = (xr.load_dataset(folder / stem, engine="h5netcdf") for folder in (whole, parts))
+    xr.testing.assert_identical(one, two)
+
+
+def test_a_finished_run_goes_on_to_more_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    report(capsys, whole, "--epoch", "15")
+    report(capsys, parts)
+    report(capsys, parts, "--epoch", "15", "--resume")
+    assert (whole / f"{NAME}.txt").read_text() == (parts / f"{NAME}.txt").read_text()
+
+
+def test_a_complete_run_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    report(capsys, tmp_path)
+    before = (tmp_path / f"{NAME}.txt").read_text()
+    monkeypatch.setattr(training, "advance", None)
+    for epoch in ("12", "5"):
+        assert train(tmp_path, "--resume", "--epoch", epoch) == 0
+        assert "complete" in capsys.readouterr().out
+        assert (tmp_path / f"{NAME}.txt").read_text() == before
+
+
+@pytest.mark.parametrize("flags", [["--lr", "0.01"], ["--softmax"], ["--engine", "flow"], ["--init", "0.1"]])
+def test_another_run_is_not_gone_on_with(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report(capsys, tmp_path)
+    assert train(tmp_path, "--resume", "--epoch", "15", *flags) == 2
+    err = capsys.readouterr().err
+    assert "another run" in err and err.count("\n") == 1
+
+
+def test_files_that_are_no_runs_are_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / f"{NAME}.nc").write_text("not netCDF")
+    assert train(tmp_path, "--resume") == 2
+    xr.Dataset({"a": 1.0}).to_netcdf(tmp_path / f"{NAME}.nc", engine="h5netcdf")
+    assert train(tmp_path, "--resume") == 2
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+ENGINES = [
+    ["--model", "attnM", "--testset", "40"],
+    ["--model", "attnS", "--rank", "2", "--icl", "0.2"],
+    ["--model", "mlp", "--cubic_feat", "--vary_len"],
+    ["--model", "attnM", "--vary_len", "--out_dim", "2"],
+]
+
+
+@pytest.mark.parametrize("flags", ENGINES, ids=["merged", "separate", "mlp", "outputs"])
+def test_moments_and_sequences_give_the_same_run(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = [report(capsys, tmp_path, *flags, "--engine", engine) for engine in ("moments", "sampled")]
+    for name, value in runs[0]["final_loss"].items():
+        assert runs[1]["final_loss"][name] == pytest.approx(value, rel=1e-10)
+
+
+def test_flow_is_the_limit_of_small_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Descent is Euler's method for the flow: half the rate, half the error."""
+    errors = []
+    for rate, steps in ((0.02, 60), (0.01, 120), (0.005, 240)):
+        flags = ["--lr", str(rate), "--epoch", str(steps + 1)]
+        report(capsys, tmp_path, *flags, "--engine", "flow")
+        flow = np.loadtxt(tmp_path / f"{NAME}.txt")
+        report(capsys, tmp_path, *flags, "--engine", "moments")
+        descent = np.loadtxt(tmp_path / f"{NAME}.txt")
+        assert flow.shape == descent.shape == (steps + 1,)
+        assert flow[0] == pytest.approx(descent[0], rel=1e-12)
+        errors.append(np.abs(flow - descent).max())
+    ratios = np.array(errors[:-1]) / np.array(errors[1:])
+    # 2 + O(rate): the second-order term halves from one pair to the next.
+    assert abs(ratios[1] - 2) < abs(ratios[0] - 2) < 0.5
+
+
+def test_flow_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    flags = ["--engine", "flow", "--lr", "0.02", "--track_value"]
+    report(capsys, whole, *flags, "--epoch", "200")
+    report(capsys, parts, *flags, "--epoch", "60")
+    report(capsys, parts, *flags, "--epoch", "200", "--resume")
+    one, two = (np.loadtxt(folder / f"{NAME}_value.txt") for folder in (whole, parts))
+    assert one.shape == two.shape == (200, 3)
+    # The solver's tolerances are 1e-8, and 1e-6 of the initial weights, a step; some hundred steps.
+    np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-4 * 0.3)
+
+
+PREDICTED = ["--engine", "population", "--in_dim", "2", "--seq_len", "6", "--theory"]
+
+
+def test_merged_drop_is_where_the_theory_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    flags = [*PREDICTED, "--head", "3", "--init", "1e-4", "--epoch", "6000"]
+    found = report(capsys, tmp_path, *flags, small=False)
+    losses = np.loadtxt(found["files"]["loss"])
+    first, last = found["levels"]["0"], found["levels"]["2"]
+    assert losses[0] == pytest.approx(first, rel=1e-6)
+    assert losses[-1] == pytest.approx(last, rel=1e-3)
+    measured = np.argmax(losses < (first + last) / 2)
+    # A step multiplies small weights by 1 + x and not e^x, which takes 1 + x/2 times as long; x = 2 lr N ‖Λ²‖_F.
+    x = 2 * 0.001 * 5 * np.linalg.norm([4 / 9, 1 / 9])
+    assert abs(measured / found["predicted_drops"][0] - 1) < x
+    mlp = report(capsys, tmp_path, *flags, "--model", "mlp", "--cubic_feat", small=False)
+    losses = np.loadtxt(mlp["files"]["loss"])
+    measured = np.argmax(losses < (first + last) / 2)
+    assert abs(measured / mlp["predicted_drops"][0] - 1) < x
+
+
+def test_separate_drops_are_where_the_theory_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    flags = [*PREDICTED, "--model", "attnS", "--head", "3", "--init", "1e-2", "--lr", "0.02", "--epoch", "60001"]
+    found = report(capsys, tmp_path, *flags, small=False)
+    losses = np.loadtxt(found["files"]["loss"])
+    levels = list(found["levels"].values())
+    assert len(found["predicted_drops"]) == 2
+    for predicted, above, below in zip(found["predicted_drops"], levels[:-1], levels[1:], strict=True):
+        early, middle, late = (np.argmax(losses < below + part * (above - below)) for part in (0.95, 0.5, 0.05))
+        assert abs(middle - predicted) < late - early  # a drop counts as instantaneous
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--softmax"], "nothing"),
+        (["--icl", "0.2"], "nothing"),
+        (["--out_dim", "2"], "nothing"),
+        (["--vary_len"], "nothing"),
+        (["--model", "attnS", "--rank", "2"], "only the levels"),
+    ],
+)
+def test_where_there_is_no_theory_a_line_says_so(
+    flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert train(tmp_path, "--theory", *flags) == 0
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1
+
+
+def test_the_script_at_the_root_works_from_anywhere(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "train.py", *SMALL, "--json", "--show"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["outcome"] == "finished"
+    assert files(tmp_path) == endings(NAME)
+    refused = subprocess.run(
+        [sys.executable, ROOT / "train.py", "--head", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode == 2 and refused.stdout == "" and refused.stderr.count("\n") == 1
