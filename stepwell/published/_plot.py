@@ -22,7 +22,7 @@ def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, cour
     axes = figure.subplots(2 if tracked else 1, 1, sharex=True, squeeze=False)[:, 0]
     # Fixed margins: a layout engine takes as long as all the rest of the drawing.
     figure.subplots_adjust(
-        left=0.09, right=0.88, top=0.89 if tracked else 0.83, bottom=0.08 if tracked else 0.12, hspace=0.1
+        left=0.11, right=0.88, top=0.89 if tracked else 0.83, bottom=0.08 if tracked else 0.12, hspace=0.1
     )
     loss = axes[0]
     steps = run["step"].values

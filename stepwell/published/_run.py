@@ -61,7 +61,7 @@ def _identity(setup: Setup) -> dict[str, Any]:
 
 
 def _configuration(setup: Setup) -> dict[str, Any]:
-    keys = {f"{name}_key": getattr(setup.keys, name) for name in ("data", "task", "initialisation")}
+    keys = {f"{name}_key": getattr(setup.keys, name) for name in setup.keys._fields}
     return {"flags": _identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
 
 

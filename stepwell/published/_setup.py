@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from stepwell._types import Normalisation, RandomKey
 from stepwell.models import AbstractCubicModel, AbstractModel, CubicMLP, MergedAttention, SeparateAttention
@@ -24,10 +25,8 @@ IN_WEIGHT, IN_CONTEXT, TRACKED = "in_weight_test_loss", "in_context_test_loss", 
 
 
 class Keys(NamedTuple):
-    """The three random keys, and what the first two are split into."""
+    """A random key for each thing that is drawn: two of the task, three of data, one of initial weights."""
 
-    data: RandomKey
-    task: RandomKey
     initialisation: RandomKey
     train: RandomKey
     in_weight_test: RandomKey
@@ -58,7 +57,7 @@ def normalisation_of(flags: Published) -> Normalisation:
 
 def set_up(flags: Published, engine: Engine) -> Setup:
     """Task, the mixture that test sets are taken from, and initial model."""
-    keys = Keys(*_split(flags.seed))
+    keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
     lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
     lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)
     task: AbstractTask = InContextRegression(lam, lengths, outputs=flags.out_dim, centred=True, whitened=True)
@@ -73,10 +72,9 @@ def set_up(flags: Published, engine: Engine) -> Setup:
     return Setup(flags, engine, task, tested, initial_model(flags, keys.initialisation), keys)
 
 
-@jax.jit
-def _split(seed):
-    data, task, initialisation = jax.random.split(jax.random.key(seed), 3)
-    return data, task, initialisation, *jax.random.split(data, 3), *jax.random.split(task, 2)
+def _key(seed: int, number: int) -> RandomKey:
+    """The key of these two words: another number, another key. (Splitting would have to be compiled.)"""
+    return jax.random.wrap_key_data(jnp.asarray([number, seed], dtype=jnp.uint32))
 
 
 def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:

@@ -1,7 +1,6 @@
 """What every task can do: draw sequences, all at once or in chunks of bounded size."""
 
 import abc
-import functools
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -17,6 +16,7 @@ from stepwell._progress import Meter
 from stepwell._types import RandomKey
 
 from ._batch import Batch, concatenate
+from ._generator import generator
 from ._lengths import ContextLengths
 
 _BLOCK = 2048
@@ -142,13 +142,8 @@ def _parts(task: AbstractTask, normals: Float[Array, "sequences numbers"]):
 
 
 def _normals(task: AbstractTask, key: RandomKey, block: int) -> Float[Array, "sequences numbers"]:
-    return _normal_block(key, jnp.asarray(block), _per_sequence(task))
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _normal_block(key: RandomKey, block: Int[Array, ""], numbers: int) -> Float[Array, "sequences numbers"]:
-    """One draw for all that a block needs, compiled by itself: generators are slow to compile."""
-    return jax.random.normal(jax.random.fold_in(key, block), (_BLOCK, numbers))
+    """All Gaussians of a block."""
+    return jnp.asarray(generator(key, block).standard_normal((_BLOCK, _per_sequence(task))))
 
 
 @eqx.filter_jit

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -10,10 +9,12 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import RandomKey
 
+from ._generator import generator
+
 
 def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
     """An orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal."""
-    q, r = np.linalg.qr(np.asarray(jax.random.normal(key, (dim, dim))))
+    q, r = np.linalg.qr(generator(key).standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
 
 

@@ -1,7 +1,6 @@
 """The mixture of in-context and in-weight learning."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -13,6 +12,7 @@ from stepwell._types import RandomKey
 from ._abstract import AbstractTask, assemble
 from ._batch import Batch
 from ._covariance import square_root
+from ._generator import generator
 from ._lengths import ContextLengths, as_lengths
 from ._regression import InContextRegression
 
@@ -74,7 +74,7 @@ class InContextInWeightMixture(AbstractTask):
     ) -> "InContextInWeightMixture":
         r"""With a random direction for $w_*$, $\|w_*\| = \sqrt D$."""
         dim = _check.covariance_matrix("covariance", covariance).shape[0]
-        direction = np.asarray(jax.random.normal(key, (dim, _check.whole("outputs", outputs))))
+        direction = generator(key).standard_normal((dim, _check.whole("outputs", outputs)))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
         return cls(covariance, fixed_task, in_context, lengths, centred=centred)
 

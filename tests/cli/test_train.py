@@ -55,7 +55,7 @@ def test_a_run_leaves_its_three_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run.sizes["step"] == 13 and run["step"].values[-1] == 12
     configuration = json.loads(run.attrs["configuration"])
     assert configuration["flags"]["head_num"] == 2
-    keys = [tuple(configuration[f"{name}_key"]) for name in ("data", "task", "initialisation")]
+    keys = [tuple(configuration[f"{name}_key"]) for name in ("train", "covariance", "initialisation")]
     assert len(set(keys)) == 3
 
 
