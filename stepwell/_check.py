@@ -12,7 +12,7 @@ from ._errors import InvalidInput
 
 def whole(name: str, value: Any, *, least: int = 1) -> int:
     """`value` as an int, if it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral | np.integer) or value < least:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least {least}")
     return int(value)
 

@@ -17,8 +17,9 @@ class Interruptible:
         self._before: Any = None
 
     def __enter__(self) -> "Interruptible":
-        # Only the main thread may set a handler; elsewhere Ctrl-C is not ours to see.
-        if threading.current_thread() is threading.main_thread():
+        # Only the main thread may set a handler. Where Ctrl-C is ignored (nohup) or somebody else's, it stays so.
+        here = threading.current_thread() is threading.main_thread()
+        if here and callable(signal.getsignal(signal.SIGINT)):
             self._before = signal.signal(signal.SIGINT, self._press)
         return self
 

@@ -4,9 +4,10 @@ The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Ti
 """
 
 import dataclasses
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from stepwell import _check
+from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 from stepwell.models import AbstractAttention
 from stepwell.tasks import attention_scale
@@ -36,8 +37,8 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
     With a product of m weights and a scale $s$, the prediction is kept if each weight gets
     $(s_\text{given}/s_\text{wanted})^{1/m}$. From none to 1/N: $N^{1/2}$ merged, $N^{1/3}$ separate.
     """
-    _check.one_of("normalisation", given, ("1/N", "none", "1/tokens"))
-    _check.one_of("normalisation", wanted, ("1/N", "none", "1/tokens"))
+    _check.one_of("normalisation", given, get_args(Normalisation))
+    _check.one_of("normalisation", wanted, get_args(Normalisation))
     return (attention_scale(given, length) / attention_scale(wanted, length)) ** (1.0 / factors)
 
 
@@ -51,6 +52,8 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
 
 
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
-    """The linear attention that predicts the same with another normalisation, at context length `length`."""
+    """The attention that predicts the same with another normalisation, at context length `length`; not for softmax."""
+    if model.activation == "softmax":
+        raise InvalidInput("softmax attention is not rescaled by its weights; build it with the normalisation wanted")
     factor = weight_factor(model.normalisation, normalisation, length=length, factors=model.factors)
     return dataclasses.replace(model.scaled(factor), normalisation=normalisation)

@@ -11,6 +11,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
+from stepwell.trajectory import TIME_UNIT
 
 from ._conversions import flow_time
 from ._ensemble import Ensemble, skeleton_of
@@ -42,6 +43,8 @@ def descend(
     - `snapshots`: keep all weights at so many of the recorded steps, or at those listed.
     - `observe`: further curves, by name: functions of the model (an objective on test data is one).
     - `start`: the number of the first step, for a run that goes on from another.
+    - `configuration`: what else the trajectory should remember, such as the task, the keys and the optimiser's
+      settings: moments do not know where they come from.
 
     The result has `loss` and the observed curves over (run, step), and every weight over (run, snapshot, …). Its
     `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to there, with advice in
@@ -89,7 +92,7 @@ def with_time(trajectory: xr.Dataset, rate) -> xr.Dataset:
     if rate is None or np.ndim(rate) > 0:
         return trajectory
     time = flow_time(trajectory["step"], float(rate))
-    return trajectory.assign_coords(time=time.assign_attrs(units="t/tau, with tau dW/dt = -1/2 dL/dW"))
+    return trajectory.assign_coords(time=time.assign_attrs(units=TIME_UNIT))
 
 
 def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> None:

@@ -39,26 +39,30 @@ def _width(times: int) -> int:
 
 
 def _find_end(fields: Any, initial: Array, plan: Plan, solver: str) -> tuple[float, str, str]:
+    """(time at which every run has converged, outcome, message); the time may be an earlier end."""
     assert plan.targets is not None
     state, start, length = initial, 0.0, 1.0
     width = _width((plan.saves if isinstance(plan.saves, int) else plan.saves.size) - 1)
-    with Meter("flow, to its end", 1.0, shown=plan.progress) as meter:
-        while True:
+    with Meter("flow, to its end", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
+        while not ctrl_c.pressed:
             times = jnp.linspace(start, start + length, width)
             state, _, ok = _segment(fields, state, times, plan.rtol, plan.atol, solver)
-            start += length
-            length = start
             found = np.asarray(losses(fields, state))
             if not bool(np.all(np.asarray(ok))) or not np.all(np.isfinite(found)):
-                return start, "solver failed", f"the solver needs over {_MAX_STEPS} steps after time {start / 2:.4g}"
+                return start, "solver failed", f"the solver needs over {_MAX_STEPS} steps after time {start:.4g}"
+            start += length
+            length = start
             if np.all(found <= plan.targets):
                 return start, "converged", ""
+            if start > plan.patience:
+                return start, "stuck", plan.stuck(float(found.max()), start)
             meter.update(plan.nearness(float(found.max())), f"loss {found.mean():.4g}, time {start:.3g}")
+    return start, "interrupted", f"interrupted at time {start:.6g}; what came before is kept"
 
 
 def _integrate(fields: Any, initial: Array, plan: Plan, solver: str, times: np.ndarray) -> Solution:
     outcome, message, work = "finished", "", 0
-    pieces = [np.asarray(initial)[:, None]] if times[0] == 0.0 else []
+    pieces = [np.asarray(initial)[:, None, :][:, : int(times[0] == 0.0)]]
     state, start = initial, 0.0
     rest = times[times > 0.0]
     with Meter("flow", rest.size, shown=plan.progress) as meter, Interruptible() as ctrl_c:
@@ -69,12 +73,12 @@ def _integrate(fields: Any, initial: Array, plan: Plan, solver: str, times: np.n
                 padding = np.repeat(part[-1:], _width(rest.size) - 1 - part.size)
                 padded = np.concatenate([[start], part, padding])
                 state, saved, ok = _segment(fields, state, jnp.asarray(padded), plan.rtol, plan.atol, solver)
-                pieces.append(np.asarray(saved)[:, 1 : 1 + part.size])
-                start, work = float(part[-1]), work + 1
                 if not bool(np.all(np.asarray(ok))):
                     outcome = "solver failed"
-                    message = f"the solver needs over {_MAX_STEPS} steps before time {start:.4g}; try a larger rtol"
+                    message = f"the solver needs over {_MAX_STEPS} steps after time {start:.4g}; try a larger rtol"
                     break
+                pieces.append(np.asarray(saved)[:, 1 : 1 + part.size])
+                start, work = float(part[-1]), work + 1
                 meter.update(int(np.searchsorted(rest, start)), f"time {start:.3g}")
         except KeyboardInterrupt:
             outcome, message = "interrupted", f"interrupted at time {start:.6g}; what came before is kept"

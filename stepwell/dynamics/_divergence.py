@@ -7,13 +7,15 @@ import numpy as np
 from jaxtyping import Array
 
 from ._ensemble import Ensemble
-from ._march import ConstantRate, March, advance
+from ._march import ConstantRate, Fresh, March, advance
 
 _HALVINGS = 20
 _SECONDS = 10.0
 """Time given to all trials together."""
-_PIECE = 100
+_PIECE = 20
 """Steps between two looks at a trial's loss."""
+_NOISE = 10.0
+"""On fresh data, by which factor a loss may exceed the first and still be taken for chance."""
 
 
 def stable_rate(march: March, initial: Array, run: int, step: int) -> str:
@@ -24,24 +26,31 @@ def stable_rate(march: March, initial: Array, run: int, step: int) -> str:
     source = march.source.member(run) if isinstance(march.source, Ensemble) else march.source
     weights = initial if march.runs is None else initial[run]
     deadline = time.monotonic() + _SECONDS
+    rate = float(rule.rate)
     for halving in range(1, _HALVINGS + 1):
         rate = float(rule.rate) / 2**halving
         trial = March(march.skeleton, source, ConstantRate(jnp.asarray(rate)), {}, None)
         wanted = 4 * (step + 50) * 2**halving
-        taken = _stable_steps(trial, weights, wanted, deadline)
-        if taken is not None:
+        try:
+            taken = _stable_steps(trial, weights, wanted, deadline)
+        except KeyboardInterrupt:
+            return "lower the rate (the search for a stable one was interrupted)"
+        if taken is not None and taken >= wanted:
             return f"a rate of {rate:.3g} stayed stable for {taken} steps from the same start"
+        if taken is not None:
+            return f"lower the rate: {rate:.3g} was stable for the {taken} steps that there was time to try"
     return f"no rate down to {rate:.3g} is stable from this start; make the initial weights smaller"
 
 
 def _stable_steps(trial: March, weights: Array, wanted: int, deadline: float) -> int | None:
     """How many steps were tried, all with a finite loss not above the first; None if it went wrong."""
+    allowed = _NOISE if isinstance(trial.source, Fresh) else 1 + 1e-9
     at, gaps, first = jnp.asarray(0), jnp.array([_PIECE]), None
     while True:
         weights, _, at, losses, _ = advance(trial, weights, (), at, gaps, jnp.asarray(1))
         loss = float(losses[0])
         first = loss if first is None else first
-        if not np.isfinite(loss) or loss > first * (1 + 1e-9):
+        if not np.isfinite(loss) or loss > first * allowed:
             return None
         if int(at) >= wanted or time.monotonic() > deadline:
             return int(at)

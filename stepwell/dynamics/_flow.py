@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_memory
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 from stepwell.trajectory import build
@@ -22,6 +23,8 @@ from ._march import Observable
 Solver = Literal["auto", "lsoda", "kvaerno5", "tsit5"]
 Spacing = Literal["linear", "log"]
 
+_PATIENCE = 1e12
+"""A run to convergence may take this over the scale of its initial weights: plateaus last as long as 1/(λ² scale)."""
 _FIRST_LOG_TIME = 1e-4
 """Log-spaced save times begin at this fraction of the last."""
 
@@ -40,6 +43,8 @@ class Plan(NamedTuple):
     spacing: Spacing
     rtol: float
     atol: float
+    patience: float
+    """A run to convergence is given up at this time."""
     progress: bool
 
     def nearness(self, loss: float) -> float:
@@ -47,10 +52,20 @@ class Plan(NamedTuple):
         assert self.targets is not None and self.starts is not None
         return float(np.clip((self.starts.max() - loss) / (self.starts.max() - self.targets.min()), 0.0, 1.0))
 
+    def stuck(self, loss: float, time: float) -> str:
+        """What is said of a run that rests above the lowest loss."""
+        assert self.targets is not None
+        return (
+            f"at time {time:.3g} the loss rests at {loss:.6g}, above the lowest, {self.targets.min():.6g}: this start "
+            "leads to another fixed point; give until= a time, or start elsewhere"
+        )
+
     def times(self, end: float) -> Float[np.ndarray, " time"]:
         """The save times of a run that ended at `end`."""
         if not isinstance(self.saves, int):
             return self.saves[self.saves <= end]
+        if end == 0.0:
+            return np.zeros(1)
         if self.spacing == "linear":
             return np.linspace(0.0, end, self.saves)
         return np.concatenate([[0.0], np.geomspace(_FIRST_LOG_TIME * end, end, self.saves - 1)])
@@ -107,7 +122,8 @@ def flow(
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁴ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
 
-    The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …).
+    The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …). Its `outcome`
+    is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver failed"; "interrupted".
     """
     check(model, objective)
     ensemble = model if isinstance(model, Ensemble) else None
@@ -123,6 +139,8 @@ def flow(
     else:
         fields = Field(objective, skeleton)
     starts = np.asarray(losses(fields, initial)) if until == "converged" else None
+    if starts is not None and not np.all(np.isfinite(starts)):
+        raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
     plan = Plan(
         until=None if until == "converged" else _check.number("until", until, least=0.0, above=True),
         targets=None if starts is None else _targets(template, objective, starts, gap),
@@ -131,8 +149,10 @@ def flow(
         spacing=spacing,
         rtol=_check.number("rtol", rtol, least=0.0, above=True),
         atol=_tolerance(atol, rtol, initial),
+        patience=_PATIENCE / _scale(initial),
         progress=progress,
     )
+    _require_room(initial, plan, chosen)
     if chosen == "lsoda":
         from ._lsoda import solve
     else:
@@ -180,10 +200,27 @@ def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
 def _tolerance(atol: float | None, rtol: float, initial: Array) -> float:
     if atol is not None:
         return _check.number("atol", atol, least=0.0, above=True)
-    scale = float(np.sqrt(np.mean(np.asarray(initial) ** 2)))
-    if scale == 0.0:
+    return min(1e-4 * _scale(initial), rtol)
+
+
+def _scale(initial: Array) -> float:
+    """Root mean square of the initial weights."""
+    largest = float(np.abs(np.asarray(initial)).max())
+    if largest == 0.0:
         raise InvalidInput("all initial weights are zero, which is a fixed point; start from small random weights")
-    return min(1e-4 * scale, rtol)
+    if not np.isfinite(largest):
+        raise InvalidInput("some initial weights are not finite; start from finite ones")
+    return largest * float(np.sqrt(np.mean((np.asarray(initial) / largest) ** 2)))
+
+
+def _require_room(initial: Array, plan: Plan, solver: str) -> None:
+    runs, weights = initial.shape
+    saves = plan.saves if isinstance(plan.saves, int) else plan.saves.size
+    require_memory(
+        8 * runs * (2 * saves * weights + (0 if solver == "tsit5" else 4 * weights**2)),
+        what=f"a flow of {runs} runs of {weights} weights with a Jacobian, saved at {saves} times",
+        instead="save fewer times (save=), take fewer heads, or use descend",
+    )
 
 
 def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: float) -> np.ndarray:

@@ -85,13 +85,18 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
                 trouble = stepper.step()
                 if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
                     outcome = "solver failed"
-                    message = f"LSODA stopped at time {stepper.t:.6g} ({trouble}); try a larger rtol or a smaller atol"
+                    message = (
+                        f"LSODA stopped at time {stepper.t:.6g} ({trouble or 'not finite'}); try another rtol or atol"
+                    )
                     break
                 pieces.append(stepper.dense_output())
                 if len(pieces) % _LOOK_EVERY == 0 or stepper.status == "finished":
                     loss = compiled.loss(stepper.y)
                     if plan.targets is not None and loss <= plan.targets[0]:
                         outcome = "converged"
+                        break
+                    if plan.targets is not None and stepper.t > plan.patience:
+                        outcome, message = "stuck", plan.stuck(loss, stepper.t)
                         break
                     done = stepper.t / end if plan.until is not None else min(1.0, plan.nearness(loss))
                     meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")

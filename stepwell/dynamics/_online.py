@@ -38,7 +38,8 @@ def online(
     """As `descend`, but each step follows the gradient of `batch` new sequences of `task`.
 
     The recorded loss is that of the step's own batch, before the step. All runs of an ensemble see the same batches.
-    Step number t draws the same sequences whenever it is taken, so a run can be resumed with `start`.
+    The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
+    whenever it is taken, so a run can be resumed with `start`.
     """
     batch = _check.whole("batch", batch)
     runs = model.size if isinstance(model, Ensemble) else 1

@@ -22,7 +22,8 @@ def record_steps(record: Steps, steps: int) -> np.ndarray:
         )
         listed = np.arange(0, steps, every)
     else:
-        listed = np.unique(np.asarray(record, dtype=np.int64))
+        listed = np.unique([_check.whole("recorded step", step, least=0) for step in np.asarray(record).tolist()])
+        listed = listed.astype(np.int64)
         if listed.size and (listed[0] < 0 or listed[-1] > steps):
             raise InvalidInput(f"record goes from {listed[0]} to {listed[-1]}; steps run from 0 to {steps}")
     return np.union1d(listed, [0, steps])
@@ -35,5 +36,6 @@ def snapshot_places(snapshots: Steps, recorded: np.ndarray) -> np.ndarray:
         count = _check.whole("snapshots", snapshots, least=2)
         places = np.linspace(0, last, min(count, last + 1)).round().astype(int)
     else:
-        places = np.searchsorted(recorded, np.asarray(snapshots)).clip(0, last)
+        wanted = [_check.whole("snapshot", step, least=0) for step in np.asarray(snapshots).tolist()]
+        places = np.searchsorted(recorded, np.array(wanted, dtype=np.int64)).clip(0, last)
     return np.union1d(places, [0, last])

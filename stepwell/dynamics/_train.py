@@ -125,7 +125,8 @@ def _assemble(
         place = min(int(end), recorded.size - 1)
         if place in places or (chunk is chunks[-1] and outcome == "interrupted"):
             snapshots[place] = chunk.weights
-    snapshots = {place: weights for place, weights in snapshots.items() if place <= kept or outcome != "diverged"}
+    if outcome == "diverged":
+        snapshots = {place: weights for place, weights in snapshots.items() if place < max(kept, 1)}
 
     def with_run(values: np.ndarray) -> np.ndarray:
         return values[None] if march.runs is None else np.moveaxis(values, 1, 0)

@@ -52,7 +52,7 @@ class ConvolutionalAttention(AbstractCubicModel):
     def label_blocks(self) -> list[Array]:
         return []
 
-    def map_rank(self) -> int:
+    def map_rank(self) -> int | None:
         return min(self.key.shape)
 
     @property

@@ -71,5 +71,6 @@ class CubicMLP(AbstractCubicModel):
     def label_blocks(self) -> list[Array]:
         return []
 
-    def map_rank(self) -> int:
-        return self.shape[1]
+    def map_rank(self) -> int | None:
+        outputs, dim = self.shape
+        return dim if self.readout.shape[1] >= outputs else None

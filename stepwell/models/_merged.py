@@ -133,5 +133,5 @@ class MergedAttention(AbstractAttention):
     def readout(self) -> Float[Array, "head outputs width"]:
         return self.value
 
-    def map_rank(self) -> int:
+    def map_rank(self) -> int | None:
         return self.dim

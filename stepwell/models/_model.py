@@ -64,8 +64,11 @@ class AbstractCubicModel(AbstractModel):
         """The weights that must be zero for that: none where there are no others."""
 
     @abc.abstractmethod
-    def map_rank(self) -> int:
-        """The highest rank that the effective map of one output can have."""
+    def map_rank(self) -> int | None:
+        """The highest rank r such that every map of rank r, the same for each output and mixing none, can be had.
+
+        None where not even rank one can, or where it is not known.
+        """
 
     @property
     @abc.abstractmethod

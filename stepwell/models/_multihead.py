@@ -136,6 +136,6 @@ class MultiHeadAttention(AbstractAttention):
     def readout(self) -> Float[Array, "head outputs width"]:
         return self.output @ self.value
 
-    def map_rank(self) -> int:
+    def map_rank(self) -> int | None:
         heads, embedding, _ = self.key.shape
-        return min(self.dim, heads * embedding)
+        return min(self.dim, heads * embedding) if self.output.shape[1] == 1 else None

@@ -1,5 +1,6 @@
 """Attention with separate keys and queries of any rank."""
 
+import warnings
 from typing import ClassVar
 
 import equinox as eqx
@@ -93,6 +94,10 @@ class SeparateAttention(AbstractAttention):
         value, heads·rank·width for key and query. Label blocks are zero, or random too.
         """
         dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
+        if rank > dim:
+            warnings.warn(
+                f"rank {rank} is above the dimension {dim}, and adds nothing that {dim} cannot do", stacklevel=2
+            )
         width = dim + _check.whole("outputs", outputs)
         square = deviation(scale, scaling, heads * width * width)
         thin = deviation(scale, scaling, heads * rank * width)
@@ -158,7 +163,7 @@ class SeparateAttention(AbstractAttention):
     def readout(self) -> Float[Array, "head outputs width"]:
         return self.value
 
-    def map_rank(self) -> int:
+    def map_rank(self) -> int | None:
         heads, rank, _ = self.key.shape
         return min(self.dim, heads * rank)
 

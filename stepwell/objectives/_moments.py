@@ -1,7 +1,7 @@
 """The exact full-batch loss of linear attention from moments of the data."""
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -87,7 +87,7 @@ class Moments(AbstractObjective):
     ) -> "Moments":
         """Of a data set given in chunks, each used once."""
         _check.one_of("features", features, ("full", "cubic"))
-        _check.one_of("normalisation", normalisation, ("1/N", "none", "1/tokens"))
+        _check.one_of("normalisation", normalisation, get_args(Normalisation))
         gathered, dim, outputs = None, 0, 0
         for chunk in chunks:
             dim, outputs = chunk.dim, chunk.outputs
@@ -155,7 +155,7 @@ class Moments(AbstractObjective):
     def floor(self, model: AbstractModel) -> float | None:
         """Least squares, where the model can reach it: one output and an effective map of full rank."""
         assert isinstance(model, AbstractCubicModel)
-        if self.features != "cubic" or self.outputs != 1 or model.map_rank() < self.dim:
+        if self.features != "cubic" or self.outputs != 1 or model.map_rank() != self.dim:
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])
@@ -180,7 +180,9 @@ def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
         what=f"the moment matrix of {count} features (dimension {chunk.dim}, {features})",
         instead="use features='cubic', or Population, which needs no matrix of features",
     )
-    size = max(1, _WORKING_SET // (8 * lengths * (count + (0 if chunk.lengths.fixed else width**2 * lengths))))
+    # Varying lengths need running sums over the tokens, see `Batch`.
+    numbers = lengths * count + (0 if chunk.lengths.fixed else chunk.lengths.tokens * width**2)
+    size = max(1, _WORKING_SET // (8 * numbers))
     for start in range(0, chunk.size, size):
         stop = start + size
         yield Batch(chunk.tokens[start:stop], chunk.labels[start:stop], chunk.lengths)

@@ -60,10 +60,13 @@ class Population(AbstractObjective):
         r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
         \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
         assert isinstance(model, AbstractCubicModel)
+        rank = model.map_rank()
+        if rank is None:
+            return None
         lam, vectors = np.linalg.eigh(np.asarray(self.second))
         kept = lam > 1e-13 * lam.max()
         inverse_root = (vectors[:, kept] * lam[kept] ** -0.5) @ vectors[:, kept].T
         lam, vectors = np.linalg.eigh(np.asarray(self.input))
         root = (vectors * np.sqrt(np.clip(lam, 0.0, None))) @ vectors.T
         strengths = np.linalg.svd(inverse_root @ np.asarray(self.cross) @ root, compute_uv=False) ** 2
-        return float(self.label_power) - float(strengths[: model.map_rank()].sum())
+        return float(self.label_power) - float(strengths[:rank].sum())

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from stepwell._memory import require_memory
 from stepwell._types import Loss
 from stepwell.models import AbstractAttention, AbstractModel
 from stepwell.tasks import Batch, FeatureBatch
@@ -45,6 +46,13 @@ class Sampled(AbstractObjective):
                 f"{type(model).__name__} reads cubic features, the data are tokens; give batch.cubic_features()",
             )
             assert isinstance(model, AbstractAttention)
+            tokens, lengths = self.batch.tokens, len(self.batch.lengths.counts)
+            heads = model.readout().shape[0]
+            require_memory(
+                3 * 8 * lengths * tokens.shape[0] * tokens.shape[1] * (tokens.shape[2] + 2 * heads),
+                what=f"a gradient through {tokens.shape[0]} sequences of {tokens.shape[1]} tokens and {heads} heads",
+                instead="take fewer sequences, train online, or use Moments where attention is linear",
+            )
             outputs, dim = model.shape
             require(
                 (outputs, dim) == (self.batch.outputs, self.batch.dim),

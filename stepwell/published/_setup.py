@@ -1,5 +1,6 @@
 """From the published flags to a task, a model and objectives, by the published script's conventions."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -91,7 +92,8 @@ def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
     options["normalisation"] = normalisation_of(flags)
     if flags.model == "attnM":
         return _drawn(MergedAttention, options, key)
-    return _drawn(SeparateAttention, {**options, "rank": flags.rank, "scaling": "per-matrix"}, key)
+    with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, which is told in a line
+        return _drawn(SeparateAttention, {**options, "rank": flags.rank, "scaling": "per-matrix"}, key)
 
 
 @eqx.filter_jit

@@ -64,8 +64,6 @@ def time_is_papers(setup: Setup) -> bool:
 def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     """The predicted course up to step `last`, or None and the reason why there is none."""
     reason = _reason(setup)
-    if reason is None and setup.flags.model == "attnS" and setup.flags.rank > 1:
-        reason = f"the schedule of drops is for rank one, not {setup.flags.rank}; only the levels are drawn"
     if reason is not None:
         return None, f"--theory: {reason}"
     try:
@@ -100,8 +98,8 @@ def _course(setup: Setup, last: int) -> Course:
         drops = linear.drop_schedule(
             task,  # pyright: ignore
             weights["value"][:, 0, -1],
-            weights["key"][:, 0, :dim],
-            weights["query"][:, 0],
+            weights["key"][:, :, :dim],
+            weights["query"],
             until=float(times[-1]),
         )
         # A staircase needs its edges.

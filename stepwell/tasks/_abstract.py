@@ -19,6 +19,8 @@ from ._batch import Batch, concatenate
 from ._generator import generator
 from ._lengths import ContextLengths
 
+_CHUNK = 2**26
+"""Bytes of sequences handed over at a time."""
 _BLOCK = 2048
 """Sequences drawn by one compiled call. Block number b of a key is always the same, however many are asked for."""
 
@@ -34,9 +36,9 @@ class Correction(eqx.Module):
 class AbstractTask(eqx.Module):
     """A distribution over sequences.
 
-    A final class says how sequences are made of standard Gaussians, in `compose`; this base draws them, block by
-    block, so that `sample(n)` is the beginning of `sample(m)` for n < m, and `chunks` yields the same sequences
-    without ever holding more than `size` of them.
+    A final class says how sequences are made of standard Gaussians, in `compose`; this base draws the Gaussians, block
+    by block, so that those of `sample(n)` are the first of `sample(m)` for n < m, and `chunks` yields the sequences of
+    `sample` without ever holding more than a few blocks of them.
     """
 
     lengths: eqx.AbstractVar[ContextLengths]
@@ -70,10 +72,17 @@ class AbstractTask(eqx.Module):
         parts = _parts(self, jax.random.normal(key, (size, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(size), size)
 
-    def chunks(self, n: int, *, key: RandomKey, size: int = 8 * _BLOCK) -> Iterator[Batch]:
-        """The sequences of `sample(n, key=key)`, at most about `size` at a time."""
+    def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:
+        """The sequences of `sample(n, key=key)`, at most about `size` at a time; by default some 64 MiB of them."""
         n = _check.whole("number of sequences", n)
-        blocks = max(1, _check.whole("chunk size", size) // _BLOCK)
+        block = 8 * _BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
+        require_memory(
+            4 * block,
+            what=f"{_BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
+            instead="take a shorter context or a smaller dimension",
+        )
+        wanted = _CHUNK // block if size is None else _check.whole("chunk size", size) // _BLOCK
+        blocks = max(1, wanted)
         correction = self.correction(n, key=key)
         starts = range(0, n, _BLOCK)
         for first in range(0, len(starts), blocks):

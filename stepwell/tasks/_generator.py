@@ -14,4 +14,5 @@ def generator(key: RandomKey, number: int = 0) -> np.random.Generator:
     compile for every new shape.
     """
     words = np.asarray(jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
-    return np.random.Generator(np.random.Philox(key=[*words.astype(np.uint32).view(np.uint64), np.uint64(number)]))
+    word = np.bitwise_xor.reduce(words.astype(np.uint32).view(np.uint64))
+    return np.random.Generator(np.random.Philox(key=[word, np.uint64(number)]))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import equinox as eqx
+import numpy as np
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
@@ -19,8 +20,8 @@ class ContextLengths(eqx.Module):
     counts: tuple[int, ...] = eqx.field(static=True)
     probabilities: tuple[float, ...] = eqx.field(static=True)
 
-    def __init__(self, counts: int | Iterable[int], probabilities: Iterable[float] | None = None):
-        listed = [counts] if isinstance(counts, int) else list(counts)
+    def __init__(self, counts: int | np.integer | Iterable[int], probabilities: Iterable[float] | None = None):
+        listed = [counts] if isinstance(counts, int | np.integer) else list(counts)
         if not listed:
             raise InvalidInput("context lengths are empty; give at least one, for instance 31")
         self.counts = tuple(_check.whole("context length", n) for n in listed)

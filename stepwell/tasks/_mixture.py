@@ -48,7 +48,12 @@ class InContextInWeightMixture(AbstractTask):
         centred: bool = False,
     ):
         self.covariance = _check.covariance_matrix("covariance", covariance)
-        task = np.asarray(fixed_task, dtype=np.float64)
+        try:
+            task = np.asarray(fixed_task, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInput("fixed_task is not an array of numbers; give a vector, or (dim, outputs)") from None
+        if not np.all(np.isfinite(task)):
+            raise InvalidInput("fixed_task has entries that are not finite; every entry must be a number")
         self.fixed_task = task[:, None] if task.ndim == 1 else task
         if self.fixed_task.ndim != 2 or self.fixed_task.shape[0] != self.covariance.shape[0]:
             raise InvalidInput(
@@ -87,7 +92,7 @@ class InContextInWeightMixture(AbstractTask):
         return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centred=self.centred)
 
     def in_context_test(self) -> InContextRegression:
-        """Only new task vectors: what is learned from the context."""
+        """Only new task vectors: what is learned from the context. Whitened if inputs are centred, as published."""
         return InContextRegression(
             self.covariance, self.lengths, outputs=self.outputs, centred=self.centred, whitened=self.centred
         )

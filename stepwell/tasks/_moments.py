@@ -1,5 +1,7 @@
 """Closed-form population moments of in-context regression."""
 
+from typing import get_args
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
@@ -43,7 +45,7 @@ def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N")
         raise InvalidInput(
             f"no closed-form moments for {type(task).__name__}; use Moments.of_task, which measures them on samples"
         )
-    _check.one_of("normalisation", normalisation, ("1/N", "none", "1/tokens"))
+    _check.one_of("normalisation", normalisation, get_args(Normalisation))
     lam, omega = task.covariance, task.task_covariance
     power = float(np.trace(omega @ lam))
     signal = lam @ omega @ lam

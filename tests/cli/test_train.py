@@ -453,22 +453,11 @@ def test_separate_drops_are_where_the_theory_says(tmp_path: Path, capsys: pytest
         assert abs(middle - predicted) < late - early  # a drop counts as instantaneous
 
 
-@pytest.mark.parametrize(
-    "flags, told",
-    [
-        (["--softmax"], "nothing"),
-        (["--icl", "0.2"], "nothing"),
-        (["--out_dim", "2"], "nothing"),
-        (["--vary_len"], "nothing"),
-        (["--model", "attnS", "--rank", "2"], "only the levels"),
-    ],
-)
-def test_where_there_is_no_theory_a_line_says_so(
-    flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+@pytest.mark.parametrize("flags", [["--softmax"], ["--icl", "0.2"], ["--out_dim", "2"], ["--vary_len"]], ids=" ".join)
+def test_where_there_is_no_theory_a_line_says_so(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert train(tmp_path, "--theory", *flags) == 0
     err = capsys.readouterr().err
-    assert told in err and err.count("\n") == 1
+    assert "nothing is drawn" in err and err.count("\n") == 1
 
 
 def test_the_script_at_the_root_works_from_anywhere(tmp_path: Path):

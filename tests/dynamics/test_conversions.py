@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from stepwell._errors import InvalidInput
 from stepwell.dynamics import descend, flow_time, rate_for, renormalised, steps_for, time_factor, weight_factor
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
@@ -42,3 +43,9 @@ def test_training_is_the_same_in_every_normalisation(kind, given, wanted):
     np.testing.assert_allclose(second.time[-1], factor * first.time[-1])
     scale = weight_factor(given, wanted, length=n, factors=model.factors)
     np.testing.assert_allclose(second["value"], scale * first["value"], rtol=1e-8, atol=1e-12)
+
+
+def test_softmax_is_not_rescaled():
+    model = MergedAttention.random(dim=2, heads=1, scale=0.3, activation="softmax", key=KEY)
+    with pytest.raises(InvalidInput, match="softmax"):
+        renormalised(model, "1/N", length=7)

@@ -12,6 +12,7 @@ import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, online
+from stepwell.dynamics import _divergence as divergence_module
 from stepwell.dynamics import _train as train_module
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
@@ -150,6 +151,30 @@ def test_online_descent_follows_the_gradient_of_each_steps_own_sequences():
         loss, slope = jax.value_and_grad(objective)(model)
         np.testing.assert_allclose(found.loss[0, step], loss, rtol=1e-11)
         model = jax.tree.map(lambda w, g: w - 0.1 * g, model, slope)
+
+
+def test_an_online_run_that_goes_on_from_another_sees_the_batches_that_follow():
+    model = separate()
+    whole = online(model, TASK, batch=8, rate=0.1, steps=10, key=KEY)
+    first = online(model, TASK, batch=8, rate=0.1, steps=4, key=KEY)
+    second = online(model_at(first, model), TASK, batch=8, rate=0.1, steps=6, start=4, key=KEY)
+    np.testing.assert_array_equal(second.loss[0], whole.loss[0, 4:])
+
+
+def test_an_interrupted_search_for_a_stable_rate_keeps_the_run(monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(divergence_module, "advance", interrupted)
+    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    assert found.attrs["outcome"] == "diverged" and "interrupted" in found.attrs["message"]
+    assert np.all(np.isfinite(found["value"])) and int(found.snapshot[-1]) <= int(found.step[-1])
+
+
+def test_a_rate_is_not_called_stable_if_there_was_no_time_to_try_it(monkeypatch):
+    monkeypatch.setattr(divergence_module, "_SECONDS", 0.0)
+    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    assert "time to try" in found.attrs["message"] and "stayed stable" not in found.attrs["message"]
 
 
 def test_the_trajectory_says_how_it_came_about():

@@ -9,7 +9,7 @@ import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, flow, flow_time
-from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
 
@@ -89,6 +89,27 @@ def test_an_ensemble_with_its_own_objectives_runs_to_convergence():
     np.testing.assert_allclose(found.loss[:, -1], floors, rtol=1e-7)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_start_that_leads_to_another_fixed_point_ends_as_stuck(several):
+    """One head along the second eigenvector stays there, at the level of that component alone."""
+    task = InContextRegression(np.diag([0.5, 0.3]), 10)
+    model = SeparateAttention.aligned(jnp.array([[0.0, 1.0], [1.0, 0.0]]), heads=1, scale=0.1)
+    found = flow(Ensemble.of([model, model]) if several else model, Population(task), save=5)
+    assert found.attrs["outcome"] == "stuck" and "another fixed point" in found.attrs["message"]
+    np.testing.assert_allclose(found.loss[0, -1], 0.8 - 0.3 / (1 + (1 + 0.8 / 0.3) / 10), rtol=1e-6)
+
+
+def test_a_floor_that_cannot_be_reached_is_not_waited_for():
+    task = InContextRegression(np.diag([0.5, 0.3]), 10, outputs=2)
+    with pytest.raises(InvalidInput, match="give until= a time"):
+        flow(CubicMLP.random(dim=2, heads=1, outputs=2, scale=0.1, key=KEY), Population(task))
+
+
+def test_a_solver_that_fails_at_once_is_a_named_result():
+    found = flow(separate(scale=1e100), OBJECTIVE, until=1.0, spacing="log")
+    assert found.attrs["outcome"] == "solver failed" and found.sizes["time"] >= 1
+
+
 def test_save_times_are_spaced_as_asked():
     model = separate(scale=0.3)
     linear = flow(model, OBJECTIVE, until=10.0, save=11)
@@ -122,6 +143,8 @@ def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
     [
         (lambda: flow(separate(), Sampled(TASK.sample(20, key=KEY))), "give until= a time"),
         (lambda: flow(separate(), OBJECTIVE, until=-1.0), "until"),
+        (lambda: flow(separate(), OBJECTIVE, until=1.0, save=10**11), "GiB"),
+        (lambda: flow(separate(scale=1e160), OBJECTIVE), "not finite"),
         (lambda: flow(separate(scale=0.0), OBJECTIVE), "fixed point"),
         (lambda: flow(separate(), OBJECTIVE, until=1.0, save=np.array([2.0])), "after the end"),
         (lambda: flow(separate(), OBJECTIVE, until=1.0, save=np.array([0.5, 0.1])), "rising"),

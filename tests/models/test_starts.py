@@ -69,7 +69,6 @@ def test_aligned_starts_lie_along_the_given_directions():
         (lambda: SeparateAttention.random(dim=3, heads=1, rank=0, scale=1.0, key=KEY), "rank"),
         (lambda: MergedAttention.random(dim=3, heads=1, scale=-1.0, key=KEY), "scale"),
         (lambda: MergedAttention(jnp.zeros((2, 1, 4)), jnp.zeros((2, 4, 2))), "must be"),
-        (lambda: SeparateAttention.random(dim=2, heads=1, rank=3, scale=1.0, key=KEY).balanced(), "rank ≤ dim"),
         (lambda: CubicMLP(jnp.zeros((1, 2)), jnp.zeros((2, 5))), "outputs * dim * dim"),
         (
             lambda: CubicMLP.from_merged(MergedAttention.random(dim=2, heads=1, outputs=2, scale=1.0, key=KEY)),
@@ -89,5 +88,9 @@ def test_bad_input_is_refused_in_one_line(make, words):
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-def test_a_rank_above_the_dimension_is_allowed():
-    assert SeparateAttention.random(dim=2, heads=1, rank=5, scale=1.0, key=KEY).map_rank() == 2
+def test_a_rank_above_the_dimension_is_allowed_with_a_word_but_cannot_be_balanced():
+    with pytest.warns(UserWarning, match="above the dimension"):
+        model = SeparateAttention.random(dim=2, heads=1, rank=5, scale=1.0, key=KEY)
+    assert model.map_rank() == 2
+    with pytest.raises(InvalidInput, match="rank ≤ dim"):
+        model.balanced()

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.tasks import ContextLengths, InContextRegression, covariance, population_moments, published_covariance
+from stepwell.tasks import (
+    ContextLengths,
+    InContextRegression,
+    covariance,
+    population_moments,
+    published_covariance,
+    random_rotation,
+)
 
 KEY = jax.random.key(0)
 
@@ -106,3 +113,14 @@ def test_covariance_has_the_given_eigenvalues_whatever_its_eigenvectors(dim, see
 def test_published_covariance_has_trace_one_and_eigenvalues_in_proportion_to_their_number():
     np.testing.assert_allclose(np.linalg.eigvalsh(published_covariance(4, key=KEY)), [0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(published_covariance(4, white=True, key=KEY), np.eye(4) / 4)
+
+
+def test_random_eigenvectors_have_no_preferred_direction():
+    """Haar: the corner of a rotation is negative as often as positive, and its square has mean 1/dim."""
+    corners = np.array([random_rotation(2, key=jax.random.key(seed))[0, 0] for seed in range(400)])
+    assert abs(np.mean(corners < 0) - 0.5) < 5 * 0.5 / np.sqrt(400)
+    assert abs(np.mean(corners**2) - 0.5) < 5 * np.sqrt(1 / 8 / 400)
+
+
+def test_a_numpy_integer_is_a_context_length():
+    assert ContextLengths(np.int64(5)).counts == (5,)  # pyright: ignore[reportArgumentType]

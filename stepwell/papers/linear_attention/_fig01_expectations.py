@@ -1,6 +1,6 @@
 """Fig 1: what the theory expects of its runs, and by how much a finite data set may depart from it.
 
-Nothing that was trained enters here.
+Nothing that was trained enters here; the data do, to say how large their sampling errors are.
 """
 
 from dataclasses import asdict
