@@ -12,6 +12,7 @@ from ._parser import Parser
 VERBS = {
     "reproduce": "run the papers' figures and check their claims",
     "train": "train one model: the published script's flags and a few more",
+    "predict": "what theory says before anything is trained: levels, drops, limits",
     "replay": "re-run recorded training runs and report the deviation",
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""

@@ -26,12 +26,14 @@ def integrate(
     times: Float[np.ndarray, " time"] | None = None,
     event: Callable[[float, np.ndarray], float] | None = None,
     band: int | None = None,
+    scale: float | None = None,
 ) -> Any:
     """Solve y' = field(t, y) from `start` at time 0, to `until` or the first upward zero of `event`.
 
-    `band`: half-width of the Jacobian, if it is banded. Returns SciPy's result, whose `status` is 1 if the event came.
+    `band`: half-width of the Jacobian, if it is banded. `scale`: size of the weights that must be followed, if some of
+    the start is larger. Returns SciPy's result, whose `status` is 1 if the event came.
     """
-    scale = float(np.abs(start).max())
+    scale = float(np.abs(start).max()) if scale is None else scale
     options: dict[str, Any] = {"rtol": RELATIVE_TOLERANCE, "atol": ABSOLUTE_TOLERANCE * scale}
     if band is not None:
         options |= {"lband": band, "uband": band}
@@ -44,7 +46,14 @@ def integrate(
         crossing.terminal = True
         crossing.direction = 1.0
         options["events"] = crossing
-    solution = solve_ivp(field, (0.0, until), start, method="LSODA", t_eval=times, **options)
+    try:
+        solution = solve_ivp(field, (0.0, until), start, method="LSODA", t_eval=times, **options)
+    except ValueError as error:
+        # What SciPy says when it looks for the zero of the event in a step shorter than the rounding of t.
+        raise IntegrationFailed(
+            f"the drop is too short for its time in float64; the initial weights are of size {scale:.2g}: "
+            "try a larger start"
+        ) from error
     if solution.status < 0:
         raise IntegrationFailed(
             f"the solver stopped at t/tau = {solution.t[-1]:.3g} of {until:.3g} ({solution.message}); "

@@ -1,4 +1,4 @@
-"""Linear attention on in-context regression: levels, time courses and the schedule of drops.
+"""Linear attention on in-context regression: fixed points, levels, landscape, time courses and the schedule of drops.
 
 After Zhang, Singh, Latham and Saxe, "Training Dynamics of In-Context Learning in Linear Attention" (arXiv 2501.16265).
 Conventions are the paper's: attention is divided by the context length N, and time is t/τ in τ dW/dt = -½ ∂L/∂W.
@@ -6,6 +6,21 @@ Conventions are the paper's: attention is divided by the context length N, and t
 
 from ._components import Components as Components
 from ._components import components as components
+from ._fixed_points import FixedPoint as FixedPoint
+from ._fixed_points import FixedPoints as FixedPoints
+from ._fixed_points import Nearest as Nearest
+from ._fixed_points import fixed_points as fixed_points
+from ._fixed_points import nearest_fixed_point as nearest_fixed_point
+from ._fixed_points import prediction_distance as prediction_distance
+from ._fixed_points import shares as shares
+from ._in_context import ClosestRegression as ClosestRegression
+from ._in_context import closest_pcr as closest_pcr
+from ._in_context import principal_component_regression_map as principal_component_regression_map
+from ._landscape import Landscape as Landscape
+from ._landscape import fixed_point_landscape as fixed_point_landscape
+from ._landscape import merged_hessian as merged_hessian
+from ._landscape import merged_landscape as merged_landscape
+from ._landscape import separate_hessian as separate_hessian
 from ._levels import component_gains as component_gains
 from ._levels import escape_rates as escape_rates
 from ._levels import fixed_point as fixed_point
@@ -26,6 +41,10 @@ from ._moments import cross_moment as cross_moment
 from ._moments import label_power as label_power
 from ._moments import mean_inverse_length as mean_inverse_length
 from ._moments import second_moment as second_moment
+from ._rank import HeadCourse as HeadCourse
+from ._rank import head_course as head_course
+from ._rank import new_head_time as new_head_time
+from ._rank import new_pair_time as new_pair_time
 from ._schedule import Drop as Drop
 from ._schedule import drop_schedule as drop_schedule
 from ._schedule import predicted_staircase as predicted_staircase
@@ -33,5 +52,11 @@ from ._separate import aligned_end as aligned_end
 from ._separate import aligned_escape_time as aligned_escape_time
 from ._separate import aligned_time as aligned_time
 from ._separate import aligned_value as aligned_value
+from ._weights import SeparateConserved as SeparateConserved
+from ._weights import aligned_weights as aligned_weights
+from ._weights import merged_conserved as merged_conserved
+from ._weights import merged_map as merged_map
+from ._weights import separate_conserved as separate_conserved
+from ._weights import separate_map as separate_map
 from ._white import white_course as white_course
 from ._white import white_half_drop_time as white_half_drop_time

@@ -26,7 +26,7 @@ def level(task: RegressionTask, learned: Collection[int]) -> float:
     Components count from 0 in falling order of gain. There are 2^D subsets.
     """
     gains = component_gains(task)
-    return label_power(task) - float(np.sum(gains[_indices(learned, gains.size)]))
+    return label_power(task) - float(np.sum(gains[component_indices(learned, gains.size)]))
 
 
 def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
@@ -44,7 +44,7 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
 def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
     r"""The effective map $\sum_{d\in S} A_d$; in the paper's case $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$."""
     found = components(task)
-    return found.maps[_indices(learned, found.gains.size)].sum(axis=0)
+    return found.maps[component_indices(learned, found.gains.size)].sum(axis=0)
 
 
 def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
@@ -58,7 +58,8 @@ def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
     return np.linalg.norm(driving @ task.covariance, ord=2, axis=(1, 2))
 
 
-def _indices(learned: Collection[int], size: int) -> list[int]:
+def component_indices(learned: Collection[int], size: int) -> list[int]:
+    """The components asked for, in order and once each, if all are among 0 to size - 1."""
     chosen = sorted(set(learned))
     if any(not 0 <= d < size for d in chosen):
         raise InvalidInput(f"components {chosen} are asked for; they count from 0 to {size - 1}")

@@ -19,6 +19,7 @@ def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -
 def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     r"""$A^* = C^{-1} M$; in the paper's case $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$.
 
+    Where merged attention ends: least squares in context, shrunk for a finite context.
     Of least norm where $\Lambda$ is singular, since the loss does not see A there.
     """
     return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]

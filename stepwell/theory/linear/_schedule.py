@@ -1,4 +1,4 @@
-"""Separate key and query, rank one: which head learns which component, and when, from the initial weights."""
+"""Separate key and query: which head learns which component, and when, from the initial weights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,72 +32,93 @@ class Drop:
 
 @dataclass(frozen=True)
 class _Plateau:
-    r"""What a fresh head sees. It brings the loss $2v\,k^\top R q - v^2 (k^\top K k)(q^\top Q q)$ below the plateau.
+    r"""What each head sees: its map $A = v\sum_r k_r q_r^\top$ gains $2\langle A, R\rangle - \langle A, KAQ\rangle$.
 
-    `driving` is R, `keys` K and `queries` Q of `drop_schedule`. `heads` has v, k and q in each row.
+    `driving` is R, `keys` K and `queries` Q of `drop_schedule`, for each head. A row of `heads` has v, all k, all q.
     """
 
-    driving: Float[np.ndarray, "dim dim"]
-    keys: Float[np.ndarray, "dim dim"]
-    queries: Float[np.ndarray, "dim dim"]
+    driving: Float[np.ndarray, "head dim dim"]
+    keys: Float[np.ndarray, "head dim dim"]
+    queries: Float[np.ndarray, "head dim dim"]
 
-    def terms(self, heads: Float[np.ndarray, "head weights"]):
-        dim = self.keys.shape[0]
-        v, k, q = heads[:, 0], heads[:, 1 : dim + 1], heads[:, dim + 1 :]
-        return v, k, q, q @ self.driving.T, k @ self.driving, k @ self.keys, q @ self.queries
+    def split(self, heads: Float[np.ndarray, "head weights"]):
+        count, dim, _ = self.keys.shape
+        pairs = heads[:, 1:].reshape(count, 2, -1, dim)
+        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
 
     def gains(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, " head"]:
-        v, k, q, rq, _, kk, qq = self.terms(heads)
-        return 2 * v * np.sum(k * rq, 1) - v**2 * np.sum(k * kk, 1) * np.sum(q * qq, 1)
+        v, k, q = self.split(heads)
+        a = v * (np.swapaxes(k, 1, 2) @ q)
+        return np.sum(a * (2 * self.driving - self.keys @ a @ self.queries), axis=(1, 2))
 
     def velocity(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, "head weights"]:
-        v, k, q, rq, rk, kk, qq = self.terms(heads)
-        key_power, query_power = np.sum(k * kk, 1), np.sum(q * qq, 1)
-        dv = np.sum(k * rq, 1) - v * key_power * query_power
-        dk = v[:, None] * (rq - (v * query_power)[:, None] * kk)
-        dq = v[:, None] * (rk - (v * key_power)[:, None] * qq)
-        return np.concatenate([dv[:, None], dk, dq], axis=1)
+        v, k, q = self.split(heads)
+        product = np.swapaxes(k, 1, 2) @ q
+        g = self.driving - v * (self.keys @ product @ self.queries)
+        moved = np.empty_like(heads)
+        moved[:, 0] = np.sum(product * g, axis=(1, 2))
+        _, dk, dq = self.split(moved)
+        np.matmul(v * q, np.swapaxes(g, 1, 2), out=dk)
+        np.matmul(v * k, g, out=dq)
+        return moved
 
 
 def drop_schedule(
     task: RegressionTask,
     values: Float[np.ndarray, " head"],
-    keys: Float[np.ndarray, "head dim"],
-    queries: Float[np.ndarray, "head dim"],
+    keys: Float[np.ndarray, "head *pair dim"],
+    queries: Float[np.ndarray, "head *pair dim"],
     *,
     until: float = np.inf,
 ) -> list[Drop]:
     r"""Drops of the loss from the initial weights $v_i$, $k_i$, $q_i$, up to time `until`; exact as these become small.
 
-    On the plateau where the m components of largest gain are learned, heads in use follow any small change at once, and
-    fresh heads do not interact. So each fresh head moves alone, by
-    $\tau\dot v = k^\top G q$, $\tau\dot k = vGq$, $\tau\dot q = vG^\top k$, $G = R - v\,Kk\,(Qq)^\top$,
-    $R = M\Lambda - CA_m\Lambda$,
-    $K = C - \sum_{d\le m} C a_d a_d^\top C$, $Q = \Lambda - \sum_{d \le m} \Lambda b_d b_d^\top \Lambda$,
-    with $a_d$, $A_m$ as in `components` and $b_d = M^\top a_d/\sqrt{\gamma_d}$. In the paper's case
-    $G = P(\Lambda^2 - C\,v k q^\top\Lambda)P$ with P the projector off the learned $e_d$.
-    The first head to bring the loss halfway to the next level learns the next component; the rest go on from where they
-    are. Each head learns one component, so there are at most as many drops as heads.
+    Keys and queries have an axis of pairs, or none for rank one.
 
-    A drop is taken as instantaneous. The error of later times is then of the order of a drop's own duration, whatever
-    the size w of the initial weights, or of $\ln(1/w)$ where heads in use pass a strict saddle (see `levels`). Times
-    are of order 1/w.
+    On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
+    once, and heads do not interact. So each head moves alone, by
+    $\tau\dot v = \sum_r k_r^\top G q_r$, $\tau\dot k_r = vGq_r$, $\tau\dot q_r = vG^\top k_r$, $G = R - KAQ$,
+    $A = v\sum_r k_r q_r^\top$, $R = M\Lambda - CA_S\Lambda$,
+    $K = C - \sum_{d\in S} C a_d a_d^\top C$, $Q = \Lambda - \sum_{d\in S} \Lambda b_d b_d^\top \Lambda$,
+    with S the components that *other* heads have learned, $a_d$, $A_S$ as in `components` and
+    $b_d = M^\top a_d/\sqrt{\gamma_d}$. In the paper's case $G = P(\Lambda^2 - CA\Lambda)P$ with P the projector off the
+    $e_d$ of S.
+    The first head to bring the loss halfway to the next level learns the next component; the rest go on from where they
+    are. A head leaves the race with as many components as it has pairs. Until then it stays, with its grown value: its
+    next pair escapes exponentially (`new_pair_time`), long before a fresh head (`new_head_time`).
+
+    What one head learns is integrated; for the others it is there at once. The error of later times is then of the
+    order of a drop's own duration, whatever the size w of the initial weights, or of $\ln(1/w)$ where heads in use
+    pass a strict saddle (see `levels`). Times are of order 1/w.
     """
     found, steps, rates = components(task), levels(task), escape_rates(task)
-    heads = np.concatenate([values[:, None], keys, queries], axis=1)
-    fresh, now, drops = list(range(len(heads))), 0.0, []
+    heads = len(values)
+    if heads == 0:
+        return []
+    state = np.concatenate([values[:, None], keys.reshape(heads, -1), queries.reshape(heads, -1)], axis=1)
+    rank = keys.size // (heads * found.gains.size)
+    scale = float(np.abs(state).max())
+    racing, owned, now, drops = list(range(heads)), [[] for _ in range(heads)], 0.0, []
     for m, gain in enumerate(found.gains):
-        if not fresh or not heads.any() or gain <= np.finfo(float).eps * steps[0]:
+        if not racing or not state.any() or gain <= np.finfo(float).eps * steps[0]:
             break
-        plateau = _plateau(task, found, m)
-        patience = _PATIENCE / (rates[m] * np.linalg.norm(heads, axis=1).max())
-        heads, waited = _wait(plateau, heads, float(gain) / 2, min(patience, until - now))
+        plateau = _plateau(task, found, [[d for d in range(m) if d not in owned[head]] for head in racing])
+        had = np.array([found.gains[owned[head]].sum() for head in racing])
+        # Fresh heads are the slowest; a head of zeros never moves.
+        norms = np.linalg.norm(state, axis=1)
+        fresh = [norm for norm, head in zip(norms, racing, strict=True) if norm > 0 and not owned[head]]
+        patience = _PATIENCE / (rates[m] * max(fresh or norms))
+        state, waited = _wait(plateau, state, had + float(gain) / 2, min(patience, until - now), scale)
         if waited is None:
             break
         now += waited
-        winner = int(np.argmax(plateau.gains(heads)))
-        drops.append(Drop(now, fresh.pop(winner), m, float(steps[m]), float(steps[m + 1])))
-        heads = np.delete(heads, winner, axis=0)
+        row = int(np.argmax(plateau.gains(state) - had))
+        winner = racing[row]
+        owned[winner].append(m)
+        drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
+        if len(owned[winner]) == rank:
+            racing.pop(row)
+            state = np.delete(state, row, axis=0)
     return drops
 
 
@@ -109,30 +130,40 @@ def predicted_staircase(
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 
 
-def _plateau(task: RegressionTask, found: Components, m: int) -> _Plateau:
+def _plateau(task: RegressionTask, found: Components, known: Sequence[list[int]]) -> _Plateau:
+    """What heads see of which others have learned the components `known`, one list for each head."""
     lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
-    a, gains = found.keys[:, :m], found.gains[:m]
-    b = cross.T @ a / np.sqrt(gains)
-    ca, lb = second @ a, lam @ b
-    return _Plateau((cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T)
+
+    def seen(indices: list[int]):
+        a, gains = found.keys[:, indices], found.gains[indices]
+        b = cross.T @ a / np.sqrt(gains)
+        ca, lb = second @ a, lam @ b
+        return (cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T
+
+    cases = {tuple(indices): seen(indices) for indices in known}
+    return _Plateau(*(np.stack(part) for part in zip(*(cases[tuple(indices)] for indices in known), strict=True)))
 
 
 def _wait(
-    plateau: _Plateau, heads: Float[np.ndarray, "head weights"], enough: float, until: float
+    plateau: _Plateau,
+    heads: Float[np.ndarray, "head weights"],
+    enough: Float[np.ndarray, " head"],
+    until: float,
+    scale: float,
 ) -> tuple[Float[np.ndarray, "head weights"], float | None]:
     """The heads when the first of them gains `enough`, and how long that took (None if it did not by `until`)."""
-    if plateau.gains(heads).max() >= enough:
-        return heads, 0.0
-    if until <= 0:
-        return heads, None
 
     def reached(_: float, state: np.ndarray) -> float:
-        return float(plateau.gains(state.reshape(heads.shape)).max()) - enough
+        return float((plateau.gains(state.reshape(heads.shape)) - enough).max())
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         return plateau.velocity(state.reshape(heads.shape)).ravel()
 
-    solution = integrate(field, heads.ravel(), until, event=reached, band=heads.shape[1] - 1)
+    if reached(0.0, heads.ravel()) >= 0:
+        return heads, 0.0
+    if until <= 0:
+        return heads, None
+    solution = integrate(field, heads.ravel(), until, event=reached, band=heads.shape[1] - 1, scale=scale)
     if solution.status != 1:
         return heads, None
     return solution.y_events[0][0].reshape(heads.shape), float(solution.t_events[0][0])

@@ -1,0 +1,122 @@
+"""The fixed points of separate attention: one per subset of components, and the one nearest to a map."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from .._task import RegressionTask
+from ._components import Components, components
+from ._moments import cross_moment, label_power, second_moment
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Components S (`learned`, from 0 in falling order of gain), the map they make and the loss there."""
+
+    learned: tuple[int, ...]
+    effective_map: Float[np.ndarray, "dim dim"]
+    loss: float
+
+
+class FixedPoints:
+    r"""All fixed points of a task in function space, $\sum_{d\in S} A_d$ for every subset S (see `components`).
+
+    They come by number of components, then in lexicographic order, and are made one at a time: for D = 30 there are a
+    billion. Components that bring no gain make no map and are left out. Where gains are equal the components, and so
+    the fixed points, are a choice from a continuum.
+    """
+
+    def __init__(self, task: RegressionTask):
+        self._power = label_power(task)
+        self._components = components(task)
+        self._useful = useful_components(self._components, self._power)
+
+    @property
+    def count(self) -> int:
+        r"""How many there are: $2^D$, if every component brings a gain."""
+        return 2**self._useful
+
+    def __iter__(self) -> Iterator[FixedPoint]:
+        for size in range(self._useful + 1):
+            for learned in itertools.combinations(range(self._useful), size):
+                yield self._point(learned)
+
+    def path(self) -> list[FixedPoint]:
+        r"""$\mathcal M_0, \dots, \mathcal M_D$: the subsets $\{1, \dots, m\}$, which small initial weights visit."""
+        return [self._point(tuple(range(size))) for size in range(self._useful + 1)]
+
+    def _point(self, learned: tuple[int, ...]) -> FixedPoint:
+        chosen = list(learned)
+        found = self._components
+        return FixedPoint(learned, found.maps[chosen].sum(axis=0), self._power - float(found.gains[chosen].sum()))
+
+
+def fixed_points(task: RegressionTask) -> FixedPoints:
+    """All fixed points of separate attention, of any rank, lazily; merged attention has the first and the last."""
+    return FixedPoints(task)
+
+
+def prediction_distance(
+    task: RegressionTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
+) -> float:
+    r"""$\|C^{1/2}(A - A')\Lambda^{1/2}\|_F = \sqrt{\mathbb E(\hat y - \hat y')^2}$, over fresh contexts and queries.
+
+    The loss's own metric: $L(A) = L(A^*) + \mathrm{distance}(A, A^*)^2$. The maps of components are orthogonal in it.
+    """
+    change = first - second
+    return float(np.sqrt(max(0.0, float(np.sum(change * (second_moment(task) @ change @ task.covariance))))))
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The fixed point nearest to a map, and its `distance` as `prediction_distance` has it."""
+
+    point: FixedPoint
+    distance: float
+
+
+def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
+    r"""The subset whose map predicts most like `effective_map`, without a search through the subsets.
+
+    In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
+    belongs to the nearest subset if the map has more than half of it, $b_d > \tfrac12\sqrt{\gamma_d}$ (`shares`).
+    """
+    found, held = shares(task, effective_map)
+    chosen = np.flatnonzero(held > 0.5)
+    maps = found.maps[chosen].sum(axis=0)
+    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(found.gains[chosen].sum()))
+    return Nearest(point, prediction_distance(task, effective_map, maps))
+
+
+def shares(
+    task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]
+) -> tuple[Components, Float[np.ndarray, " component"]]:
+    r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
+
+    0 if component d is not learned, 1 if it is. Components whose gains are equal may be turned among themselves; they
+    are returned turned so that they fit the map, the largest share first.
+    """
+    found = components(task)
+    cross, held = cross_moment(task), np.zeros(found.gains.size)
+    keys, maps = found.keys.copy(), found.maps.copy()
+    driven = second_moment(task) @ effective_map @ task.covariance @ cross.T
+    useful = useful_components(found, label_power(task))
+    tolerance = found.gains.size * np.sqrt(np.finfo(float).eps)
+    breaks = np.flatnonzero(np.diff(found.gains[:useful]) < -tolerance * found.gains[0]) + 1
+    for block in np.split(np.arange(useful), breaks):
+        overlap = keys[:, block].T @ driven @ keys[:, block] / found.gains[block]
+        if block.size == 1:
+            held[block] = overlap[0]
+            continue
+        rising, turn = np.linalg.eigh((overlap + overlap.T) / 2)
+        held[block], keys[:, block] = rising[::-1], keys[:, block] @ turn[:, ::-1]
+        maps[block] = np.einsum("id,jd->dij", keys[:, block], cross.T @ keys[:, block])
+    return Components(found.gains, keys, maps), held
+
+
+def useful_components(found: Components, power: float) -> int:
+    """How many components bring a gain that is more than rounding."""
+    return int(np.sum(found.gains > found.gains.size * np.finfo(float).eps * power))

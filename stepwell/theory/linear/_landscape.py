@@ -1,0 +1,155 @@
+r"""The Hessian of the loss in the weights, at any weights and at the fixed points.
+
+All Hessians are of L itself, the mean squared error without a factor ½. Under the flow
+$\tau\dot W = -\tfrac12\partial L/\partial W$ an eigenvalue h makes a small deviation grow at the rate $-h/2$.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+
+from .._task import RegressionTask
+from ._levels import levels
+from ._loss import loss_at, minimiser
+from ._moments import cross_moment, second_moment
+from ._weights import aligned_weights, merged_map, separate_map
+
+Kind = Literal["strict saddle", "higher-order saddle", "minimum"]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The curvature at a point where the gradient vanishes.
+
+    - `eigenvalues` of the Hessian of L, rising.
+    - `negative`, `zero`, `positive`: how many there are of each; below `tolerance` in size counts as zero.
+    - `kind`: a strict saddle has a negative eigenvalue; a higher-order saddle has none, and yet a way down; a minimum
+      is a global one for the model's rank.
+    """
+
+    eigenvalues: Float[np.ndarray, " weight"]
+    negative: int
+    zero: int
+    positive: int
+    tolerance: float
+    kind: Kind
+
+
+def separate_hessian(
+    task: RegressionTask,
+    values: Float[np.ndarray, " head"],
+    keys: Float[np.ndarray, "head pair dim"],
+    queries: Float[np.ndarray, "head pair dim"],
+) -> Float[np.ndarray, "weight weight"]:
+    r"""$\partial^2 L$ in $v_i$, then $k_{i,r}$, then $q_{i,r}$, flattened.
+
+    $\mathrm d^2L = 2\,\mathrm{tr}(\mathrm dA^\top C\,\mathrm dA\,\Lambda) - 2\langle G, \mathrm d^2A\rangle$ with
+    $G = M\Lambda - CA\Lambda$ and $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
+    """
+    heads, rank, dim = keys.shape
+    pairs = heads * rank
+    slope = _slope(task, separate_map(values, keys, queries))
+    each = np.repeat(values, rank)
+    key, query = keys.reshape(pairs, dim), queries.reshape(pairs, dim)
+    axes = np.eye(dim)
+    by_value = np.einsum("hri,hrj->hij", keys, queries)
+    by_key = np.einsum("p,ai,pj->paij", each, axes, query).reshape(-1, dim, dim)
+    by_query = np.einsum("p,pi,aj->paij", each, key, axes).reshape(-1, dim, dim)
+    hessian = _curvature(task, np.concatenate([by_value, by_key, by_query]))
+
+    first_key, first_query = heads, heads + pairs * dim
+    for pair in range(pairs):
+        head = pair // rank
+        at_key = slice(first_key + pair * dim, first_key + (pair + 1) * dim)
+        at_query = slice(first_query + pair * dim, first_query + (pair + 1) * dim)
+        _add(hessian, head, at_key, -2 * slope @ query[pair])
+        _add(hessian, head, at_query, -2 * slope.T @ key[pair])
+        hessian[at_key, at_query] += -2 * each[pair] * slope
+        hessian[at_query, at_key] += -2 * each[pair] * slope.T
+    return hessian
+
+
+def merged_hessian(
+    task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
+) -> Float[np.ndarray, "weight weight"]:
+    r"""$\partial^2 L$ in $v_i$, then $U_i$, flattened; as `separate_hessian`, with $A = \sum_i v_i U_i$."""
+    heads, dim, _ = key_queries.shape
+    slope = _slope(task, merged_map(values, key_queries))
+    entries = np.eye(dim * dim).reshape(-1, dim, dim)
+    by_entry = np.einsum("h,aij->haij", values, entries).reshape(-1, dim, dim)
+    hessian = _curvature(task, np.concatenate([key_queries, by_entry]))
+    for head in range(heads):
+        first = heads + head * dim * dim
+        _add(hessian, head, slice(first, first + dim * dim), -2 * slope.ravel())
+    return hessian
+
+
+def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1) -> Landscape:
+    r"""The landscape of separate attention at the fixed point `learned`, with the weights of `aligned_weights`.
+
+    With rank one and a spare head, the points on the path {1, …, m}, m < D, are higher-order saddles: a spare head at
+    zero moves the loss only at third order. Every other subset is strict, since a head in use can turn towards a
+    component of larger gain. With a higher rank a spare *pair* in a head of value v has the eigenvalues
+    $\pm 2v\rho$ for each singular value ρ of G: the path is strict too, except where all heads in use are full.
+    """
+    weights = aligned_weights(task, learned, heads=heads, rank=rank)
+    dim = task.covariance.shape[0]
+    least = float(levels(task)[min(dim, heads * rank)])
+    return _landscape(task, separate_hessian(task, *weights), separate_map(*weights), least)
+
+
+def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "minimum"] = "zero") -> Landscape:
+    r"""The landscape of merged attention at zero weights, or at the minimum with one balanced head in use.
+
+    Zero is a strict saddle: eigenvalues $\pm 2\|M\Lambda\|_F$ once per head ($\pm 2\|\Lambda^2\|_F$ in the paper's
+    case) and zero otherwise.
+    """
+    heads = _check.whole("heads", heads)
+    _check.one_of("at", at, ("zero", "minimum"))
+    dim = task.covariance.shape[0]
+    values, key_queries = np.zeros(heads), np.zeros((heads, dim, dim))
+    if at == "minimum":
+        best = minimiser(task)
+        values[0] = np.sqrt(np.linalg.norm(best))
+        key_queries[0] = best / values[0]
+    hessian = merged_hessian(task, values, key_queries)
+    return _landscape(task, hessian, merged_map(values, key_queries), float(levels(task)[-1]))
+
+
+def _slope(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
+    """G, minus half the derivative of the loss in the map."""
+    return (cross_moment(task) - second_moment(task) @ effective_map) @ task.covariance
+
+
+def _curvature(task: RegressionTask, jacobian: Float[np.ndarray, "weight dim dim"]):
+    """2 tr(dAᵀ C dA Λ) for every two rows of the Jacobian of the map."""
+    bent = second_moment(task) @ jacobian @ task.covariance
+    size = jacobian.shape[0]
+    found = jacobian.reshape(size, -1) @ bent.reshape(size, -1).T
+    return found + found.T
+
+
+def _add(hessian: np.ndarray, row: int, columns: slice, values: np.ndarray) -> None:
+    hessian[row, columns] += values
+    hessian[columns, row] += values
+
+
+def _landscape(task: RegressionTask, hessian: np.ndarray, effective_map: np.ndarray, least: float) -> Landscape:
+    eigenvalues = np.linalg.eigvalsh(hessian)
+    # Solving with C loses its condition number; the rest is the rounding of a symmetric eigenproblem.
+    loss_of_digits = 10 * eigenvalues.size * np.finfo(float).eps * float(np.linalg.cond(second_moment(task)))
+    scale = max(float(np.abs(eigenvalues).max()), 2 * float(np.linalg.norm(_slope(task, 0 * effective_map))))
+    tolerance = loss_of_digits * scale
+    negative, positive = int(np.sum(eigenvalues < -tolerance)), int(np.sum(eigenvalues > tolerance))
+    kind: Kind = "strict saddle"
+    if negative == 0:
+        power = float(np.sum(task.covariance * task.task_covariance))
+        lowest = loss_at(task, effective_map) <= least + loss_of_digits * power
+        kind = "minimum" if lowest else "higher-order saddle"
+    zero = eigenvalues.size - negative - positive
+    return Landscape(eigenvalues, negative, zero, positive, tolerance, kind)

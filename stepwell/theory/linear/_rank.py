@@ -1,0 +1,98 @@
+"""Separate key and query, rank R: the pairs of a head share one value, which decides how fast they escape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell._errors import InvalidInput
+
+from .._integrate import integrate, require_positive, require_times
+from .._task import RegressionTask
+from ._levels import component_indices
+from ._modes import modes
+from ._moments import label_power
+
+
+@dataclass(frozen=True)
+class HeadCourse:
+    """A predicted run of one head: `times` in units of τ, `loss`, `value` v(t) and `pairs` u_r(t)."""
+
+    times: Float[np.ndarray, " time"]
+    loss: Float[np.ndarray, " time"]
+    value: Float[np.ndarray, " time"]
+    pairs: Float[np.ndarray, "time pair"]
+
+
+def head_course(
+    task: RegressionTask,
+    along: Sequence[int],
+    times: Float[np.ndarray, " time"],
+    value: float,
+    pairs: Float[np.ndarray, " pair"],
+) -> HeadCourse:
+    r"""One head whose pair r lies along component $d_r$ = `along[r]` (from 0): $k_r = q_r = u_r e_{d_r}$.
+
+    $\tau\dot v = \sum_r u_r^2 G_{d_r}$, $\tau\dot u_r = v\,u_r G_{d_r}$,
+    $G_d = \lambda_d m_d - \lambda_d c_d\, v \sum_{r: d_r = d} u_r^2$, from v(0) = `value`, $u_r(0)$ = `pairs`;
+    $v^2 - \sum_r u_r^2$ is conserved. For one balanced pair it is the scalar equation of `aligned_time`. Other heads
+    do not matter as long as they have none of these components. Needs a shared eigenbasis of $\Lambda$, $\Omega$.
+    """
+    require_times(times)
+    found = modes(task)
+    component_indices(along, found.variances.size)
+    if len(along) != pairs.size:
+        raise InvalidInput(f"there are {pairs.size} pairs and {len(along)} components; give one for each pair")
+    onto = np.zeros((pairs.size, found.variances.size))
+    onto[np.arange(pairs.size), list(along)] = 1.0
+
+    def field(_: float, state: np.ndarray) -> np.ndarray:
+        v, u = state[0], state[1:]
+        drive = onto @ (found.driving - found.curvature * v * (u**2 @ onto))
+        return np.concatenate([[u**2 @ drive], v * u * drive])
+
+    start = np.concatenate([[value], pairs])
+    if times[-1] == 0.0 or not start.any():
+        states = np.tile(start, (times.size, 1))
+    else:
+        small = float(np.abs(start[start != 0]).min())
+        states = integrate(field, start, float(times[-1]), times=times, scale=small).y.T
+    a = states[:, :1] * (states[:, 1:] ** 2 @ onto)
+    loss = label_power(task) - a @ (2 * found.driving) + a**2 @ found.curvature
+    return HeadCourse(times, loss, states[:, 0], states[:, 1:])
+
+
+def new_head_time(task: RegressionTask, component: int, start: float, target: float) -> float:
+    r"""t/τ in which a fresh head, $v = \|k\| = \|q\|$ along the component, grows from `start` to `target`.
+
+    Hyperbolic, $\tau\dot v = g v^2$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$):
+    $t/\tau = (1/v_0 - 1/v)/g$. Far below the end; `aligned_time` has the whole course.
+    """
+    _require_growth(start, target)
+    return (1 / start - 1 / target) / _driving(task, component)
+
+
+def new_pair_time(task: RegressionTask, component: int, value: float, start: float, target: float) -> float:
+    r"""t/τ in which a further pair, $\|k\| = \|q\|$ along the component, grows in a head of `value` v.
+
+    Exponential, $\tau\dot u = v g\, u$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$), since the value has grown
+    already: $t/\tau = \ln(u/u_0)/(vg)$. Far below the end; `head_course` has the whole course. Of a pair whose key and
+    query differ, $u = \tfrac12(k + q)\cdot e_d$ grows in this way. The sign of v only decides that of q.
+    """
+    _require_growth(start, target)
+    if value == 0:
+        raise InvalidInput("value is 0; a pair escapes in this way only where the head's value has grown")
+    return float(np.log(target / start)) / (abs(value) * _driving(task, component))
+
+
+def _require_growth(start: float, target: float) -> None:
+    require_positive("start", start)
+    if not target >= start:
+        raise InvalidInput(f"target is {target:.3g}; it must not be below the start, {start:.3g}")
+
+
+def _driving(task: RegressionTask, component: int) -> float:
+    found = modes(task)
+    component_indices([component], found.variances.size)
+    return float(found.driving[component])

@@ -1,0 +1,96 @@
+"""Effective maps of weights, what the flow conserves in them, and aligned weights at a fixed point.
+
+Blocks that mix labels and inputs are taken as zero, as they stay when they start so. Leading axes, of time for
+instance, are allowed.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+from .._task import RegressionTask
+from ._components import components
+from ._levels import component_indices
+
+
+def separate_map(
+    values: Float[np.ndarray, "*lead head"],
+    keys: Float[np.ndarray, "*lead head pair dim"],
+    queries: Float[np.ndarray, "*lead head pair dim"],
+) -> Float[np.ndarray, "*lead dim dim"]:
+    r"""$A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$, so that $\hat y = \beta^\top A x_q$."""
+    return np.einsum("...h,...hri,...hrj->...ij", values, keys, queries)
+
+
+def merged_map(
+    values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
+) -> Float[np.ndarray, "*lead dim dim"]:
+    r"""$A = \sum_i v_i U_i$, so that $\hat y = \beta^\top A x_q$."""
+    return np.einsum("...h,...hij->...ij", values, key_queries)
+
+
+@dataclass(frozen=True)
+class SeparateConserved:
+    r"""What the flow of separate keys and queries conserves in each head, for any task, training set and rank.
+
+    - `value_key`: $v_i^2 - \sum_r \|k_{i,r}\|^2$.
+    - `key_query`: the matrix $K_iK_i^\top - Q_iQ_i^\top$, with rows $k_{i,r}$ and $q_{i,r}$.
+    """
+
+    value_key: Float[np.ndarray, "*lead head"]
+    key_query: Float[np.ndarray, "*lead head pair pair"]
+
+
+def separate_conserved(
+    values: Float[np.ndarray, "*lead head"],
+    keys: Float[np.ndarray, "*lead head pair dim"],
+    queries: Float[np.ndarray, "*lead head pair dim"],
+) -> SeparateConserved:
+    """The quantities of `SeparateConserved`. Gradient descent keeps them to first order in its rate."""
+    key_power = keys @ np.swapaxes(keys, -1, -2)
+    query_power = queries @ np.swapaxes(queries, -1, -2)
+    return SeparateConserved(values**2 - np.trace(key_power, axis1=-2, axis2=-1), key_power - query_power)
+
+
+def merged_conserved(
+    values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
+) -> Float[np.ndarray, "*lead head"]:
+    r"""$v_i^2 - \|U_i\|_F^2$, which the flow of merged attention conserves in each head."""
+    return values**2 - np.sum(key_queries**2, axis=(-2, -1))
+
+
+def aligned_weights(
+    task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "head pair dim"], Float[np.ndarray, "head pair dim"]]:
+    r"""Balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ at the fixed point where the components `learned` are.
+
+    Spare heads and pairs are zero. Heads take `rank` components each, in turn. If a head's map has the singular value
+    decomposition $\sum_r s_r k_r^0 q_r^{0\top}$, then $v = (\sum_r s_r)^{1/3}$, $k_r = \sqrt{s_r/v}\,k_r^0$ and
+    likewise $q_r$, so that everything `separate_conserved` has is zero. In the paper's case, rank one:
+    $k = q = v e_d$, $v = (\lambda_d/c_d)^{1/3}$.
+    """
+    heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
+    found = components(task)
+    dim = found.gains.size
+    chosen = component_indices(learned, dim)
+    if len(chosen) > heads * rank:
+        raise InvalidInput(
+            f"{len(chosen)} components do not fit {heads} heads of rank {rank}; give at least "
+            f"{-(-len(chosen) // rank)} heads"
+        )
+    values, keys, queries = np.zeros(heads), np.zeros((heads, rank, dim)), np.zeros((heads, rank, dim))
+    for head in range(heads):
+        own = chosen[head * rank : (head + 1) * rank]
+        left, sizes, right = np.linalg.svd(found.maps[own].sum(axis=0))
+        sizes = sizes[: len(own)]
+        values[head] = sizes.sum() ** (1 / 3)
+        if values[head] > 0:
+            scale = np.sqrt(sizes / values[head])[:, None]
+            keys[head, : len(own)] = scale * left.T[: len(own)]
+            queries[head, : len(own)] = scale * right[: len(own)]
+    return values, keys, queries
