@@ -1,5 +1,6 @@
 """What the module of a figure must have. No more than the standard library is imported here."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ._claim import Claim
@@ -32,4 +33,16 @@ class FigureModule(Protocol):
 
     def draw(self, data: "dict[str, xr.Dataset]") -> "Figure":
         """Draw."""
+        ...
+
+
+@runtime_checkable
+class WithExtras(Protocol):
+    """What the module of a figure may have besides."""
+
+    def extras(self, data: "dict[str, xr.Dataset]") -> dict[str, Callable[[str], None]]:
+        """Further files of the figure, such as a video: how each name ends, with what writes it to a given path.
+
+        An ending `gif` becomes `figures/PAPER-FIGURE.gif`. A GIF is shown in the report, the rest is linked.
+        """
         ...

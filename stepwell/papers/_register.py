@@ -15,6 +15,21 @@ PAPERS = {
 
 FIGURES = {
     "linear/fig1": "stepwell.papers.linear_attention.fig01_merged_is_mlp",
+    "linear/fig2": "stepwell.papers.linear_attention.fig02_convolution",
+    "linear/fig3": "stepwell.papers.linear_attention.fig03_staircase",
+    "linear/fig4": "stepwell.papers.linear_attention.fig04_low_rank",
+    "linear/fig5": "stepwell.papers.linear_attention.fig05_softmax",
+    "linear/fig6": "stepwell.papers.linear_attention.fig06_init_scale",
+    "linear/fig11": "stepwell.papers.linear_attention.fig11_new_pair",
+    "linear/fig12": "stepwell.papers.linear_attention.fig12_low_rank",
+    "linear/fig14": "stepwell.papers.linear_attention.fig14_in_weight",
+    "linear/conservation": "stepwell.papers.linear_attention.conservation",
+    "linear/label-blocks": "stepwell.papers.linear_attention.label_blocks",
+    "linear/varying-lengths": "stepwell.papers.linear_attention.varying_lengths",
+    "linear/escape-times": "stepwell.papers.linear_attention.escape_times",
+    "linear/landscape": "stepwell.papers.linear_attention.landscape",
+    "linear/in-context-pcr": "stepwell.papers.linear_attention.in_context_pcr",
+    "linear/beyond": "stepwell.papers.linear_attention.beyond",
 }
 
 

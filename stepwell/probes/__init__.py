@@ -1,7 +1,14 @@
-"""What is read off a run: for now, plateaus and drops of a loss curve."""
+"""What is read off a run: plateaus and drops of a loss curve, and what its weights and predictions have become."""
 
+from ._alignment import alignment as alignment
+from ._conserved import conserved as conserved
+from ._conserved import conserved_drift as conserved_drift
+from ._effective_map import effective_map as effective_map
+from ._in_context import pcr_test as pcr_test
+from ._in_context import principal_component_regression as principal_component_regression
 from ._staircase import Drop as Drop
 from ._staircase import Plateau as Plateau
 from ._staircase import Staircase as Staircase
 from ._staircase import passage_time as passage_time
 from ._staircase import staircase as staircase
+from ._winners import winners as winners

@@ -61,10 +61,17 @@ def setting(value: Any) -> str:
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
     paper, _, number_ = entry["name"].partition("/")
-    image = ""
-    if "svg" in entry["files"]:
-        # As an image of its own: several drawings in one page would share the names of their parts.
-        data = base64.b64encode((folder / entry["files"]["svg"]).read_bytes()).decode("ascii")
-        image = f"data:image/svg+xml;base64,{data}"
+    # As images of their own: several drawings in one page would share the names of their parts.
+    shown = {
+        ending: f"data:image/{kind};base64,{base64.b64encode((folder / entry['files'][ending]).read_bytes()).decode()}"
+        for ending, kind in (("svg", "svg+xml"), ("gif", "gif"))
+        if ending in entry["files"]
+    }
     mine = [claim for claim in claims if (claim["paper"], claim["figure"]) == (paper, number_)]
-    return {**entry, "image": image, "anchor": entry["name"].replace("/", "-"), "claims": mine}
+    return {
+        **entry,
+        "image": shown.get("svg", ""),
+        "film": shown.get("gif", ""),
+        "anchor": entry["name"].replace("/", "-"),
+        "claims": mine,
+    }

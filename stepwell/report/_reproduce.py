@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepwell._files import writable_folder, write_text, write_whole
-from stepwell.papers import FIGURES, Claim, figure
+from stepwell.papers import FIGURES, Claim, WithExtras, figure
 
 from ._page import page
 
@@ -83,6 +83,9 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> tuple[dict[str, A
     files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
     for path in files.values():
         write_whole(folder / path, lambda temporary: save_figure(drawn, temporary))
+    for ending, write in _extras(module, data).items():
+        files[ending] = f"figures/{stem}.{ending}"
+        write_whole(folder / files[ending], write)
     stored = []
     for key, dataset in data.items():
         stored.append(f"data/{stem}-{key}.nc")
@@ -100,6 +103,11 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> tuple[dict[str, A
         "data": stored,
     }
     return entry, found
+
+
+def _extras(module: Any, data: dict[str, Any]) -> dict[str, Callable[[str], None]]:
+    """Further files that the figure wants written, by ending."""
+    return module.extras(data) if isinstance(module, WithExtras) else {}
 
 
 def _failure(name: str, quick: bool, error: Exception) -> dict[str, Any]:

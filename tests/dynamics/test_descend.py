@@ -76,10 +76,11 @@ def test_any_optax_optimiser_runs_and_each_run_of_an_ensemble_has_its_own_state(
     models = [separate(seed) for seed in range(2)]
     optimiser = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01))
     together = descend(Ensemble.of(models), OBJECTIVE, optimiser=optimiser, steps=30)
+    gradient = jax.jit(jax.value_and_grad(OBJECTIVE))
     for run, model in enumerate(models):
         state, losses = optimiser.init(model), []  # pyright: ignore[reportArgumentType]
         for _ in range(30):
-            loss, slope = jax.value_and_grad(OBJECTIVE)(model)
+            loss, slope = gradient(model)
             updates, state = optimiser.update(slope, state)
             model = jax.tree.map(jnp.add, model, updates)
             losses.append(float(loss))
@@ -146,9 +147,9 @@ def test_an_interrupt_keeps_what_was_done(monkeypatch):
 def test_online_descent_follows_the_gradient_of_each_steps_own_sequences():
     model = MergedAttention.random(dim=2, heads=2, scale=0.3, activation="softmax", key=KEY)
     found = online(model, TASK, batch=16, rate=0.1, steps=5, key=KEY)
+    gradient = jax.jit(lambda model, key: jax.value_and_grad(Sampled(TASK.draw(16, key=key)))(model))
     for step in range(6):
-        objective = Sampled(TASK.draw(16, key=jax.random.fold_in(KEY, step)))
-        loss, slope = jax.value_and_grad(objective)(model)
+        loss, slope = gradient(model, jax.random.fold_in(KEY, step))
         np.testing.assert_allclose(found.loss[0, step], loss, rtol=1e-11)
         model = jax.tree.map(lambda w, g: w - 0.1 * g, model, slope)
 

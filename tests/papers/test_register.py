@@ -21,7 +21,7 @@ def test_a_listed_figure_fits_the_mould(name: str):
 
 
 def test_every_figure_file_is_listed_once():
-    files = {f"stepwell.papers.{path.parent.name}.{path.stem}" for path in FOLDER.glob("*/fig*.py")}
+    files = {f"stepwell.papers.{path.parent.name}.{path.stem}" for path in FOLDER.glob("*/[!_]*.py")}
     assert sorted(FIGURES.values()) == sorted(files)
 
 

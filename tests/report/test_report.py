@@ -89,6 +89,34 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
     ]
 
 
+def test_further_files_go_beside_the_figure_and_a_film_into_the_page(register, tmp_path: Path):
+    module = register("linear/fig1")
+    seen = []
+
+    def extras(data):
+        seen.append(list(data))
+        return {"gif": lambda path: Path(path).write_bytes(b"film"), "txt": lambda path: Path(path).write_text("words")}
+
+    module.extras = extras  # pyright: ignore[reportAttributeAccessIssue]
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed and seen == [["curve"]]
+    assert (tmp_path / "figures/linear-fig1.gif").read_bytes() == b"film"
+    assert (tmp_path / "figures/linear-fig1.txt").read_text() == "words"
+    assert list(done.document["figures"][0]["files"]) == ["svg", "pdf", "png", "gif", "txt"]
+    html = done.page.read_text()
+    assert "data:image/gif;base64,ZmlsbQ==" in html and 'href="figures/linear-fig1.txt"' in html
+
+
+def test_a_further_file_that_cannot_be_made_is_an_error_of_the_figure(register, tmp_path: Path):
+    def broken(path):
+        raise RuntimeError("no film")
+
+    register("linear/fig1").extras = lambda data: {"gif": broken}
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert not done.passed and "no film" in done.document["figures"][0]["error"]
+    assert not (tmp_path / "figures/linear-fig1.gif").exists()
+
+
 class _Links(HTMLParser):
     void = {"meta", "img", "br", "link"}
 

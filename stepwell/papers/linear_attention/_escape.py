@@ -1,0 +1,50 @@
+"""How long a run waits before its loss falls: shared by Fig 6 and the escape-time scalings."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell.dynamics import flow
+from stepwell.models import AbstractAttention
+from stepwell.objectives import Population
+from stepwell.papers._completed import completed
+from stepwell.probes import passage_time
+from stepwell.tasks import InContextRegression
+
+POINTS = 2000
+"""Save times of a run, evenly over time and over its logarithm by halves."""
+
+
+def flow_losses(
+    model: AbstractAttention,
+    task: InContextRegression,
+    until: float,
+    *,
+    name: str,
+    rtol: float = 1e-7,
+    atol: float | None = None,
+    look: Float[np.ndarray, " more"] | None = None,
+) -> xr.Dataset:
+    """Gradient flow on infinitely many sequences, of one run, by LSODA: `loss` over `time`, `POINTS` of them.
+
+    `look`: further times, for a finer look where a drop is expected.
+    """
+    even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
+    times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
+    if look is not None:
+        times = np.unique(np.concatenate([times, look]))
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": name}}
+    found = flow(model, Population(task), until=until, save=times, **options)
+    return completed(found)[["loss"]].isel(run=0)
+
+
+def wait(run: xr.Dataset, high: float, low: float, part: float = 0.1) -> float:
+    """t/τ until the loss has made this part of its fall from one level to another; nan if it never does."""
+    return passage_time(run["time"].values, run["loss"].values, high - part * (high - low))
+
+
+def slope(x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]) -> float:
+    """Of the straight line through the points, by least squares."""
+    return float(np.polyfit(x, y, 1)[0])

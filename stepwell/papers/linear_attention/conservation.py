@@ -1,0 +1,228 @@
+r"""What gradient flow conserves: balances of value, key and query in each head.
+
+Separate: $v_i^2 - \sum_r\|k_{i,r}\|^2$ and the matrix $K_iK_i^\top - Q_iQ_i^\top$; merged: $v_i^2 - \|U_i\|_F^2$. They
+follow from rescalings that leave the loss as it is, so they hold for any data: here those of a finite set of sequences,
+with label blocks starting at random and counted in.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from stepwell.dynamics import Ensemble, descend, flow
+from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.objectives import Moments
+from stepwell.papers._claim import Claim
+from stepwell.papers._completed import completed
+from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
+from stepwell.tasks import InContextRegression, covariance
+from stepwell.trajectory import TIME_UNIT, provenance
+
+NAME = "linear/conservation"
+TITLE = "Gradient flow conserves the balance of value, key and query in each head"
+CAPTION = (
+    "In each head, gradient flow conserves v² − Σ‖k‖² and the matrix KKᵀ − QQᵀ (separate keys and queries, of any "
+    "rank), or v² − ‖U‖² (merged). (a) Along a run at the finest tolerance: with plus signs in place of minus the same "
+    "squares change by orders of magnitude (dotted), what is conserved by the solver's error alone (solid); each is "
+    "the largest change over the heads. (b) The largest drift over a run against the tolerance of the solver: it is "
+    "the solver's error and nothing else. (c) Gradient descent at rate η conserves them to first order only: the drift "
+    "over a given time goes as η."
+)
+
+EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
+DIM = len(EIGENVALUES)
+CONTEXT = 31
+HEADS = 3
+INIT = 0.1
+UNTIL = 300.0
+"""Flow time: several drops of the loss."""
+COLOURS = {"separate, rank 1": BLUE, "separate, rank 3": VERMILION, "merged": GREEN}
+KINDS = tuple(COLOURS)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a quick run has less of."""
+
+    sequences: int = 2000
+    tolerances: tuple[float, ...] = (1e-4, 1e-6, 1e-8, 1e-10)
+    rates: tuple[float, ...] = (0.1, 0.05, 0.025, 0.0125)
+    points: int = 201
+
+
+FULL = Settings()
+QUICK = Settings(sequences=500, tolerances=(1e-4, 1e-10), rates=(0.1, 0.025), points=51)
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    return {
+        "dimension D": DIM,
+        "context length N": CONTEXT,
+        "heads H": HEADS,
+        "eigenvalues of the covariance": list(EIGENVALUES),
+        "initial weights": f"Gaussian, standard deviation {INIT:g}, label blocks too",
+        "flow time": UNTIL,
+        **asdict(QUICK if quick else FULL),
+    }
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    chosen = QUICK if quick else FULL
+    objective = prepare(chosen)
+    flows = {kind: run_flows(kind, objective, chosen) for kind in KINDS}
+    return {
+        "flow": xr.concat(flows.values(), dim="kind").assign_coords(kind=list(KINDS)),
+        "descent": xr.concat([run_descent(kind, objective, chosen) for kind in KINDS], dim="kind").assign_coords(
+            kind=list(KINDS)
+        ),
+    }
+
+
+def prepare(chosen: Settings) -> Moments:
+    task = InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), CONTEXT)
+    return Moments.of_task(task, chosen.sequences, progress=False, key=jax.random.key(1))
+
+
+def start(kind: str) -> SeparateAttention | MergedAttention:
+    options: dict[str, Any] = {"dim": DIM, "heads": HEADS, "scale": INIT, "label_blocks": "random"}
+    if kind == "merged":
+        return MergedAttention.random(**options, key=jax.random.key(2))
+    return SeparateAttention.random(**options, rank=int(kind[-1]), key=jax.random.key(2))
+
+
+def conserved(run: xr.Dataset, *, sign: float = -1.0) -> Float[np.ndarray, "run time quantity"]:
+    """Every conserved quantity in a row. `sign` is theirs between the parts; any other is not conserved."""
+    value = np.sum(run["value"].values ** 2, axis=(-2, -1))
+    if "key_query" in run:
+        return value + sign * np.sum(run["key_query"].values ** 2, axis=(-2, -1))
+    key, query = run["key"].values, run["query"].values
+    keys, queries = key @ np.swapaxes(key, -1, -2), query @ np.swapaxes(query, -1, -2)
+    balance = value + sign * np.trace(keys, axis1=-2, axis2=-1)
+    matrix = (keys + sign * queries).reshape(*balance.shape[:2], -1)
+    return np.concatenate([balance, matrix], axis=-1)
+
+
+def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
+    """Gradient flow at each tolerance: how far the conserved quantities drift, and how far the weights go."""
+    times = np.linspace(0.0, UNTIL, chosen.points)
+    drifts, moved = [], np.zeros_like(times)
+    for tolerance in chosen.tolerances:
+        options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance * INIT, "progress": False}
+        run = completed(flow(start(kind), objective, until=UNTIL, save=times, **options))
+        drifts.append(drift(conserved(run))[0])
+        moved = drift(conserved(run, sign=1.0))[0]
+    return xr.Dataset(
+        {"drift": (("tolerance", "time"), np.array(drifts)), "moved": ("time", moved)},
+        {"tolerance": list(chosen.tolerances), "time": ("time", times, {"units": TIME_UNIT})},
+        provenance({"figure": NAME, **asdict(chosen)}),
+    )
+
+
+def run_descent(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
+    """Descent over the same time at each rate, all rates as one program: the largest drift."""
+    rates = np.array(chosen.rates)
+    steps = np.round(UNTIL / (2 * rates)).astype(int)
+    options: dict[str, Any] = {"record": int(steps[-1]) // 160, "snapshots": 161, "progress": False}
+    models = Ensemble.of([start(kind)] * rates.size)
+    run = completed(descend(models, objective, rate=rates, steps=int(steps[-1]), **options))
+    drifts = drift(conserved(run))
+    within = run["snapshot"].values[None] <= steps[:, None]
+    return xr.Dataset(
+        {"drift": ("rate", np.where(within, drifts, 0.0).max(axis=1))},
+        {"rate": rates},
+        provenance({"figure": NAME, **asdict(chosen)}),
+    )
+
+
+def drift(quantities: Float[np.ndarray, "run time quantity"]) -> Float[np.ndarray, "run time"]:
+    """The largest change of any of them since the start."""
+    return abs(quantities - quantities[:, :1]).max(axis=-1)
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    flows, descent = data["flow"], data["descent"]
+    largest = flows["drift"].max("time")
+    tolerance = flows["tolerance"].values
+    rates = descent["rate"].values
+    slopes = [np.polyfit(np.log(rates), np.log(row), 1)[0] for row in descent["drift"].values]
+    found = []
+    for kind in KINDS:
+        moved = float(flows["moved"].sel(kind=kind).max())
+        found.append(
+            Claim.at_most(
+                NAME,
+                f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
+                f"at tolerance {tolerance[-1]:g}",
+                measured=float(largest.sel(kind=kind)[-1]),
+                tolerance=1e3 * tolerance[-1] * moved,
+                basis="change of the same squares with plus signs, with errors of the tolerance at each of 1000 steps",
+            )
+        )
+    return [
+        *found,
+        Claim.over_seeds(
+            NAME,
+            "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",
+            predicted=1.0,
+            measured=[
+                np.polyfit(np.log(tolerance), np.log(row), 1)[0] for row in largest.transpose("kind", ...).values
+            ],
+            tolerance=0.25,
+            basis="error per step proportional to the tolerance, steps slowly more numerous as it falls",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Under descent the drift over a given time goes as the rate η: exponent fitted (each kind of model)",
+            predicted=1.0,
+            measured=slopes,
+            tolerance=float(rates.max() * 2),
+            basis="next order: a step of flow time 2η against the fastest growth, of order one",
+        ),
+        Claim.at_least(
+            NAME,
+            "The runs move: least change, over the kinds of model, of the same squares with plus signs",
+            predicted=1.0,
+            measured=float(flows["moved"].max("time").min()),
+            basis="conservation along runs that do not move would say nothing",
+        ),
+    ]
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    flows, descent = data["flow"], data["descent"]
+    tolerance, rates = flows["tolerance"].values, descent["rate"].values
+    with styled():
+        figure = new_figure(11.5, 4.2)
+        along, by_tolerance, by_rate = figure.subplots(1, 3)
+        for kind, colour in COLOURS.items():
+            mine = flows.sel(kind=kind)
+            time = mine["time"].values[1:]
+            along.semilogy(time, np.maximum(mine["drift"][-1, 1:], 1e-17), color=colour, linewidth=1.4)
+            along.semilogy(time, mine["moved"][1:], ":", color=colour, linewidth=1.6)
+            by_tolerance.loglog(tolerance, mine["drift"].max("time"), "o-", color=colour, label=kind)
+            by_rate.loglog(rates, descent["drift"].sel(kind=kind), "o-", color=colour, label=kind)
+        along.plot([], [], ":", color=GREY, label="squares with plus signs")
+        along.plot([], [], color=GREY, linewidth=1.4, label="conserved quantities")
+        along.set(xlabel="training time $t/\\tau$", ylabel="largest change since the start", ylim=(None, 1e3))
+        along.legend(loc="upper right", ncols=1, fontsize=8)
+        along.set_title(f"(a) Along the flow, tolerance {tolerance[-1]:g}")
+        _line(by_tolerance, tolerance, float(flows["drift"].max("time").isel(tolerance=0).max()), "slope 1")
+        by_tolerance.set(xlabel="relative tolerance of the solver", ylabel="largest drift over the run")
+        by_tolerance.set_title("(b) Flow: the solver's error alone")
+        by_tolerance.legend(loc="lower right")
+        _line(by_rate, rates, float(descent["drift"].isel(rate=0).max()), "slope 1")
+        by_rate.set(xlabel="rate $\\eta$ of descent", ylabel="largest drift over the same time")
+        by_rate.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        by_rate.set_xticks([], minor=True)
+        by_rate.set_title("(c) Descent: first order in the rate")
+        by_rate.legend(loc="lower right")
+    return figure
+
+
+def _line(axes: Any, x: np.ndarray, first: float, label: str) -> None:
+    axes.plot(x, 2 * first * x / x[0], "--", color=BLACK, linewidth=1.1, label=label)

@@ -1,0 +1,339 @@
+r"""Fig 11: off the same plateau, a new head grows hyperbolically, a new pair inside a grown head exponentially.
+
+One model of two heads with two pairs each, on infinite data, with the first component learned by the first pair of the
+first head. What is given a small random start is either the second head (its first pair) or the second pair of the
+first head; all else is zero, and stays so.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from stepwell.dynamics import flow
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Population
+from stepwell.papers._claim import Claim
+from stepwell.papers._completed import completed
+from stepwell.papers._style import BLACK, BLUE, GREY, PALETTE, VERMILION, new_figure, styled
+from stepwell.probes import passage_time
+from stepwell.tasks import InContextRegression, covariance
+from stepwell.theory import linear as theory
+from stepwell.trajectory import TIME_UNIT, provenance
+
+NAME = "linear/fig11"
+TITLE = "A new head escapes hyperbolically, a new pair inside a grown head exponentially"
+CAPTION = (
+    "Two ways off the plateau on which the first component is learned (separate keys and queries, rank two, infinite "
+    "data). (a) A new head must grow its value weight together with key and query: 1/v falls on a straight line of "
+    "slope −λ₂². (b) A further pair of a head that has grown already uses that head's value weight v: the logarithm of "
+    "its size rises on a straight line of slope vλ₂². Each seed is another random start; time is counted from where "
+    "the fit begins. Dashed, the slopes that theory predicts. (c) So the wait grows as 1/size of the start for a new "
+    "head, but only as its logarithm for a new pair: this is why plateaus are long only where all heads are full."
+)
+
+EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
+DIM = len(EIGENVALUES)
+CONTEXT = 31
+NEXT = 1
+"""The component, from 0, that is learned next."""
+
+Newcomer = Literal["head", "pair"]
+KINDS: tuple[Newcomer, Newcomer] = ("head", "pair")
+
+LOW, HIGH = 0.05, 0.25
+"""A new head's law is fitted between these parts of its final value."""
+PAIR_FROM, PAIR_TO = 3.0, 0.05
+"""A new pair's law is fitted from so many times its start to this size."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a quick run has less of."""
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    init: float = 1e-4
+    """Size of the random starts."""
+    sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
+    """Sizes of the aligned starts of which the wait is measured."""
+    points: int = 200
+
+
+FULL = Settings()
+QUICK = Settings(seeds=(0, 1), sizes=(1e-2, 1e-3, 1e-4), points=100)
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    return {
+        "dimension D": DIM,
+        "context length N": CONTEXT,
+        "heads H": 2,
+        "rank R": 2,
+        "eigenvalues of the covariance": list(EIGENVALUES),
+        "training": "gradient flow (LSODA) on infinite data, from the fixed point with one component learned",
+        **asdict(QUICK if quick else FULL),
+    }
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    chosen = QUICK if quick else FULL
+    task = InContextRegression(covariance(EIGENVALUES), CONTEXT)
+    found = {f"new_{kind}": grow(task, kind, chosen) for kind in KINDS}
+    return {**found, "waits": waits(task, chosen), "theory": predict(task)}
+
+
+def start(task: InContextRegression, kind: Newcomer, weights: Float[np.ndarray, " weights"]) -> SeparateAttention:
+    """The fixed point with one component learned, and a newcomer's v, k and q; a pair does not need the v."""
+    values, keys, queries = theory.aligned_weights(task, [0], heads=2, rank=2)
+    place = (1, 0) if kind == "head" else (0, 1)
+    if kind == "head":
+        values[1] = weights[0]
+    keys[place], queries[place] = weights[1 : DIM + 1], weights[DIM + 1 :]
+    value = np.zeros((2, 1, DIM + 1))
+    value[:, 0, DIM] = values
+    wide = np.concatenate([keys, np.zeros((2, 2, 1))], axis=2)
+    return SeparateAttention(jnp.asarray(value), jnp.asarray(wide), jnp.asarray(queries))
+
+
+def grow(task: InContextRegression, kind: Newcomer, chosen: Settings) -> xr.Dataset:
+    """The size of the newcomer over the stretch in which its law is fitted: v of a head, ½(k + q)·e of a pair."""
+    rows = []
+    for seed in chosen.seeds:
+        weights = chosen.init * np.random.default_rng(seed).normal(size=2 * DIM + 1)
+        model = start(task, kind, weights)
+        end = theory.aligned_end(task, NEXT)
+        begun = abs(weights[1 + NEXT] + weights[1 + DIM + NEXT]) / 2
+        low, high = (LOW * end, HIGH * end) if kind == "head" else (PAIR_FROM * begun, PAIR_TO)
+        times = _stretch(task, model, kind, low, high, chosen)
+        fine = run(task, model, times)
+        rows.append(
+            xr.Dataset(
+                {
+                    "size": ("point", size(fine, kind)),
+                    "value": ("point", fine["value"].values[0, :, 0, 0, DIM]),
+                    "time": ("point", times, {"units": TIME_UNIT}),
+                    "left_out": left_out(task, weights, low),
+                }
+            )
+        )
+    return xr.concat(rows, dim="run").assign_attrs(provenance({"figure": NAME, "kind": kind, **asdict(chosen)}))
+
+
+def _stretch(
+    task: InContextRegression, model: SeparateAttention, kind: Newcomer, low: float, high: float, chosen: Settings
+) -> Float[np.ndarray, " point"]:
+    """Times between the two sizes, found by looking more and more closely."""
+    ran = run(task, model, _patience(task, kind, chosen.init))
+    for _ in range(2):
+        time, grown = ran["time"].values, size(ran, kind)
+        after = int(np.argmax(grown > high))
+        before = max(int(np.argmax(grown > low)) - 1, 0)
+        ran = run(task, model, np.linspace(time[before], time[after], 800))
+    time, grown = ran["time"].values, size(ran, kind)
+    first, last = (passage_time(time, -grown, -level) for level in (low, high))
+    return np.linspace(first, last, chosen.points)
+
+
+def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], value: float) -> float:
+    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its start.
+
+    Off the end of growth, with $I = \int v\,dt$, sums $s_d = \tfrac12(k+q)\cdot e_d$ grow as $e^{g_d I}$ and
+    differences $\delta_d$ as $e^{-g_d I}$, with $g_d$ the driving of what is not learned. So
+    $\dot v = \sum_d g_d(s_d^2 - \delta_d^2)$ and $v^2 - \sum_d(s_d^2 + \delta_d^2)$ is conserved: the law holds once
+    one $s_d$ outgrows all else. Where v reaches zero it changes sign, and sums change places with differences.
+    """
+    rates = np.where(np.arange(DIM) == 0, 0.0, theory.modes(task).driving)
+    k, q = weights[1 : DIM + 1], weights[DIM + 1 :]
+    sums, differences = ((k + q) / 2) ** 2, ((k - q) / 2) ** 2
+
+    def square(integral: np.ndarray) -> np.ndarray:
+        grown = np.exp(2 * np.multiply.outer(integral, rates))
+        return weights[0] ** 2 + (grown - 1) @ sums + (1 / grown - 1) @ differences
+
+    path = np.linspace(0.0, 200.0, 50_001) * np.sign(weights[0])
+    if square(path).min() < 0:
+        path = -path
+    grown = np.exp(2 * path[np.argmax(square(path) >= value**2)] * rates)
+    speed = abs(float(rates @ (grown * sums - differences / grown)))
+    return abs(1 - speed / (float(rates[NEXT]) * value**2))
+
+
+def waits(task: InContextRegression, chosen: Settings) -> xr.Dataset:
+    """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
+    steps = theory.levels(task)
+    found = {kind: [] for kind in KINDS}
+    for small in chosen.sizes:
+        weights = np.zeros(2 * DIM + 1)
+        weights[[0, 1 + NEXT, 1 + DIM + NEXT]] = small
+        for kind in KINDS:
+            ran = run(task, start(task, kind, weights), _patience(task, kind, small) / 4)
+            found[kind].append(passage_time(ran["time"].values, ran["loss"].values[0], float(steps[1:3].mean())))
+    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in found.items()}
+    return xr.Dataset(waited, {"size": list(chosen.sizes)}, provenance({"figure": NAME, **asdict(chosen)}))
+
+
+def run(task: InContextRegression, model: SeparateAttention, times: float | np.ndarray) -> xr.Dataset:
+    """Gradient flow, saved at given times, or up to one, evenly in log time."""
+    if not isinstance(times, np.ndarray):
+        times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
+    smallest = float(np.abs(model.key[model.key != 0]).min())
+    options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
+    return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
+
+
+def size(ran: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
+    if kind == "head":
+        return abs(ran["value"].values[0, :, 1, 0, DIM])
+    return abs(ran["key"].values[0, :, 0, 1, NEXT] + ran["query"].values[0, :, 0, 1, NEXT]) / 2
+
+
+def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
+    """Long enough for any but the most unfortunate start: some hundred times the wait of an aligned one."""
+    rate = float(theory.modes(task).driving[NEXT])
+    return 40 / (rate * small) if kind == "head" else 4 * np.log(1 / small) / rate
+
+
+def predict(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
+    """The rates of the two laws, what they leave out, and the laws' waits."""
+    told = InContextRegression(task.covariance, context)
+    modes = theory.modes(told)
+    return xr.Dataset(
+        {
+            "driving": float(modes.driving[NEXT]),
+            "value": theory.aligned_end(told, 0),
+            "end": theory.aligned_end(told, NEXT),
+            "map_end": float(modes.ends[NEXT]),
+        },
+        attrs=provenance({"figure": NAME, "context": context}),
+    )
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    head, pair, waited, told = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    rate, value, end = (float(told[key]) for key in ("driving", "value", "end"))
+    inverse, logarithm = 1 / head["size"].values, np.log(pair["size"].values)
+    small = waited["size"].values
+    saturation = value * PAIR_TO**2 / float(told["map_end"])
+    # The law of a wait leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
+    rise = 3 * float(small.max()) / end
+    return [
+        Claim.over_seeds(
+            NAME,
+            "A new head grows as τ dv/dt = λ₂²v²: slope of 1/v in time, over −λ₂²",
+            predicted=1.0,
+            measured=-_slopes(head["time"].values, inverse) / rate,
+            tolerance=HIGH**3 + head["left_out"].values,
+            basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "A new pair grows as τ du/dt = vλ₂²u: slope of ln u in time, over vλ₂²",
+            predicted=1.0,
+            measured=_slopes(pair["time"].values, logarithm) / (value * rate),
+            tolerance=saturation + _init(pair),
+            basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Of a new head 1/v is a straight line in time and ln v is not: what a line leaves unexplained of 1/v, over "
+            "that of ln v",
+            predicted=0.0,
+            measured=_bend(head["time"].values, inverse) / _bend(head["time"].values, np.log(head["size"].values)),
+            tolerance=0.05,
+            basis="an order of magnitude and more between the laws",
+            relation="<=",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Of a new pair ln u is a straight line in time and 1/u is not: what a line leaves unexplained of ln u, "
+            "over that of 1/u",
+            predicted=0.0,
+            measured=_bend(pair["time"].values, logarithm) / _bend(pair["time"].values, 1 / pair["size"].values),
+            tolerance=0.05,
+            basis="an order of magnitude and more between the laws",
+            relation="<=",
+        ),
+        Claim.close(
+            NAME,
+            "The wait for a new head goes as 1/size of its start: fitted exponent",
+            predicted=-1.0,
+            measured=np.polyfit(np.log(small), np.log(waited["head"].values), 1)[0],
+            tolerance=rise,
+            basis="time of the rise itself, 3/(λ₂² v_end), over the shortest wait",
+        ),
+        Claim.close(
+            NAME,
+            "The wait for a new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",
+            predicted=1.0,
+            measured=np.polyfit(-np.log(small), waited["pair"].values, 1)[0] * value * rate,
+            tolerance=small.max(),
+            basis="size of the largest start",
+        ),
+    ]
+
+
+def _init(ran: xr.Dataset) -> float:
+    return float(json.loads(ran.attrs["configuration"])["init"])
+
+
+def _slopes(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run point"]) -> Float[np.ndarray, " run"]:
+    return np.array([np.polyfit(t, y, 1)[0] for t, y in zip(time, law, strict=True)])
+
+
+def _bend(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run point"]) -> Float[np.ndarray, " run"]:
+    """The part of the variance that a straight line does not explain."""
+    lines = [np.polyval(np.polyfit(t, y, 1), t) for t, y in zip(time, law, strict=True)]
+    return np.mean((law - np.array(lines)) ** 2, axis=1) / np.var(law, axis=1)
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    head, pair, waited, told = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    rate, value = float(told["driving"]), float(told["value"])
+    with styled():
+        figure = new_figure(11.5, 4.2)
+        left, middle, right = figure.subplots(1, 3)
+        for i in range(head.sizes["run"]):
+            time = head["time"].values[i] - head["time"].values[i, 0]
+            left.plot(time, 1 / head["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+            time = pair["time"].values[i] - pair["time"].values[i, 0]
+            middle.semilogy(time, pair["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+            label = "theory: slope $v\\lambda_2^2$" if i == 0 else None
+            line = pair["size"].values[i, 0] * np.exp(value * rate * time)
+            middle.plot(time, line, "--", color=BLACK, linewidth=1.1, label=label)
+        time = np.array([0.0, np.ptp(head["time"].values, axis=1).min()])
+        line = 1 / head["size"].values[0, 0] - rate * time
+        left.plot(time, line, "--", color=BLACK, linewidth=1.1, label="theory: slope $-\\lambda_2^2$")
+        left.plot([], [], color=GREY, linewidth=3.0, alpha=0.5, label=f"simulated, {head.sizes['run']} seeds")
+        middle.plot([], [], color=GREY, linewidth=3.0, alpha=0.5, label=f"simulated, {pair.sizes['run']} seeds")
+        left.set(xlabel="time $t/\\tau$ from the first point", ylabel="$1/v$ of the new head")
+        middle.set(xlabel="time $t/\\tau$ from the first point", ylabel="size $u$ of the new pair (logarithmic)")
+        left.set_title("(a) New head: hyperbolic")
+        middle.set_title("(b) New pair in a grown head: exponential")
+        left.legend(loc="upper right")
+        middle.legend(loc="lower right")
+        _draw_waits(right, waited, told)
+    return figure
+
+
+def _draw_waits(axes: Any, waited: xr.Dataset, told: xr.Dataset) -> None:
+    rate, value = float(told["driving"]), float(told["value"])
+    small = waited["size"].values
+    fine = np.geomspace(small.min() / 2, small.max() * 2, 50)
+    # Half of the component: v u² is half of its end, less where the gain is counted.
+    half = ((1 - 0.5**0.5) * float(told["map_end"]) / value) ** 0.5
+    laws = (
+        ("head", 1 / (rate * fine), VERMILION, "new head", "$1/(\\lambda_2^2 s)$"),
+        ("pair", np.log(half / fine) / (value * rate), BLUE, "new pair", "$\\ln(u/s)/(v\\lambda_2^2)$"),
+    )
+    for kind, law, colour, words, formula in laws:
+        axes.loglog(fine, law, "--", color=colour, linewidth=1.2, label=f"theory: {formula}")
+        axes.plot(small, waited[kind], "o", color=colour, markersize=6, label=f"{words}, simulated")
+    axes.set(xlabel="size $s$ of the start", ylabel="wait on the plateau $t/\\tau$")
+    axes.invert_xaxis()
+    axes.legend(loc="upper left", fontsize=8)
+    axes.set_title("(c) How long the plateau lasts")

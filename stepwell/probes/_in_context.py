@@ -1,0 +1,62 @@
+"""Is a model doing principal component regression in context? Asked of its predictions alone."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell._errors import InvalidInput
+from stepwell.models import AbstractAttention
+from stepwell.tasks import Batch
+
+
+def principal_component_regression(
+    batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]
+) -> Float[np.ndarray, "components sequences"]:
+    r"""Predictions for every query by least squares within its own context, on the first m components, m = 0, …, D.
+
+    $\hat y = \hat w_m^\top E_m^\top x_q$, where $\hat w_m$ minimises $\sum_n (y_n - w^\top E_m^\top x_n)^2$ and $E_m$
+    has the first m columns of `eigenvectors`, in falling order of eigenvalue. No theory of attention enters, nor the
+    eigenvalues.
+    """
+    count = batch.lengths.longest
+    if not batch.lengths.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
+        raise InvalidInput("the regression needs one context length, of at least D tokens, and one output")
+    tokens = np.asarray(batch.tokens)
+    scores, labels = tokens[:, :, : batch.dim] @ eigenvectors, tokens[:, :count, batch.dim]
+    made = [np.zeros(batch.size)]
+    for m in range(1, eigenvectors.shape[1] + 1):
+        seen, asked = scores[:, :count, :m], scores[:, count, :m]
+        power, cross = np.swapaxes(seen, 1, 2) @ seen, np.einsum("snm,sn->sm", seen, labels)
+        made.append(np.einsum("sm,sm->s", np.linalg.solve(power, cross[..., None])[..., 0], asked))
+    return np.array(made)
+
+
+def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
+    r"""How far a model's predictions are from principal component regression with m components, on fresh sequences.
+
+    `difference` is the mean of $(\hat y - \hat y_m)^2$ over the sequences and `standard_error` its standard error, over
+    `components` m = 0, …, D; `closest` is the m of the smallest, and `margin` how much larger the next is, in standard
+    errors of the difference between the two. Components that are learned, but shrunk as a short context demands, count
+    as learned while more than half of them is there.
+    """
+    predicted = np.asarray(_predictions(model, batch))
+    squares = (predicted - principal_component_regression(batch, eigenvectors)) ** 2
+    mean = squares.mean(axis=1)
+    first, second = np.argsort(mean)[:2]
+    apart = squares[second] - squares[first]
+    return xr.Dataset(
+        {
+            "difference": ("components", mean),
+            "standard_error": ("components", squares.std(axis=1, ddof=1) / squares.shape[1] ** 0.5),
+            "closest": int(first),
+            "margin": float(apart.mean() * apart.size**0.5 / apart.std(ddof=1)),
+        },
+        {"components": np.arange(mean.size)},
+    )
+
+
+@eqx.filter_jit
+def _predictions(model: AbstractAttention, batch: Batch):
+    return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.lengths.longest + 1])

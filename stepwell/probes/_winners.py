@@ -1,0 +1,36 @@
+"""Which heads have grown, and when."""
+
+import numpy as np
+import xarray as xr
+
+from stepwell import _check
+
+from ._staircase import passage_time
+from ._weights import weights_of
+
+
+def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
+    r"""Heads whose value weight has grown, and when each first passes half its final size.
+
+    A head has grown if in the end $|v_i|$ is at least the fraction `least` of the largest there. The result, over (run,
+    head), has `grown`; `final`, the last $|v_i|$; `half`, a point of `snapshot` or `time`, interpolated, nan for a head
+    that has not grown; and `order`, 0 for the first head to grow, -1 for one that has not.
+    """
+    least = _check.number("least", least, least=0.0, most=1.0, above=True)
+    found = weights_of(trajectory)
+    size = np.abs(found.readout())
+    final = size[:, -1]
+    grown = (final >= least * final.max(axis=1, keepdims=True)) & (final > 0)
+    half, order = np.full(final.shape, np.nan), np.full(final.shape, -1)
+    for run, head in zip(*np.nonzero(grown), strict=True):
+        half[run, head] = passage_time(found.points, -size[run, :, head], -float(final[run, head]) / 2)
+    for run in range(len(half)):
+        sequence = np.argsort(half[run], kind="stable")[: grown[run].sum()]
+        order[run, sequence] = np.arange(sequence.size)
+    dims = ("run", "head")
+    made = xr.Dataset(
+        {"grown": (dims, grown), "final": (dims, final), "half": (dims, half), "order": (dims, order)},
+        {"run": found.runs},
+    )
+    made["half"].attrs["units"] = trajectory[found.axis].attrs.get("units", found.axis)
+    return made

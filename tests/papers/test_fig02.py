@@ -1,0 +1,103 @@
+"""Fig 2 holds, and each claim fails when one of the two forms is broken."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stepwell.models import ConvolutionalAttention
+from stepwell.papers.linear_attention import fig02_convolution as fig2
+
+SMALL = dataclasses.replace(fig2.QUICK, sequences=40, checked=40, steps=400)
+
+VALUE, SLIDING, GRADIENT, CURVE, WEIGHTS, LEARNS = range(6)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return fig2.prepare(SMALL)
+
+
+@pytest.fixture(scope="module")
+def data(made):
+    return {
+        "one_by_one": fig2.compare(made[0], made[1], SMALL),
+        "attention": fig2.train_attention(made[0], made[1], SMALL),
+        "convolution": fig2.train_convolution(made[0], made[1], SMALL),
+    }
+
+
+def failing(data) -> set[int]:
+    return {place for place, claim in enumerate(fig2.claims(data)) if not claim.passed}
+
+
+def test_all_claims_hold(data):
+    assert failing(data) == set()
+
+
+def test_against_the_sum_written_out(made):
+    """Over heads and stops, with loops."""
+    batch, model = made
+    convolved = ConvolutionalAttention.from_separate(model)
+    tokens = np.asarray(batch.tokens[0])
+    beta = tokens[:-1, 3] @ tokens[:-1, :3] / fig2.CONTEXT
+    z = [beta[d] * tokens[-1, j] for j in range(3) for d in range(3)]
+    wanted = 0.0
+    for v, k, q in zip(convolved.value, convolved.key, convolved.query, strict=True):
+        for stop in range(3):
+            wanted += float(v * q[stop]) * sum(float(k[d]) * z[3 * stop + d] for d in range(3))
+    found = fig2.slide(convolved, batch.cubic_features().features[:1])
+    np.testing.assert_allclose(found, [wanted], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["value", "key", "query"])
+def test_heads_shuffled_in_one_weight_fail(data, made, name):
+    batch, model = made
+    right = ConvolutionalAttention.from_separate(model.scaled(1 / SMALL.init))
+    weights = right.weights()
+    wrong = right.with_weights({**weights, name: jnp.roll(weights[name], 1, axis=0)})
+    broken = fig2.compare(batch, model, SMALL, convolved=wrong)
+    assert failing({**data, "one_by_one": broken}) == {VALUE, SLIDING, GRADIENT}
+
+
+def test_a_wrong_sign_fails(data, made):
+    batch, model = made
+    right = ConvolutionalAttention.from_separate(model.scaled(1 / SMALL.init))
+    wrong = right.with_weights({**right.weights(), "value": -right.value})
+    assert failing({**data, "one_by_one": fig2.compare(batch, model, SMALL, convolved=wrong)}) >= {VALUE, SLIDING}
+
+
+def test_a_stride_of_one_fails(data, made):
+    batch, model = made
+    convolved = ConvolutionalAttention.from_separate(model.scaled(1 / SMALL.init))
+    slid = fig2.slide(convolved, batch.cubic_features().features, stride=1)
+    broken = data["one_by_one"].assign(sliding=("sequence", np.asarray(slid)))
+    assert failing({**data, "one_by_one": broken}) == {SLIDING}
+
+
+def test_another_context_length_fails(data, made):
+    """Attention divided by 31, features by the 32 tokens."""
+    batch, model = made
+    features = batch.cubic_features("1/tokens").features
+    convolved = ConvolutionalAttention.from_separate(model.scaled(1 / SMALL.init))
+    broken = data["one_by_one"].assign(sliding=("sequence", np.asarray(fig2.slide(convolved, features))))
+    assert failing({**data, "one_by_one": broken}) == {SLIDING}
+
+
+def test_a_start_changed_in_the_ninth_digit_fails(data, made):
+    batch, model = made
+    other = fig2.train_convolution(batch, model.scaled(1 + 1e-8), SMALL)
+    assert failing({**data, "convolution": other}) == {CURVE, WEIGHTS}
+
+
+def test_runs_that_stand_still_prove_nothing(data):
+    still = {name: data[name].isel(step=slice(2)) for name in ("attention", "convolution")}
+    assert LEARNS in failing({**data, **still})
+
+
+def test_the_drawing(data):
+    drawn = fig2.draw(data)
+    assert [axes.get_title(loc="left")[:3] for axes in drawn.axes] == ["(a)", "(b)"]
+    words = [text.get_text() for text in drawn.axes[0].texts]
+    assert sum(word.startswith("$\\beta_") for word in words) == 3

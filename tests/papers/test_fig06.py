@@ -1,0 +1,89 @@
+"""Fig 6 holds, and its claims fail when the physics is broken."""
+
+import jax
+import numpy as np
+import pytest
+
+from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.papers.linear_attention import fig06_init_scale as fig6
+from stepwell.papers.linear_attention._fig06_lazy import linearised, merged_jacobian, separate_jacobian
+
+MERGED_RICH, SEPARATE_RICH, MERGED_POWER, MERGED_RATE, MERGED_CURVE, SEPARATE_POWER, *_ = range(8)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return fig6.simulate(quick=True)
+
+
+def failing(data) -> set[int]:
+    return {place for place, claim in enumerate(fig6.claims(data)) if not claim.passed}
+
+
+def test_all_claims_hold(data):
+    assert failing(data) == set()
+
+
+def test_the_laws_exchanged_fail(data):
+    """A wait that is a power where a logarithm is due, and the other way round."""
+    separate, merged = data["separate"], data["merged"]
+    logarithm = separate.assign(wait=0 * separate["wait"] + 10 * np.log(100 / separate["scale"]))
+    power = merged.assign(wait=0 * merged["wait"] + 1 / merged["scale"])
+    assert failing({**data, "separate": logarithm}) == {SEPARATE_RICH}
+    assert failing({**data, "merged": power}) == {MERGED_RICH}
+
+
+def test_a_time_without_the_half_fails(data):
+    """Time in units of -∂L/∂W instead of -½ ∂L/∂W."""
+    wrong = data["merged"].assign(wait=data["merged"]["wait"] / 2, rate=data["merged"]["rate"] * 2)
+    assert failing({**data, "merged": wrong}) == {MERGED_RICH, MERGED_RATE}
+
+
+def test_half_the_context_in_the_linearisation_fails(data, monkeypatch):
+    monkeypatch.setattr(fig6.Settings, "scales", lambda self, kind: list(fig6.LAZY[kind][::2]))
+    wrong = fig6.sweep("merged", fig6.QUICK, context=15)
+    monkeypatch.undo()
+    lazy = list(fig6.LAZY["merged"][::2])
+    mixed = data["merged"].copy(deep=True)
+    for name in ("difference", "rate", "predicted_rate"):
+        mixed[name].loc[{"scale": lazy}] = wrong[name]
+    assert failing({**data, "merged": mixed}) == {MERGED_RATE, MERGED_CURVE}
+
+
+def test_a_kernel_of_another_order_fails(data):
+    wrong = data["separate"].assign(half=data["separate"]["half"] * data["separate"]["scale"])
+    assert failing({**data, "separate": wrong}) == {SEPARATE_POWER}
+
+
+def test_runs_begin_at_the_map_zero():
+    for kind in fig6.KINDS:
+        np.testing.assert_allclose(fig6.start(kind, 3.0, 0).effective_map(), 0.0, atol=1e-13 * 3.0**3)
+
+
+@pytest.mark.parametrize("kind", fig6.KINDS)
+def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
+    model: MergedAttention | SeparateAttention = fig6.start(kind, 1.0, 3)
+    weights = fig6._weights(model)
+    by_hand = (merged_jacobian if kind == "merged" else separate_jacobian)(weights)
+
+    def flat_map(*parts):
+        if kind == "merged":
+            return jax.numpy.einsum("h,hab->ab", *parts).ravel()
+        return jax.numpy.einsum("h,ha,hb->ab", *parts).ravel()
+
+    np.testing.assert_allclose(flat_map(*weights), np.asarray(model.effective_map()).ravel(), atol=1e-12)
+    by_machine = jax.jacobian(flat_map, argnums=tuple(range(len(weights))))(*weights)
+    joined = np.concatenate([np.asarray(part).reshape(by_hand.shape[0], -1) for part in by_machine], axis=1)
+    np.testing.assert_allclose(by_hand, joined, atol=1e-12)
+
+
+def test_the_linearised_excess_begins_at_the_whole_fall():
+    levels = fig6.theory.levels(fig6.task())
+    expected = linearised(fig6.task(), fig6._weights(fig6.start("separate", 2.0, 0)))
+    assert expected.excess(np.zeros(1))[0] == pytest.approx(levels[0] - levels[-1], rel=1e-10)
+
+
+def test_the_drawing_has_four_panels_with_words(data):
+    drawn = fig6.draw(data)
+    assert len(drawn.axes) == 4
+    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
