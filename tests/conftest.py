@@ -1,12 +1,17 @@
-"""Settings of the whole suite: Hypothesis profiles, figures without a screen, and no silent skips."""
+"""Settings of the whole suite: Hypothesis profiles, figures without a screen, Ctrl-C, and no silent skips."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
 
 # In the environment, so that the commands started by tests inherit it.
 os.environ["MPLBACKEND"] = "Agg"
+
+# A suite started in the background may have Ctrl-C ignored, and so would the commands it starts; some tests press it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: the first example of a test pays for JAX's compilation.
 hypothesis.settings.register_profile("local", deadline=None)

@@ -36,6 +36,7 @@ def compiled(objective, model):
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=25)
+@pytest.mark.filterwarnings("ignore:rank . is above the dimension")
 def test_moments_equal_sampled_in_value_and_gradient(
     dim, outputs, heads, rank, normalisation, lengths, label_blocks, seed
 ):
