@@ -2,22 +2,17 @@
 
 from typing import Any
 
-import jax.numpy as jnp
-import numpy as np
 import optax
 import xarray as xr
 
-from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
-from stepwell.trajectory import TIME_UNIT
 
-from ._conversions import flow_time
-from ._ensemble import Ensemble, skeleton_of
-from ._march import ConstantRate, Fixed, March, Observable, Optimiser
+from ._ensemble import Ensemble
+from ._follow import follow
+from ._march import Fixed, Observable
 from ._record import Steps
-from ._train import train
 
 
 def descend(
@@ -50,49 +45,22 @@ def descend(
     `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to there, with advice in
     `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or "interrupted" by Ctrl-C.
     """
-    rule = rule_of(model, rate, optimiser)
     check(model, objective)
     source = Ensemble(Fixed(objective.stacked), objective.size) if isinstance(objective, Ensemble) else Fixed(objective)
-    march = march_of(model, source, rule, observe)
-    settings = {
-        "dynamics": "descend",
-        "model": model,
-        "objective": objective,
-        "rate": rate,
-        "optimiser": None if optimiser is None else "given as an optax transformation",
-        "steps": steps,
-        "start": start,
-        **(configuration or {}),
-    }
-    found = train(
-        march,
+    return follow(
         model,
+        source,
+        {"dynamics": "descend", "objective": objective},
+        rate=rate,
         steps=steps,
-        start=start,
+        optimiser=optimiser,
         record=record,
         snapshots=snapshots,
+        observe=observe,
+        start=start,
         progress=progress,
-        configuration=settings,
+        configuration=configuration,
     )
-    return with_time(found, rate)
-
-
-def march_of(model: AbstractModel | Ensemble, source: Any, rule: Any, observe: dict[str, Observable] | None) -> March:
-    """The march of a model or ensemble."""
-    template = model.member(0) if isinstance(model, Ensemble) else model
-    runs = model.size if isinstance(model, Ensemble) else None
-    reserved = {"loss", *template.weight_dims}
-    if observe and reserved & set(observe):
-        raise InvalidInput(f"observed curves {sorted(reserved & set(observe))} have names that are taken; rename them")
-    return March(skeleton_of(template), source, rule, dict(observe or {}), runs)
-
-
-def with_time(trajectory: xr.Dataset, rate) -> xr.Dataset:
-    r"""Beside the step, the flow time $t/\tau = 2\eta\cdot$step, where all runs have one constant rate."""
-    if rate is None or np.ndim(rate) > 0:
-        return trajectory
-    time = flow_time(trajectory["step"], float(rate))
-    return trajectory.assign_coords(time=time.assign_attrs(units=TIME_UNIT))
 
 
 def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> None:
@@ -106,16 +74,3 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
     # Settings are the same for all members; only values of weights (label blocks) can differ.
     for number in range(model.size) if isinstance(model, Ensemble) else [None]:
         objective.check(model if number is None else model.member(number))  # pyright: ignore
-
-
-def rule_of(model: AbstractModel | Ensemble, rate, optimiser: optax.GradientTransformation | None) -> Any:
-    if (rate is None) == (optimiser is None):
-        raise InvalidInput("give either a rate, for plain gradient descent, or an optimiser")
-    if optimiser is not None:
-        return Optimiser(optimiser)
-    if np.ndim(rate) == 0:
-        return ConstantRate(jnp.asarray(_check.number("rate", rate, least=0.0, above=True)))
-    rates = [_check.number("rate", value, least=0.0, above=True) for value in np.asarray(rate).tolist()]
-    if not isinstance(model, Ensemble) or len(rates) != model.size:
-        raise InvalidInput(f"{len(rates)} rates were given; give one number, or one for each run of an ensemble")
-    return Ensemble.of([ConstantRate(jnp.asarray(value)) for value in rates])

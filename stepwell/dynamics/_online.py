@@ -12,11 +12,11 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import Sampled
 from stepwell.tasks import AbstractTask
 
-from ._descend import check, march_of, rule_of, with_time
+from ._descend import check
 from ._ensemble import Ensemble
+from ._follow import follow
 from ._march import Fresh, Observable
 from ._record import Steps
-from ._train import train
 
 
 def online(
@@ -47,29 +47,18 @@ def online(
     require_memory(
         6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
     )
-    rule = rule_of(model, rate, optimiser)
     check(model, Sampled(task.draw(2, key=key)))
-    march = march_of(model, Fresh(task, batch, key), rule, observe)
-    settings = {
-        "dynamics": "online",
-        "model": model,
-        "task": task,
-        "batch": batch,
-        "key": key,
-        "rate": rate,
-        "optimiser": None if optimiser is None else "given as an optax transformation",
-        "steps": steps,
-        "start": start,
-        **(configuration or {}),
-    }
-    found = train(
-        march,
+    return follow(
         model,
+        Fresh(task, batch, key),
+        {"dynamics": "online", "task": task, "batch": batch, "key": key},
+        rate=rate,
         steps=steps,
-        start=start,
+        optimiser=optimiser,
         record=record,
         snapshots=snapshots,
+        observe=observe,
+        start=start,
         progress=progress,
-        configuration=settings,
+        configuration=configuration,
     )
-    return with_time(found, rate)
