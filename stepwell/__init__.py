@@ -9,6 +9,10 @@ JAX is set up here, once, before it makes its first array: all arithmetic is flo
 import importlib
 import os
 import sys
+import warnings
+from typing import Any
+
+from ._cache import compiled_programs
 
 __version__ = "0.1.0"
 
@@ -32,13 +36,30 @@ _SETTINGS = {
     # gradients a stiff solver asks for one by one, comes back three times sooner.
     "jax_cpu_enable_async_dispatch": False,
 }
+_KEEP_COMPILED = {
+    "jax_compilation_cache_dir": compiled_programs(),
+    # Most programs here are small and many: reading one back is ten times faster than compiling it.
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+}
 
-for _name, _value in _SETTINGS.items():
-    if "jax" in sys.modules:
-        sys.modules["jax"].config.update(_name, _value)
-    else:
-        # Read by JAX when it is first imported, so that `stepwell --help` does not have to import it.
-        os.environ.setdefault(_name.upper(), str(_value).lower())
+
+def _set_up_jax(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(name, value)
+        else:
+            # Read by JAX when it is first imported, so that `stepwell --help` does not have to import it.
+            os.environ.setdefault(name.upper(), str(value).lower() if isinstance(value, bool) else str(value))
+
+
+_set_up_jax(_SETTINGS)
+_elsewhere = "JAX_COMPILATION_CACHE_DIR" in os.environ or (
+    "jax" in sys.modules and sys.modules["jax"].config.jax_compilation_cache_dir is not None
+)
+if _KEEP_COMPILED["jax_compilation_cache_dir"] is not None and not _elsewhere:
+    _set_up_jax(_KEEP_COMPILED)
+    # A program that another process is just writing, or left half-written, is compiled anew: nothing to warn of.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
 
 
 def __getattr__(name: str):

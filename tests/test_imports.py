@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trajectory": {"tasks", "models"},
     "dynamics": {"tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
-    "probes": {"tasks", "models", "trajectory"},
+    "probes": {"tasks", "models", "trajectory", "theory"},
     "replay": _RUN,
     "published": _RUN | {"theory"},
     "papers": _RUN | {"theory", "probes"},

@@ -1,4 +1,4 @@
-"""What the theory of linear attention says about a task and initial weights, as one document."""
+"""What the theory of linear attention says about a task and initial weights, as one document and as tables."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +7,8 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell.theory import IntegrationFailed, linear
+
+from ._predict_format import as_loss, counted
 
 TIME_UNIT = "t/tau of the flow tau dW/dt = -1/2 dL/dW, attention divided by N; a step of rate r lasts 2r"
 
@@ -66,6 +68,50 @@ def predict_linear(task: PlainTask, model: str | None, start: dict[str, Any]) ->
     }
 
 
+def tables(found: dict[str, Any]) -> str:
+    task, model = found["task"], found["model"]
+    dim, context = len(task["eigenvalues"]), " ".join(map(str, task["context"]))
+    noise = f", noise variance {task['noise_variance']:g}" if task["noise_variance"] else ""
+    lines = [f"in-context regression in dimension {dim}, context {context}{noise}", ""]
+    lines.append("component  eigenvalue  task eigenvalue        gain")
+    for row in found["components"]:
+        variances = f"{row['eigenvalue']:>10.6g}  {row['task_eigenvalue']:>15.6g}"
+        lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
+    lines += ["", "      loss  components learned"]
+    for level, subset in zip(found["levels"], found["subsets"], strict=True):
+        lines.append(f"{as_loss(level):>10}  {_listed(subset)}")
+    if model is not None:
+        lines += ["", _model_line(model)]
+        lines += _drop_lines(found["drops"], found["levels"])
+    lines += ["", f"final loss {as_loss(found['final_loss'])}"]
+    return "\n".join(lines)
+
+
+def _listed(subset: list[int]) -> str:
+    if len(subset) < 3:
+        return " ".join(map(str, subset)) or "none"
+    return f"{subset[0]} to {subset[-1]}"
+
+
+def _model_line(model: dict[str, Any]) -> str:
+    rank = f" of rank {model['rank']}" if "rank" in model else ""
+    heads = counted(model["heads"], "head")
+    balanced = ", balanced" if model["balanced"] else ""
+    return f"linear {model['name']}, {heads}{rank}, init {model['init']:g}, seed {model['seed']}{balanced}"
+
+
+def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
+    """Times are those at which the loss is halfway down."""
+    lines = ["drop at t/tau        loss to  head  component"]
+    for drop, level in zip(drops, levels[1:], strict=False):
+        head = "all" if drop["head"] is None else drop["head"]
+        component = "all" if drop["component"] is None else drop["component"]
+        lines.append(f"{drop['time']:>13.6g}  {as_loss(level):>13}  {head:>4}  {component:>9}")
+    if len(drops) < len(levels) - 1:
+        lines.append(f"the later {len(levels) - 1 - len(drops)} do not come from these weights in any useful time")
+    return lines
+
+
 def _plateaus(task: PlainTask, model: str | None, start: dict[str, Any]) -> list[int]:
     """How many components are learned on each plateau."""
     most = len(linear.fixed_points(task).path()) - 1
@@ -98,7 +144,6 @@ def _weights(model: str, dim: int, start: dict[str, Any]) -> dict[str, np.ndarra
         what=f"a prediction for {heads} heads",
         instead="take a smaller --heads or --rank",
     )
-    import equinox as eqx
     import jax
 
     from stepwell.models import MergedAttention, SeparateAttention
@@ -106,14 +151,9 @@ def _weights(model: str, dim: int, start: dict[str, Any]) -> dict[str, np.ndarra
     kind: Any = MergedAttention if model == "attnM" else SeparateAttention
     options = {"dim": dim, "heads": heads, "scale": start["init"]}
     options |= {} if model == "attnM" else {"rank": start["rank"]}
-
-    @eqx.filter_jit
-    def drawn(key):
-        # As one program: a compilation for each of its operations would take a second.
-        made = kind.random(**options, key=key)
-        return made.balanced() if start["balanced"] else made
-
-    found = {name: np.asarray(value) for name, value in drawn(jax.random.key(start["seed"])).weights().items()}
+    made = kind.random(**options, key=jax.random.key(start["seed"]))
+    found = made.balanced() if start["balanced"] else made
+    found = {name: np.asarray(value) for name, value in found.weights().items()}
     if model == "attnM":
         return {"value": found["value"][:, 0, dim], "key_query": found["key_query"][:, :dim]}
     return {"value": found["value"][:, 0, dim], "key": found["key"][:, :, :dim], "query": found["query"]}

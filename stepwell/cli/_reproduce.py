@@ -1,6 +1,7 @@
 """`stepwell reproduce`: figures, claims and the report."""
 
 import argparse
+import os
 import sys
 from typing import Any
 
@@ -25,6 +26,12 @@ def configure(parser: Parser) -> None:
         "--out", metavar="DIR", default="reproduction", help="folder of the report (default: reproduction)"
     )
     parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="figures made at a time, each in a process of its own (default: the cores)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print claims.json on standard output, and nothing else there"
     )
 
@@ -33,11 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     names = select(arguments.targets)
     from stepwell.report import as_text, reproduce
 
+    options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out}
+    options["jobs"] = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     if arguments.json:
-        done = reproduce(names, quick=arguments.quick, out=arguments.out)
+        done = reproduce(names, **options)
         sys.stdout.write(as_text(done.document))
     else:
-        done = reproduce(names, quick=arguments.quick, out=arguments.out, begin=_begin, tell=_tell)
+        done = reproduce(names, **options, begin=_begin, tell=_tell)
         _say(f"report: {done.page}")
     if done.interrupted:
         print("stepwell reproduce: interrupted; the figures that were done are kept", file=sys.stderr)
@@ -46,15 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _begin(name: str, title: str) -> None:
-    _say(f"{name}: {title}")
+    _say(f"begun: {name}, {title}")
 
 
 def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
     from stepwell.report import number
 
     if entry["error"] is not None:
-        _say(f"  ✗ error in {entry['name']}: {entry['error']}")
+        _say(f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}")
         return
+    _say(f"{entry['name']}, {entry['seconds']} s: {sum(claim.passed for claim in claims)} of {len(claims)} claims hold")
     signs = {"=": "", "<=": "at most ", ">=": "at least "}
     for claim in claims:
         mark = "✓" if claim.passed else "✗"
@@ -68,7 +78,6 @@ def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
         )
         _say(f"  {mark} {claim.statement}")
         _say(f"      measured {number(claim.measured)}, predicted {wanted}{seeds}")
-    _say(f"  {entry['seconds']} s")
 
 
 def _say(text: str) -> None:

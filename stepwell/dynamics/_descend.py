@@ -46,7 +46,12 @@ def descend(
     `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or "interrupted" by Ctrl-C.
     """
     check(model, objective)
-    source = Ensemble(Fixed(objective.stacked), objective.size) if isinstance(objective, Ensemble) else Fixed(objective)
+    template = model.member(0) if isinstance(model, Ensemble) else model
+    if isinstance(objective, Ensemble):
+        members = [objective.member(number).for_descent(template) for number in range(objective.size)]
+        source: Any = Ensemble.of([Fixed(member) for member in members])
+    else:
+        source = Fixed(objective.for_descent(template))
     return follow(
         model,
         source,

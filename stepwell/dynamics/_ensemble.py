@@ -1,11 +1,12 @@
 """Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
@@ -28,17 +29,27 @@ class Ensemble(eqx.Module, Generic[Member]):
         shapes = [jax.tree.map(jnp.shape, arrays) for arrays, _ in split]
         if any(rest != split[0][1] for _, rest in split) or any(shape != shapes[0] for shape in shapes):
             raise InvalidInput("members of an ensemble must have one shape and the same settings; run them apart")
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(arrays for arrays, _ in split))
+        stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
         return cls(eqx.combine(stacked, split[0][1]), len(members))
-
-    @classmethod
-    def random(cls, make: Callable[[Any], Member], keys: Any) -> "Ensemble[Member]":
-        """`make(key)` for each of several keys, in one vectorised call."""
-        return cls(eqx.filter_vmap(make)(keys), keys.shape[0])
 
     def member(self, number: int) -> Member:
         """One of the stacked."""
-        return jax.tree.map(lambda leaf: leaf[number] if eqx.is_array(leaf) else leaf, self.stacked)
+        return jax.tree.map(lambda leaf: _take(leaf, number) if eqx.is_array(leaf) else leaf, self.stacked)
+
+
+# Members are stacked and taken apart by NumPy: operations of JAX would be compiled for each shape they meet.
+
+
+def _stack(*leaves: Any) -> Array:
+    return jnp.stack(leaves) if _is_key(leaves[0]) else jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
+
+
+def _take(leaf: Array, number: int) -> Array:
+    return leaf[number] if _is_key(leaf) else jax.device_put(np.asarray(leaf)[number])
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
 
 
 def skeleton_of(model: Member) -> Member:
@@ -46,19 +57,21 @@ def skeleton_of(model: Member) -> Member:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x, model)
 
 
-def flatten(model: eqx.Module) -> Float[Array, " weights"]:
-    """All weights of one model in one vector."""
-    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array))])
+def flatten(model: eqx.Module) -> Float[Array, "... weights"]:
+    """All weights of one model in one vector, or of an ensemble in one vector each."""
+    lead = (model.size,) if isinstance(model, Ensemble) else ()
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_array))]
+    return jax.device_put(np.concatenate([leaf.reshape(*lead, -1) for leaf in leaves], axis=-1))
 
 
-def unflatten(vector: Float[Array, " weights"], skeleton: Member) -> Member:
-    """The model whose weights are in `vector`."""
+def unflatten(vector: Float[Array | np.ndarray, "... weights"], skeleton: Member) -> Member:
+    """The model whose weights are in `vector`; any axes before the last stay in front of every weight."""
     leaves, structure = jax.tree.flatten(skeleton)
     made, start = [], 0
     for leaf in leaves:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             size = leaf.size
-            made.append(vector[start : start + size].reshape(leaf.shape).astype(leaf.dtype))
+            made.append(vector[..., start : start + size].reshape(*vector.shape[:-1], *leaf.shape).astype(leaf.dtype))
             start += size
         else:
             made.append(leaf)

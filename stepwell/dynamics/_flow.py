@@ -4,7 +4,6 @@ from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
@@ -126,14 +125,13 @@ def flow(
     is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver failed"; "interrupted".
     """
     check(model, objective)
-    ensemble = model if isinstance(model, Ensemble) else None
     template = model.member(0) if isinstance(model, Ensemble) else model
     _check.one_of("solver", solver, ("auto", "lsoda", "kvaerno5", "tsit5"))
     _check.one_of("spacing", spacing, ("linear", "log"))
-    chosen = ("lsoda" if ensemble is None else "kvaerno5") if solver == "auto" else solver
+    chosen = ("kvaerno5" if isinstance(model, Ensemble) else "lsoda") if solver == "auto" else solver
 
     skeleton = skeleton_of(template)
-    initial = jax.vmap(flatten)(ensemble.stacked) if ensemble is not None else flatten(template)[None]
+    initial = jax.device_put(np.atleast_2d(flatten(model)))
     if isinstance(objective, Ensemble):
         fields: Any = Ensemble(Field(objective.stacked, skeleton), objective.size)
     else:
@@ -158,7 +156,7 @@ def flow(
     else:
         from ._diffrax import solve
     solution = solve(fields, initial, plan, chosen)
-    curves, weights = _curves(fields, observe or {}, jnp.asarray(solution.weights))
+    curves, weights = _curves(fields, observe or {}, jax.device_put(solution.weights))
     settings = {
         "dynamics": "flow",
         "model": model,

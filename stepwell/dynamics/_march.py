@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, Sampled
+from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._ensemble import Ensemble, flatten, unflatten
@@ -43,9 +43,10 @@ class Fresh(AbstractSource):
     task: AbstractTask
     batch: int = eqx.field(static=True)
     key: Array
+    reduce: Reduce = eqx.field(static=True, default="mean")
 
     def at(self, step: Int[Array, ""]) -> AbstractObjective:
-        return Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)))
+        return Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
 
 
 class AbstractRule(eqx.Module):
@@ -100,17 +101,14 @@ class March(eqx.Module, Generic[Model]):
     def begin(self, model: Model | Ensemble) -> tuple[Array, Any]:
         """(weights, state of the rule), with a first axis `run` for an ensemble."""
         start = self.rule.stacked.start if isinstance(self.rule, Ensemble) else self.rule.start
-        if isinstance(model, Ensemble):
-            weights = jax.vmap(flatten)(model.stacked)
-            return weights, jax.vmap(start)(weights)
         weights = flatten(model)
-        return weights, start(weights)
+        return weights, jax.vmap(start)(weights) if isinstance(model, Ensemble) else start(weights)
 
     def step(self, weights: Array, state: Any, step: Int[Array, ""]):
         """One step of every run: (losses before it, new weights, new state)."""
 
         def single(weights, state, source, rule):
-            objective = source.at(step)
+            objective = source.at(step).for_descent(self.skeleton)
             loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
             return loss, *rule.step(gradient, state, weights)
 

@@ -9,7 +9,7 @@ from stepwell import _check
 from stepwell._memory import require_memory
 from stepwell._types import RandomKey
 from stepwell.models import AbstractModel
-from stepwell.objectives import Sampled
+from stepwell.objectives import Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._descend import check
@@ -24,6 +24,7 @@ def online(
     task: AbstractTask,
     *,
     batch: int,
+    reduce: Reduce = "mean",
     rate=None,
     steps: int,
     optimiser: optax.GradientTransformation | None = None,
@@ -39,7 +40,8 @@ def online(
 
     The recorded loss is that of the step's own batch, before the step. All runs of an ensemble see the same batches.
     The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
-    whenever it is taken, so a run can be resumed with `start`.
+    whenever it is taken, so a run can be resumed with `start`. `reduce` says whether the loss is the mean over outputs
+    or their sum.
     """
     batch = _check.whole("batch", batch)
     runs = model.size if isinstance(model, Ensemble) else 1
@@ -47,11 +49,11 @@ def online(
     require_memory(
         6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
     )
-    check(model, Sampled(task.draw(2, key=key)))
+    check(model, Sampled(task.draw(2, key=key), reduce))
     return follow(
         model,
-        Fresh(task, batch, key),
-        {"dynamics": "online", "task": task, "batch": batch, "key": key},
+        Fresh(task, batch, key, reduce),
+        {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key},
         rate=rate,
         steps=steps,
         optimiser=optimiser,

@@ -69,7 +69,7 @@ def train(
                 padded = np.zeros(capacity, dtype=np.int64)
                 padded[:count] = gaps[done : done + count]
                 begun = time.monotonic()
-                result = advance(march, weights, state, step, jnp.asarray(padded), jnp.asarray(count))
+                result = advance(march, weights, state, step, jax.device_put(padded), jnp.asarray(count))
                 losses = np.asarray(result[3])[:count]
                 elapsed = time.monotonic() - begun
                 seen = {name: np.asarray(values)[:count] for name, values in result[4].items()}
@@ -136,14 +136,14 @@ def _assemble(
         curves[name] = with_run(np.concatenate([chunk.seen[name] for chunk in chunks])[:kept] if chunks else losses)
     template = model.member(0) if isinstance(model, Ensemble) else model
     stacked = np.stack([np.asarray(weights) for weights in snapshots.values()])
-    models = jax.vmap(jax.vmap(lambda w: unflatten(w, march.skeleton)))(with_run(stacked))
+    models = unflatten(with_run(stacked), march.skeleton)
     return build(
         axis="step",
         points=start + recorded[:kept],
         curves=curves,
         weight_axis="snapshot",
         weight_points=start + recorded[np.array(list(snapshots))],
-        weights={name: np.asarray(value) for name, value in models.weights().items()},
+        weights={name: np.asarray(getattr(models, name)) for name in models.weight_dims},
         model=template,
         configuration=configuration,
         outcome=outcome if outcome != "finished" or finite.all() else "partly diverged",

@@ -3,7 +3,9 @@
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
@@ -86,8 +88,8 @@ class MergedAttention(AbstractAttention):
         spread = deviation(scale, scaling, heads * width * width)
         value, key_query = gaussians(((heads, outputs, width), (heads, width, dim)), (spread, spread), key=key)
         return cls(
-            clear(value, jnp.s_[:, :, :dim], label_blocks),
-            clear(key_query, jnp.s_[:, dim:], label_blocks),
+            clear(value, np.s_[:, :, :dim], label_blocks),
+            clear(key_query, np.s_[:, dim:], label_blocks),
             activation=activation,
             normalisation=normalisation,
         )
@@ -109,15 +111,15 @@ class MergedAttention(AbstractAttention):
         """
         scales = head_scales(scale, _check.whole("heads", heads))
         dim = direction.shape[0]
-        unit = jnp.asarray(direction) / jnp.linalg.norm(direction)
-        key_query = jnp.zeros((heads, dim + outputs, dim)).at[:, :dim].set(scales[:, None, None] * unit)
-        readout = scales[:, None, None] * jnp.eye(outputs) / outputs**0.5
-        value = jnp.zeros((heads, outputs, dim + outputs)).at[:, :, dim:].set(readout)
-        return cls(value, key_query, activation=activation, normalisation=normalisation)
+        key_query = np.zeros((heads, dim + outputs, dim))
+        key_query[:, :dim] = scales[:, None, None] * np.asarray(direction) / np.linalg.norm(direction)
+        value = np.zeros((heads, outputs, dim + outputs))
+        value[:, :, dim:] = scales[:, None, None] * np.eye(outputs) / outputs**0.5
+        return cls(jax.device_put(value), jax.device_put(key_query), activation=activation, normalisation=normalisation)
 
     def balanced(self) -> "MergedAttention":
         r"""The value rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$, which the flow then conserves."""
-        norms = jnp.sqrt(jnp.sum(self.key_query**2, axis=(1, 2)))
+        norms = np.sqrt(np.sum(np.asarray(self.key_query) ** 2, axis=(1, 2)))
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
 
     @property

@@ -11,6 +11,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, checked_options
+from ._score_scale import ScoreScale, score_scale_of
 from ._starts import deviation, gaussians
 
 
@@ -18,9 +19,9 @@ class MultiHeadAttention(AbstractAttention):
     r"""$\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$.
 
     The query is not among the tokens Z. `query` keeps the first D columns, the only ones that meet a query whose label
-    is zero. `d_e` is the width of a head; `score_scale` stands for $1/\sqrt{d_e}$ where that is another number. With
-    `activation="linear"` the score itself is the weight, with `"relu"` its positive part; there is no 1/L unless
-    `normalisation` asks for it.
+    is zero. `d_e` is the width of a head. `score_scale` stands for $1/\sqrt{d_e}$ where that is another number:
+    `"token"` is one over the root of a token's width, as in the published simulation. With `activation="linear"` the
+    score itself is the weight, with `"relu"` its positive part; there is no 1/L unless `normalisation` asks for it.
     """
 
     query: Float[Array, "head embedding dim"]
@@ -50,7 +51,7 @@ class MultiHeadAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
         attends_query: bool = False,
-        score_scale: float | None = None,
+        score_scale: float | ScoreScale = "head",
     ):
         self.query = jnp.asarray(query)
         self.key = jnp.asarray(key)
@@ -59,7 +60,7 @@ class MultiHeadAttention(AbstractAttention):
         self.activation, self.normalisation = checked_options(activation, normalisation or "none")
         self.attends_query = attends_query
         heads, embedding, width = self.key.shape
-        self.score_scale = embedding**-0.5 if score_scale is None else _check.number("score_scale", score_scale)
+        self.score_scale = score_scale_of(score_scale, embedding=embedding, width=width)
         outputs = self.output.shape[1]
         wanted = {
             "query": (heads, embedding, width - outputs),
@@ -83,7 +84,7 @@ class MultiHeadAttention(AbstractAttention):
         *,
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
-        score_scale: float | None = None,
+        score_scale: float | ScoreScale = "head",
     ) -> "MultiHeadAttention":
         """From whole matrices; the columns of the query matrix that never matter are dropped."""
         dim = query.shape[2] - output.shape[1]
@@ -108,6 +109,7 @@ class MultiHeadAttention(AbstractAttention):
         scale: float,
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
+        score_scale: float | ScoreScale = "head",
         key: RandomKey,
     ) -> "MultiHeadAttention":
         """Gaussian weights of standard deviation `scale`; the width of a head is by default that of a token."""
@@ -121,7 +123,40 @@ class MultiHeadAttention(AbstractAttention):
             (heads, outputs, embedding),
         )
         weights = gaussians(shapes, (deviation(scale, "plain", 1),) * 4, key=key)
-        return cls(*weights, activation=activation, normalisation=normalisation)
+        return cls(*weights, activation=activation, normalisation=normalisation, score_scale=score_scale)
+
+    @classmethod
+    def diagonal(
+        cls,
+        *,
+        dim: int,
+        outputs: int,
+        heads: int,
+        scale: float,
+        readout: float,
+        advantage: float = 2.0,
+        activation: Activation = "softmax",
+        normalisation: Normalisation | None = None,
+        key: RandomKey,
+    ) -> "MultiHeadAttention":
+        r"""$Q_h = a_h I$, $K_h = b_h I$, $V_h = O_h = r\,\mathrm{diag}(1 + (c - 1) 1_{h = i})$ on labels, 0 on inputs.
+
+        The published simulation's diagonal start: $a_h, b_h \sim \mathcal N(0, \text{scale}^2)$, so that $\omega^h$ is
+        the same for all tasks and of either sign; r is `readout`; head i reads task i with `advantage` c. Heads are as
+        wide as a token.
+        """
+        dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
+        readout = _check.number("readout", readout)
+        advantage = _check.number("advantage", advantage)
+        width = dim + outputs
+        spread = deviation(scale, "plain", 1)
+        a, b = gaussians(((heads, 1, 1), (heads, 1, 1)), (spread, spread), key=key)
+        own = jnp.eye(heads, outputs)
+        reading = readout * (1 + (advantage - 1) * own)[:, :, None] * jnp.eye(outputs)
+        output = jnp.pad(reading, ((0, 0), (0, 0), (dim, 0)))
+        value = jnp.pad(output, ((0, 0), (dim, 0), (0, 0)))
+        whole = jnp.eye(width)
+        return cls(a * whole[:, :dim], b * whole, value, output, activation=activation, normalisation=normalisation)
 
     @property
     def dim(self) -> int:

@@ -4,7 +4,9 @@ import warnings
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
@@ -104,8 +106,8 @@ class SeparateAttention(AbstractAttention):
         shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
         value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
         return cls(
-            clear(value, jnp.s_[:, :, :dim], label_blocks),
-            clear(keys, jnp.s_[:, :, dim:], label_blocks),
+            clear(value, np.s_[:, :, :dim], label_blocks),
+            clear(keys, np.s_[:, :, dim:], label_blocks),
             queries,
             activation=activation,
             normalisation=normalisation,
@@ -127,12 +129,13 @@ class SeparateAttention(AbstractAttention):
         heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
         scales = head_scales(scale, heads)
         dim = eigenvectors.shape[0]
-        turn = jnp.arange(heads * rank).reshape(heads, rank) % dim
-        pairs = scales[:, None, None] * jnp.asarray(eigenvectors).T[turn]
-        keys = jnp.concatenate([pairs, jnp.zeros((heads, rank, outputs))], axis=-1)
-        readout = scales[:, None, None] * jnp.eye(outputs) * (rank / outputs) ** 0.5
-        value = jnp.zeros((heads, outputs, dim + outputs)).at[:, :, dim:].set(readout)
-        return cls(value, keys, pairs, activation=activation, normalisation=normalisation)
+        turn = np.arange(heads * rank).reshape(heads, rank) % dim
+        pairs = scales[:, None, None] * np.asarray(eigenvectors).T[turn]
+        keys = np.concatenate([pairs, np.zeros((heads, rank, outputs))], axis=-1)
+        value = np.zeros((heads, outputs, dim + outputs))
+        value[:, :, dim:] = scales[:, None, None] * np.eye(outputs) * (rank / outputs) ** 0.5
+        weights = (jax.device_put(weight) for weight in (value, keys, pairs))
+        return cls(*weights, activation=activation, normalisation=normalisation)
 
     def balanced(self) -> "SeparateAttention":
         r"""Queries and value changed so that $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$.
@@ -144,11 +147,16 @@ class SeparateAttention(AbstractAttention):
             raise InvalidInput(
                 f"rank {self.query.shape[1]} is above the dimension {self.dim}; a balanced start needs rank ≤ dim"
             )
-        keys = jnp.einsum("hrw,hsw->hrs", self.key, self.key)
-        queries = jnp.einsum("hrd,hsd->hrs", self.query, self.query)
-        query = _power(keys, 0.5) @ _power(queries, -0.5) @ self.query
-        norms = jnp.sqrt(jnp.trace(keys, axis1=1, axis2=2))
-        return self.with_weights({"value": scaled_to(self.value, norms), "key": self.key, "query": query})
+        key, query = np.asarray(self.key), np.asarray(self.query)
+        keys, queries = key @ key.swapaxes(1, 2), query @ query.swapaxes(1, 2)
+        norms = np.sqrt(np.trace(keys, axis1=1, axis2=2))
+        return self.with_weights(
+            {
+                "value": scaled_to(self.value, norms),
+                "key": key,
+                "query": _power(keys, 0.5) @ _power(queries, -0.5) @ query,
+            }
+        )
 
     @property
     def dim(self) -> int:
@@ -168,6 +176,6 @@ class SeparateAttention(AbstractAttention):
         return min(self.dim, heads * rank)
 
 
-def _power(matrices: Float[Array, "head rank rank"], exponent: float) -> Float[Array, "head rank rank"]:
-    lam, vectors = jnp.linalg.eigh(matrices)
-    return jnp.einsum("hik,hk,hjk->hij", vectors, jnp.clip(lam, 0.0) ** exponent, vectors)
+def _power(matrices: Float[np.ndarray, "head rank rank"], exponent: float) -> Float[np.ndarray, "head rank rank"]:
+    lam, vectors = np.linalg.eigh(matrices)
+    return np.einsum("hik,hk,hjk->hij", vectors, np.clip(lam, 0.0, None) ** exponent, vectors)

@@ -6,7 +6,7 @@ import math
 from typing import Literal, get_args
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
@@ -21,17 +21,22 @@ Scaling = Literal["plain", "per-matrix"]
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
     """Independent Gaussian arrays of the given shapes and standard deviations.
 
-    One draw, taken apart: each call of a generator would be compiled by itself, which takes longer than all the rest.
+    One draw, taken apart by NumPy: every other operation of JAX would be compiled for these shapes alone, which takes
+    longer than all the rest. The draw is rounded up to a power of two, so that few sizes are compiled; number i of a
+    key does not depend on how many are drawn.
     """
-    parts = _standard(key, tuple(shapes))
-    return [deviation * part for deviation, part in zip(deviations, parts, strict=True)]
+    sizes = [math.prod(shape) for shape in shapes]
+    drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 63).bit_length()))
+    parts = np.split(drawn[: sum(sizes)], list(itertools.accumulate(sizes))[:-1])
+    return [
+        jax.device_put(deviation * part.reshape(shape))
+        for deviation, part, shape in zip(deviations, parts, shapes, strict=True)
+    ]
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _standard(key: RandomKey, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
-    sizes = [math.prod(shape) for shape in shapes]
-    parts = jnp.split(jax.random.normal(key, (sum(sizes),)), list(itertools.accumulate(sizes))[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+def _standard(key: RandomKey, count: int) -> Float[Array, " numbers"]:
+    return jax.random.normal(key, (count,))
 
 
 def deviation(scale: float, scaling: Scaling, matrix_size: int) -> float:
@@ -42,22 +47,26 @@ def deviation(scale: float, scaling: Scaling, matrix_size: int) -> float:
 
 
 def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:
-    """Zero the label block of a weight, unless it is to be random."""
+    """The weight with its label block at zero, unless that is to be random."""
     _check.one_of("label_blocks", label_blocks, get_args(LabelBlocks))
-    return weight.at[where].set(0.0) if label_blocks == "zero" else weight
+    if label_blocks == "random":
+        return weight
+    kept = np.array(weight)
+    kept[where] = 0.0
+    return jax.device_put(kept)
 
 
-def head_scales(scale, heads: int) -> Float[Array, " head"]:
+def head_scales(scale, heads: int) -> Float[np.ndarray, " head"]:
     """One scale for all heads, or one for each."""
-    scales = jnp.asarray(scale, dtype=float)
+    scales = np.asarray(scale, dtype=float)
     if scales.ndim > 1 or (scales.ndim == 1 and scales.shape[0] != heads):
         raise InvalidInput(f"scale has shape {scales.shape}; give one number, or one for each of {heads} heads")
-    return jnp.broadcast_to(scales, (heads,))
+    return np.broadcast_to(scales, (heads,))
 
 
-def scaled_to(weight: Float[Array, "head ..."], norms: Float[Array, " head"]) -> Float[Array, "head ..."]:
+def scaled_to(weight: Float[Array, "head ..."], norms: Float[np.ndarray, " head"]) -> Float[np.ndarray, "head ..."]:
     """Each head's part of a weight, rescaled to the given Euclidean norm; a part that is zero stays zero."""
     axes = tuple(range(1, weight.ndim))
-    found = jnp.sqrt(jnp.sum(weight**2, axis=axes))
-    factor = jnp.where(found > 0, norms / jnp.where(found > 0, found, 1.0), 0.0)
-    return weight * factor.reshape((-1,) + (1,) * len(axes))
+    found = np.sqrt(np.sum(np.asarray(weight) ** 2, axis=axes))
+    factor = np.where(found > 0, norms / np.where(found > 0, found, 1.0), 0.0)
+    return np.asarray(weight) * factor.reshape((-1,) + (1,) * len(axes))

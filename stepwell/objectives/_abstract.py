@@ -10,7 +10,11 @@ from stepwell.models import AbstractModel
 
 
 class AbstractObjective(eqx.Module):
-    """A loss as a function of the model: mean squared error, over sequences and outputs, without a factor ½."""
+    """A loss as a function of the model: the squared error without a factor ½, averaged over sequences.
+
+    Over outputs it is averaged too, but for losses of the eigenvalues of attention (and `Sampled` where asked for),
+    which are sums over tasks.
+    """
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel) -> Loss:
@@ -19,6 +23,10 @@ class AbstractObjective(eqx.Module):
     @abc.abstractmethod
     def check(self, model: AbstractModel) -> None:
         """Raise `InvalidInput` if the loss of this model is not what this objective computes."""
+
+    def for_descent(self, model: AbstractModel) -> "AbstractObjective":
+        """The same loss of models like this one in the form whose first gradient is fastest; it may have no second."""
+        return self
 
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:

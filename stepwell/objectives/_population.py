@@ -1,6 +1,7 @@
 """The loss over infinitely many sequences, in closed form."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -30,10 +31,10 @@ class Population(AbstractObjective):
 
     def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N"):
         moments = population_moments(task, normalisation)
-        self.input = jnp.asarray(moments.input)
-        self.cross = jnp.asarray(moments.cross)
-        self.second = jnp.asarray(moments.second)
-        self.label_power = jnp.asarray(moments.label_power)
+        self.input = jax.device_put(moments.input)
+        self.cross = jax.device_put(moments.cross)
+        self.second = jax.device_put(moments.second)
+        self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
         self.normalisation = normalisation
 

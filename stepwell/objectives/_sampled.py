@@ -1,26 +1,39 @@
 """The loss over given sequences, by running the model on each."""
 
+from typing import Literal, get_args
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from stepwell import _check
 from stepwell._memory import require_memory
 from stepwell._types import Loss
 from stepwell.models import AbstractAttention, AbstractModel
 from stepwell.tasks import Batch, FeatureBatch
 
 from ._abstract import AbstractObjective, require
+from ._fused import FusedSampled
+
+Reduce = Literal["mean", "sum"]
+"""How the squared errors of several outputs become one: their mean, or their sum."""
 
 
 class Sampled(AbstractObjective):
     r"""$L = \sum_n \pi_n \tfrac1P \sum_p \tfrac1O \|y_{p,n} - \hat y_{p,n}\|^2$ over P sequences and context lengths n.
 
     For any model; gradients go through every token. `batch` is a `Batch` of tokens for attention, or a `FeatureBatch`
-    for models of cubic features.
+    for models of cubic features. With `reduce="sum"` outputs are added up instead of averaged (no 1/O).
     """
 
     batch: Batch | FeatureBatch
+    reduce: Reduce = eqx.field(static=True, default="mean")
 
     def __call__(self, model: AbstractModel) -> Loss:
+        mean = self._mean(model)
+        return mean if self.reduce == "mean" else mean * self.batch.labels.shape[-1]
+
+    def _mean(self, model: AbstractModel) -> Loss:
         if isinstance(self.batch, FeatureBatch):
             answers = jax.vmap(model)(self.batch.features)
             return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - answers) ** 2, axis=-1))
@@ -34,7 +47,14 @@ class Sampled(AbstractObjective):
         errors = jnp.mean((self.batch.labels[:, counts] - answers) ** 2, axis=(0, 2))
         return jnp.array(lengths.probabilities) @ errors
 
+    def for_descent(self, model: AbstractModel) -> AbstractObjective:
+        if isinstance(self.batch, FeatureBatch):
+            return self
+        outputs = self.batch.outputs if self.reduce == "mean" else 1
+        return FusedSampled.of(self.batch, model, 1 / (self.batch.size * outputs), self.batch.tokens.dtype) or self
+
     def check(self, model: AbstractModel) -> None:
+        _check.one_of("reduce", self.reduce, get_args(Reduce))
         if isinstance(self.batch, FeatureBatch):
             require(
                 not isinstance(model, AbstractAttention),

@@ -5,6 +5,8 @@ from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 BLACK = "#000000"
@@ -36,11 +38,8 @@ _SETTINGS: dict[str, Any] = {
     "svg.hashsalt": "stepwell",
     "pdf.fonttype": 42,
 }
-_FORMATS: dict[str, dict[str, Any]] = {
-    "svg": {"metadata": {"Date": None, "Creator": None}},
-    "pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
-    "png": {"metadata": {"Software": None}, "dpi": 160},
-}
+_RESOLUTION = 160
+"""Dots per inch of a PNG."""
 
 
 def styled():
@@ -50,13 +49,28 @@ def styled():
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, sizes in inches."""
-    made = Figure(figsize=(width, height), layout="constrained")
+    made = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
     FigureCanvasAgg(made)
     return made
 
 
 def save_figure(made: Figure, path: str | os.PathLike) -> None:
-    """Write a figure in the format that the name ends in; the same figure gives the same bytes."""
-    ending = os.fspath(path).rpartition(".")[2]
+    """Write a figure in the format that the name ends in; the same figure gives the same bytes.
+
+    The layout is found once, and the canvases are called by themselves: `savefig` would find it again for each format
+    and draw everything twice.
+    """
     with styled():
-        made.savefig(path, format=ending, **_FORMATS[ending])
+        layout = made.get_layout_engine()
+        if layout is not None:
+            layout.execute(made)
+            made.set_layout_engine("none")
+        match os.fspath(path).rpartition(".")[2]:
+            case "svg":
+                FigureCanvasSVG(made).print_svg(path, metadata={"Date": None, "Creator": None})
+            case "pdf":
+                nameless = {"CreationDate": None, "Creator": None, "Producer": None}
+                FigureCanvasPdf(made).print_pdf(path, metadata=nameless)
+            case _:
+                FigureCanvasAgg(made).print_png(path, metadata={"Software": None})
+        made.set_dpi(_RESOLUTION)  # the other canvases leave their own

@@ -4,6 +4,7 @@ from ._alignment import alignment as alignment
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
 from ._effective_map import effective_map as effective_map
+from ._fixed_point import nearest_fixed_point as nearest_fixed_point
 from ._in_context import pcr_test as pcr_test
 from ._in_context import principal_component_regression as principal_component_regression
 from ._staircase import Drop as Drop

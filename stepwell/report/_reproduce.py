@@ -1,21 +1,22 @@
-"""Run figures one after the other and write their files as soon as each is done."""
+"""Run figures and write the report anew as soon as each is done."""
 
+import contextlib
 import json
 import os
 import platform
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepwell._files import writable_folder, write_text, write_whole
-from stepwell.papers import FIGURES, Claim, WithExtras, figure
+from stepwell import _check
+from stepwell._files import writable_folder, write_text
+from stepwell.papers import FIGURES, Claim
 
+from ._figure import Result, make
 from ._page import page
-
-FORMATS = ("svg", "pdf", "png")
+from ._workers import side_by_side
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,17 @@ def reproduce(
     *,
     quick: bool = False,
     out: str | os.PathLike = "reproduction",
+    jobs: int = 1,
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
 ) -> Reproduction:
-    """Run the named figures; `begin(name, title)` is called before each, `tell(entry, claims)` after it.
+    """Run the named figures, `jobs` at a time; `begin(name, title)` is called before each, `tell(entry, claims)` after.
 
     Into `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each figure. Figures
     that are there from an earlier run stay in the report until they are run again. A figure that raises an error is
     reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done.
     """
+    jobs = _check.whole("jobs", jobs)
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
@@ -50,81 +53,25 @@ def reproduce(
     done: dict[str, dict[str, Any]] = {}
     interrupted = False
     document = _document(kept, done, begun)
-    for name in names:
-        try:
-            module = figure(name)
-            begin(name, module.TITLE)
-            entry, found = _run(module, name, quick, folder)
-        except KeyboardInterrupt:
-            interrupted = True
-            break
-        except Exception as error:
-            entry, found = _failure(name, quick, error), []
-        done[name] = {**entry, "claims": [claim.as_json() for claim in found]}
-        document = _document(kept, done, begun)
-        _write(folder, document)
-        tell(entry, found)
+    parallel = jobs > 1 and len(names) > 1
+    results: Generator[Result] = (
+        side_by_side(names, quick, folder, begin, jobs)
+        if parallel
+        else (make(name, quick, folder, begin) for name in names)
+    )
+    try:
+        with contextlib.closing(results):
+            for entry, found in results:
+                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in found]}
+                document = _document(kept, done, begun)
+                _write(folder, document)
+                tell(entry, found)
+    except KeyboardInterrupt:
+        interrupted = True
     if not done:
         _write(folder, document)
     passed = len(done) == len(names) and all(_held(result) for result in done.values())
     return Reproduction(document, folder / "index.html", passed, interrupted)
-
-
-def _run(module: Any, name: str, quick: bool, folder: Path) -> tuple[dict[str, Any], list[Claim]]:
-    """One figure: its entry in `claims.json` and its claims. Its files are written."""
-    from stepwell.papers._style import save_figure
-    from stepwell.trajectory import save
-
-    begun = time.monotonic()
-    data = module.simulate(quick)
-    found = module.claims(data)
-    drawn = module.draw(data)
-    stem = name.replace("/", "-")
-    files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
-    for path in files.values():
-        write_whole(folder / path, lambda temporary: save_figure(drawn, temporary))
-    for ending, write in _extras(module, data).items():
-        files[ending] = f"figures/{stem}.{ending}"
-        write_whole(folder / files[ending], write)
-    stored = []
-    for key, dataset in data.items():
-        stored.append(f"data/{stem}-{key}.nc")
-        save(dataset, folder / stored[-1])
-    entry = {
-        "name": name,
-        "title": module.TITLE,
-        "caption": module.CAPTION,
-        "status": "done",
-        "error": None,
-        "quick": quick,
-        "seconds": round(time.monotonic() - begun, 2),
-        "settings": module.settings(quick),
-        "files": files,
-        "data": stored,
-    }
-    return entry, found
-
-
-def _extras(module: Any, data: dict[str, Any]) -> dict[str, Callable[[str], None]]:
-    """Further files that the figure wants written, by ending."""
-    return module.extras(data) if isinstance(module, WithExtras) else {}
-
-
-def _failure(name: str, quick: bool, error: Exception) -> dict[str, Any]:
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split()) or "no message"
-    return {
-        "name": name,
-        "title": "This figure could not be made",
-        "caption": "",
-        "status": "error",
-        "error": f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})",
-        "quick": quick,
-        "seconds": None,
-        "settings": {},
-        "files": {},
-        "data": [],
-    }
 
 
 def _held(result: dict[str, Any]) -> bool:

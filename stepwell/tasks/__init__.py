@@ -12,4 +12,8 @@ from ._lengths import attention_scale as attention_scale
 from ._mixture import InContextInWeightMixture as InContextInWeightMixture
 from ._moments import PopulationMoments as PopulationMoments
 from ._moments import population_moments as population_moments
+from ._multi_task import MultiTaskRegression as MultiTaskRegression
+from ._nonlinear import SingleIndexRegression as SingleIndexRegression
 from ._regression import InContextRegression as InContextRegression
+from ._softmax_moments import SoftmaxMoments as SoftmaxMoments
+from ._softmax_moments import softmax_moments as softmax_moments

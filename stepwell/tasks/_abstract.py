@@ -130,7 +130,7 @@ class AbstractTask(eqx.Module):
             spread = (task_square - n * np.einsum("io,jo->oij", task_mean, task_mean)) / (n - 1)
             lam, vectors = np.linalg.eigh(spread)
             whitener = np.einsum("oik,ok,ojk->oij", vectors, lam**-0.5, vectors)
-        return Correction(jnp.asarray(input_mean), jnp.asarray(task_mean), jnp.asarray(whitener))
+        return Correction(jax.device_put(input_mean), jax.device_put(task_mean), jax.device_put(whitener))
 
 
 def _per_sequence(task: AbstractTask) -> int:
@@ -152,7 +152,7 @@ def _parts(task: AbstractTask, normals: Float[Array, "sequences numbers"]):
 
 def _normals(task: AbstractTask, key: RandomKey, block: int) -> Float[Array, "sequences numbers"]:
     """All Gaussians of a block."""
-    return jnp.asarray(generator(key, block).standard_normal((_BLOCK, _per_sequence(task))))
+    return jax.device_put(generator(key, block).standard_normal((_BLOCK, _per_sequence(task))))
 
 
 @eqx.filter_jit
@@ -183,7 +183,8 @@ def _sums(
 def _first(batch: Batch, n: int) -> Batch:
     if batch.size <= n:
         return batch
-    return Batch(batch.tokens[:n], batch.labels[:n], batch.lengths)
+    tokens, labels = (jax.device_put(np.asarray(part)[:n]) for part in (batch.tokens, batch.labels))
+    return Batch(tokens, labels, batch.lengths)
 
 
 def assemble(

@@ -3,6 +3,7 @@
 from typing import cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -50,6 +51,7 @@ class Batch(eqx.Module):
     def dim(self) -> int:
         return self.tokens.shape[2] - self.outputs
 
+    @eqx.filter_jit
     def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
         r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
 
@@ -59,6 +61,7 @@ class Batch(eqx.Module):
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
         return self._features_of(_context_sums(y, x, self.lengths), normalisation)
 
+    @eqx.filter_jit
     def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
         r"""$\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over context tokens and, if it attends
         to itself, the query (x_q, 0): all that any linear attention's prediction depends on."""
@@ -122,6 +125,6 @@ def concatenate(batches: list[Batch]) -> Batch:
     """One batch of all sequences, in order."""
     if len(batches) == 1:
         return batches[0]
-    tokens = cast(SequenceTokens, jnp.concatenate([b.tokens for b in batches]))
-    labels = cast(SequenceLabels, jnp.concatenate([b.labels for b in batches]))
+    tokens = cast(SequenceTokens, jax.device_put(np.concatenate([b.tokens for b in batches])))
+    labels = cast(SequenceLabels, jax.device_put(np.concatenate([b.labels for b in batches])))
     return Batch(tokens, labels, batches[0].lengths)

@@ -1,4 +1,4 @@
-"""What the theory reads of a task. `stepwell.tasks.InContextRegression` qualifies, as does anything so shaped."""
+"""What the theory reads of a task. Those of `stepwell.tasks` qualify, as does anything so shaped."""
 
 from typing import Protocol, runtime_checkable
 
@@ -47,3 +47,36 @@ def require_one_output(task: RegressionTask) -> None:
     """The theory is that of one label per token."""
     if task.outputs != 1:
         raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
+
+
+@runtime_checkable
+class MultiTask(Protocol):
+    r"""In-context linear regression of several tasks at once, as `stepwell.tasks.MultiTaskRegression`.
+
+    Task i has its own $d_i$ coordinates of the input $x \sim \mathcal N(0, I)$ and its own output,
+    $y_i = g_i^\top x^{(i)} + \varepsilon_i$, $g_i \sim \mathcal N(0, \lambda_i I)$,
+    $\varepsilon_i \sim \mathcal N(0, \sigma^2)$; the target has no noise.
+    `dims` are $d_i$, `strengths` $\lambda_i$, always those of one coordinate, and `noise_variance` $\sigma^2$.
+    """
+
+    @property
+    def dims(self) -> tuple[int, ...]: ...
+
+    @property
+    def strengths(self) -> tuple[float, ...]: ...
+
+    @property
+    def noise_variance(self) -> float: ...
+
+    @property
+    def lengths(self) -> ContextLengthsLike: ...
+
+
+def the_context(task: MultiTask) -> int:
+    """The task's only context length."""
+    if len(task.lengths.counts) != 1:
+        raise InvalidInput(
+            f"the task has context lengths {task.lengths.counts}; the theory of softmax attention is for one, "
+            f"so build it with a single number, for instance {max(task.lengths.counts)}"
+        )
+    return task.lengths.counts[0]

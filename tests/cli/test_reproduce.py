@@ -72,7 +72,7 @@ def test_interrupted_in_a_run(tmp_path: Path):
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert run.stdout is not None
-    assert run.stdout.readline().startswith("linear/fig1: ")
+    assert run.stdout.readline().startswith("begun: linear/fig1, ")
     time.sleep(1.0)
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=60)

@@ -10,8 +10,9 @@ from stepwell._errors import InvalidInput
 from stepwell.dynamics import descend, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
-from stepwell.probes import alignment, conserved, conserved_drift, effective_map, pcr_test, winners
+from stepwell.probes import alignment, conserved, conserved_drift, effective_map, nearest_fixed_point, pcr_test, winners
 from stepwell.tasks import InContextRegression, covariance
+from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
 TURN = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
@@ -168,3 +169,39 @@ def test_all_components_are_least_squares():
     found = principal_component_regression(batch, TURN)
     np.testing.assert_allclose(found[3], batch.labels[:, -1, 0], atol=1e-9)
     np.testing.assert_array_equal(found[0], 0)
+
+
+def test_the_nearest_fixed_point_is_that_of_the_plateau(task):
+    """Weights put on two of three fixed-point components, and a known way off."""
+    components = theory.components(task)
+    off = 0.1 * components.maps[1]
+    maps = [components.maps[0], components.maps[0] + components.maps[2], components.maps[0] + off]
+    model = MergedAttention(
+        jnp.zeros((1, 1, 4)).at[0, 0, 3].set(1.0), jnp.zeros((1, 4, 3)), activation="linear", normalisation="1/N"
+    )
+    key_query = np.zeros((1, 3, 1, 4, 3))
+    key_query[0, :, 0, :3] = maps
+    value = np.broadcast_to(np.asarray(model.value), (1, 3, 1, 1, 4))
+    run = xr.Dataset(
+        {
+            "value": (("run", "time", "head", "output", "token_dim"), value),
+            "key_query": (("run", "time", "head", "token_dim", "dim"), key_query),
+        },
+        {"run": [0], "time": [0.0, 1.0, 2.0]},
+    )
+    found = nearest_fixed_point(run, task)
+    assert found["has"].values[0].tolist() == [[True, False, False], [True, False, True], [True, False, False]]
+    assert found["learned"].values[0].tolist() == [1, 2, 1]
+    # 0.1 of a component is 0.1 of the root of its gain away.
+    np.testing.assert_allclose(found["distance"][0], [0, 0, 0.1 * components.gains[1] ** 0.5], atol=1e-7)
+    levels = theory.levels(task)
+    np.testing.assert_allclose(found["loss"][0, [0, 2]], levels[1], rtol=1e-12)
+
+
+def test_a_run_visits_fixed_points_in_turn(task):
+    model = SeparateAttention.random(dim=3, heads=3, scale=1e-5, key=jax.random.key(1)).balanced()
+    found = nearest_fixed_point(flow(model, Population(task), save=201, progress=False), task)
+    learned = found["learned"].values[0]
+    assert learned[0] == 0 and learned[-1] == 3 and np.all(np.diff(learned) >= 0)
+    assert float(found["distance"][0, -1]) < 1e-3
+    assert {0, 1, 2, 3} == set(learned.tolist())

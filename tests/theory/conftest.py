@@ -1,7 +1,9 @@
-"""A stand-in task: the theory needs only these attributes."""
+"""Stand-in tasks: the theory needs only these attributes."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 
@@ -40,3 +42,36 @@ def _make_task(
 @pytest.fixture(scope="session")
 def make_task():
     return _make_task
+
+
+@dataclass(frozen=True)
+class MultiTask:
+    dims: tuple[int, ...]
+    strengths: tuple[float, ...]
+    noise_variance: float
+    lengths: Lengths
+
+
+def _make_multi_task(dims, strengths: Any = 1.0, *, context=100, noise=0.0):
+    """One strength for all, or one for each."""
+    each = np.broadcast_to(np.asarray(strengths, dtype=float), len(dims))
+    return MultiTask(tuple(dims), tuple(each.tolist()), float(noise), Lengths((context,), (1.0,)))
+
+
+@pytest.fixture(scope="session")
+def make_multi_task():
+    return _make_multi_task
+
+
+@pytest.fixture(scope="session")
+def multi_tasks():
+    """A Hypothesis strategy of tasks with one to four parts, each with its dimension and strength."""
+    parts = st.lists(st.tuples(st.integers(1, 30), st.floats(0.05, 3.0)), min_size=1, max_size=4)
+    return st.builds(
+        lambda found, context, noise: _make_multi_task(
+            [d for d, _ in found], [lam for _, lam in found], context=context, noise=noise
+        ),
+        parts,
+        st.integers(2, 2000),
+        st.sampled_from([0.0, 0.1, 1.0, 20.0]),
+    )

@@ -7,6 +7,7 @@ is a kernel of width D that moves by D. Attention goes through every token, the 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,15 +101,16 @@ def compare(
     model = model.scaled(1 / chosen.init)
     convolved = ConvolutionalAttention.from_separate(model) if convolved is None else convolved
     features = batch.cubic_features()
-    few = slice(chosen.checked)
-    by_tokens = jax.grad(lambda m: Sampled(batch)(m))(model)
-    by_kernel = jax.grad(lambda m: Sampled(features)(m))(convolved)
+    few = features.features[: chosen.checked]
+    gradient = eqx.filter_jit(lambda objective, model: eqx.filter_grad(objective)(model))
+    answers = eqx.filter_jit(lambda model, examples: jax.vmap(model)(examples))
+    by_tokens, by_kernel = gradient(Sampled(batch), model), gradient(Sampled(features), convolved)
     return xr.Dataset(
         {
-            "attention": ("sequence", np.asarray(jax.vmap(model)(batch.tokens[few]))[:, 0]),
-            "convolution": ("sequence", np.asarray(jax.vmap(convolved)(features.features[few]))[:, 0]),
+            "attention": ("sequence", np.asarray(answers(model, batch.tokens[: chosen.checked]))[:, 0]),
+            "convolution": ("sequence", np.asarray(answers(convolved, few))[:, 0]),
             # By the sliding kernel itself, as the figure draws it.
-            "sliding": ("sequence", np.asarray(slide(convolved, features.features[few]))),
+            "sliding": ("sequence", np.asarray(slide(convolved, few))),
             "attention_gradient": ("weight", _flat(ConvolutionalAttention.from_separate(by_tokens))),
             "convolution_gradient": ("weight", _flat(by_kernel)),
             "features": (("dim", "query_dim"), np.asarray(features.features[0]).reshape(DIM, DIM)),
@@ -120,6 +122,7 @@ def compare(
     )
 
 
+@eqx.filter_jit
 def slide(
     model: ConvolutionalAttention, features: Float[Array, "sequence features"], *, stride: int = DIM
 ) -> Float[Array, " sequence"]:

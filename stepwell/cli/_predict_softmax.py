@@ -1,0 +1,138 @@
+"""What the theory of softmax attention says about several regressions, as one document and as tables."""
+
+from typing import Any
+
+import numpy as np
+
+from stepwell._errors import InvalidInput
+from stepwell._memory import require_memory
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax
+
+from ._predict_format import as_loss, counted
+
+INFERRED = (
+    "the full text of arXiv 2402.19442 could not be consulted: that strengths are those of a coordinate, the factor of "
+    "the loss and the constant of the lower bound are inferred from its captions"
+)
+
+_COLUMNS = (
+    ("gf_loss", "flow"),
+    ("gf_exact_loss", "flow, exact"),
+    ("shared_loss", "shared"),
+    ("single_head_loss", "one head"),
+    ("lower_bound", "lower bound"),
+    ("mmse", "Bayes"),
+)
+
+
+def predict_softmax(
+    dims: list[int],
+    strengths: list[float],
+    context: int,
+    noise: float,
+    *,
+    heads: int,
+    init: float,
+    convention: Any,
+    loss_factor: float,
+    embedding: int,
+) -> dict[str, Any]:
+    """The JSON document. Losses are of the target without noise, in total and for each task."""
+    require_memory(16 * sum(dims) ** 2, what=f"a task of dimension {sum(dims)}", instead="take smaller --dims")
+    task = MultiTaskRegression(dims, strengths, context, noise_variance=noise, convention=convention)
+    limit = softmax.flow_limit(task)
+    one_each = heads >= len(dims)
+    exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None
+    training: softmax.Training = {"loss_factor": loss_factor, "embedding": embedding}
+    emerges = softmax.emergence_bracket(task, np.full(len(dims), init), heads=heads, **training)
+    return {
+        "task": {
+            "dims": dims,
+            "strengths": list(task.strengths),
+            "signals": task.signals.tolist(),
+            "context": context,
+            "noise_variance": noise,
+        },
+        "heads": heads,
+        "tasks_count_from": 1,
+        "gf_loss": _summed(softmax.flow_limit_loss(task) if one_each else None),
+        "gf_exact_loss": _summed(exact),
+        "gf_reason": None if one_each else _too_few(heads, len(dims)),
+        "shared_loss": None if one_each else _shared(task, heads),
+        "single_head_loss": _summed(softmax.single_head_optimum(task).loss),
+        "lower_bound": _summed(softmax.lower_bound(task, heads)),
+        "mmse": _summed(softmax.bayes_risk(task)),
+        "limits": {"omega": limit.omega.tolist(), "mu": limit.mu.tolist()} if one_each else None,
+        "emergence_times": emerges.early.tolist(),
+        "emergence_times_with_equal_heads": emerges.late.tolist(),
+        "conventions": {
+            "strengths_given": convention,
+            "strengths_listed": "per-coordinate",
+            "loss_factor": loss_factor,
+            "embedding": embedding,
+            "init": init,
+            "start": "omega of the winning head is init, mu/omega is on the ray of the warm-up",
+            "losses": "sums over tasks of squared errors without the noise of the target; to leading order in 1/L and "
+            "1/d, but gf_exact_loss at finite L and d, and mmse for large d and L",
+            "lower_bound": "weights of any sign; the budget is 1/e for one head, else min(heads - 1, tasks), found "
+            "numerically",
+            "time_unit": "t of the flow dW/dt = -c/2 dL/dW, c = loss_factor; a step of rate r on the loss lasts 2r/c",
+            "inferred": INFERRED,
+        },
+    }
+
+
+def tables(found: dict[str, Any]) -> str:
+    task, shown = found["task"], [column for column in _COLUMNS if found[column[0]] is not None]
+    noise = f", noise variance {task['noise_variance']:g}" if task["noise_variance"] else ""
+    heads = counted(found["heads"], "head")
+    lines = [
+        f"softmax attention, {heads}, {counted(len(task['dims']), 'regression')}, context {task['context']}{noise}"
+    ]
+    lines += ["", "losses", "task  dim   strength      signal" + "".join(f"  {name:>11}" for _, name in shown)]
+    for i, (dim, strength, signal) in enumerate(zip(task["dims"], task["strengths"], task["signals"], strict=True)):
+        losses = "".join(f"  {as_loss(found[key]['per_task'][i]):>11}" for key, _ in shown)
+        lines.append(f"{i + 1:>4}  {dim:>3}  {strength:>9.4g}  {as_loss(signal):>10}{losses}")
+    totals = "".join(f"  {as_loss(found[key]['total']):>11}" for key, _ in shown)
+    lines.append(f"{'all':>4}  {sum(task['dims']):>3}  {'':>9}  {as_loss(sum(task['signals'])):>10}{totals}")
+    limits = found["limits"]
+    lines += ["", "weights in the end, and when they emerge: without rivals, with equal heads"]
+    lines += ["task       omega          mu    t, alone    t, equal"]
+    for i, times in enumerate(zip(found["emergence_times"], found["emergence_times_with_equal_heads"], strict=True)):
+        weights = [f"{limits[name][i]:.6g}" if limits else "-" for name in ("omega", "mu")]
+        lines.append("  ".join([f"{i + 1:>4}", *(f"{text:>10}" for text in [*weights, *(f"{t:.6g}" for t in times)])]))
+    return "\n".join([*lines, "", *_notes(found)])
+
+
+def _notes(found: dict[str, Any]) -> list[str]:
+    used = found["conventions"]
+    notes = [] if found["gf_reason"] is None else [found["gf_reason"]]
+    if found["shared_loss"] is not None:
+        groups = [" ".join(map(str, group)) for group in found["shared_loss"]["groups"]]
+        notes.append(f"shared: tasks by head, {' | '.join(groups)}")
+    notes.append(
+        f"start omega {used['init']:g}; loss factor {used['loss_factor']:g}, embedding {used['embedding']}; strengths "
+        "are those of a coordinate"
+    )
+    return [*notes, INFERRED]
+
+
+def _summed(losses: np.ndarray | None) -> dict[str, Any] | None:
+    return None if losses is None else {"total": float(losses.sum()), "per_task": losses.tolist()}
+
+
+def _shared(task: MultiTaskRegression, heads: int) -> dict[str, Any] | None:
+    """The best division of the tasks among the heads, groups counting tasks from 1; None if there are too many."""
+    try:
+        best = softmax.best_partition(task, heads)
+    except InvalidInput:
+        return None
+    return {**(_summed(best.loss) or {}), "groups": [[i + 1 for i in group] for group in best.groups]}
+
+
+def _too_few(heads: int, tasks: int) -> str:
+    return (
+        f"the flow's limit gives each of {tasks} tasks a head of its own, and there are {heads}: tasks share heads, at "
+        "best with the shared loss"
+    )

@@ -1,0 +1,139 @@
+"""Between the eigenvalues of attention and its whole matrices."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import RandomKey
+from stepwell.tasks import MultiTaskRegression, random_rotation
+
+from ._attention import AbstractAttention
+from ._multihead import MultiHeadAttention
+from ._spectral import SpectralAttention
+
+
+def decomposable(
+    spectral: SpectralAttention,
+    task: MultiTaskRegression,
+    *,
+    embedding: int | None = None,
+    key: RandomKey | None = None,
+) -> MultiHeadAttention:
+    r"""The whole matrices with the given eigenvalues in the bases $\Phi, \Psi$ of a task:
+
+    $K = A\, \mathrm{diag}(k) [\Phi^\top, 0]$, $Q = A\, \mathrm{diag}(q) [\Phi^\top, 0]$,
+    $V = B\, \mathrm{diag}(v) [0, \Psi^\top]$, $O = \Psi\, \mathrm{diag}(o) B^\top$,
+
+    where A and B have orthonormal columns: those of the identity, or random ones, for each head, from `key`.
+    `embedding` is the width $d_e$ of a head, by default the smallest, d; the scores keep the factor that `spectral`
+    has.
+    """
+    _require_dims(spectral.dims, task)
+    dim, outputs = task.dim, task.outputs
+    width = dim if embedding is None else _check.whole("embedding", embedding)
+    if width < dim:
+        raise InvalidInput(f"heads of width {width} cannot hold {dim} inputs; take an embedding of at least {dim}")
+    a, b = _frames(spectral.key.shape[0], width, key)
+    a, b = a[:, :, :dim], b[:, :, : len(task.dims)]
+    blocks = np.repeat(np.arange(len(task.dims)), task.dims)
+    roots = np.sqrt(np.array(task.dims))
+    phi = np.pad(task.inputs_rotation.T, ((0, 0), (0, outputs)))
+    psi = np.pad(task.outputs_rotation.T[: len(task.dims)], ((0, 0), (dim, 0)))
+    k, q, v, o = (np.asarray(weight)[:, None] for weight in spectral.weights().values())
+    matrices = (
+        a * (q / roots)[..., blocks] @ phi[:, :dim],
+        a * (k / roots)[..., blocks] @ phi,
+        b * v @ psi,
+        psi[:, dim:].T @ (b * o).swapaxes(1, 2),
+    )
+    return MultiHeadAttention(
+        *(jnp.asarray(matrix) for matrix in matrices),
+        activation=spectral.activation,
+        normalisation=spectral.normalisation,
+        score_scale=spectral.score_scale,
+    )
+
+
+class Decomposition(eqx.Module):
+    r"""Attention seen in the bases of a task: $W = [W_X; W_Y]$ the scores, $U = [U_X, U_Y]$ the readout.
+
+    - `omega`: means over each block of $\mathrm{diag}(\Phi^\top W_X \Phi)$.
+    - `mu`: $\mathrm{diag}(\Psi^\top U_Y \Psi)$, of the outputs that belong to a task.
+    - `score_inputs`, `score_labels`, `readout_inputs`, `readout_labels`: what is left of $W_X, W_Y, U_X, U_Y$ without
+      these, as a Frobenius norm for each head. All four are zero if the attention is decomposable.
+    """
+
+    omega: Float[Array, "head task"]
+    mu: Float[Array, "head task"]
+    score_inputs: Float[Array, " head"]
+    score_labels: Float[Array, " head"]
+    readout_inputs: Float[Array, " head"]
+    readout_labels: Float[Array, " head"]
+    dims: tuple[int, ...] = eqx.field(static=True)
+
+    def departures(self) -> dict[str, Float[Array, ""]]:
+        """The four norms over all heads, relative to that of the decomposable part of the scores or of the readout."""
+        scores = jnp.sqrt(jnp.sum(np.array(self.dims) * self.omega**2))
+        readout = jnp.sqrt(jnp.sum(self.mu**2))
+        return {
+            "score_inputs": _ratio(self.score_inputs, scores),
+            "score_labels": _ratio(self.score_labels, scores),
+            "readout_inputs": _ratio(self.readout_inputs, readout),
+            "readout_labels": _ratio(self.readout_labels, readout),
+        }
+
+
+def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposition:
+    """The eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable."""
+    outputs, dim = model.shape
+    if (outputs, dim) != (task.outputs, task.dim):
+        raise InvalidInput(
+            f"the model has {outputs} outputs and dimension {dim}, the task {task.outputs} and {task.dim}; "
+            "they must agree"
+        )
+    phi, psi = jnp.asarray(task.inputs_rotation), jnp.asarray(task.outputs_rotation)
+    tasks = len(task.dims)
+    means = np.repeat(np.eye(tasks), task.dims, axis=0) / np.array(task.dims)
+    scores, readout = model.bilinear(), model.readout()
+    turned = phi.T @ scores[:, :dim] @ phi
+    answers = psi.T @ readout[..., dim:] @ psi
+    omega = jnp.einsum("hii->hi", turned) @ means
+    mu = jnp.einsum("hoo->ho", answers)[:, :tasks]
+    structured = omega[:, np.repeat(np.arange(tasks), task.dims), None] * jnp.eye(dim)
+    diagonal = mu[:, :, None] * jnp.eye(tasks)
+    rest = jnp.pad(diagonal, ((0, 0), (0, outputs - tasks), (0, outputs - tasks)))
+    return Decomposition(
+        omega,
+        mu,
+        _norms(turned - structured),
+        _norms(scores[:, dim:]),
+        _norms(readout[..., :dim]),
+        _norms(answers - rest),
+        task.dims,
+    )
+
+
+def _require_dims(dims: tuple[int, ...], task: MultiTaskRegression) -> None:
+    if dims != task.dims:
+        raise InvalidInput(f"the model has tasks of dimensions {dims}, the task {task.dims}; they must agree")
+
+
+def _frames(heads: int, width: int, key: RandomKey | None) -> Float[np.ndarray, "2 head width width"]:
+    if key is None:
+        return np.broadcast_to(np.eye(width), (2, heads, width, width))
+    drawn = [random_rotation(width, key=jax.random.fold_in(key, number)) for number in range(2 * heads)]
+    return np.stack(drawn).reshape(2, heads, width, width)
+
+
+def _norms(matrices: Float[Array, "head rows columns"]) -> Float[Array, " head"]:
+    return jnp.sqrt(jnp.sum(matrices**2, axis=(1, 2)))
+
+
+def _ratio(norms: Float[Array, " head"], whole: Float[Array, ""]) -> Float[Array, ""]:
+    """Zero over zero is zero."""
+    norm = jnp.sqrt(jnp.sum(norms**2))
+    return jnp.where(norm == 0.0, 0.0, norm / whole)

@@ -1,0 +1,138 @@
+"""Softmax attention reduced to the eigenvalues of its matrices."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import Activation, Normalisation
+
+from ._attention import AbstractAttention, checked_options
+from ._score_scale import ScoreScale, score_scale_of
+
+
+class SpectralAttention(AbstractAttention):
+    r"""Decomposable attention in its eigenbasis: one $\omega_i^h$ and one $\mu_i^h$ for each head and task.
+
+    $\hat y_i = \sum_h \mu_i^h \sum_l p_l^h\, y_{l,i}$,
+    $p^h = \mathrm{softmax}_l \sum_i \omega_i^h \langle x_l^{(i)}, x_q^{(i)} \rangle$,
+
+    with $x^{(i)}$ the block of $d_i$ inputs that belongs to task i. It reads tokens in the task's own basis; see
+    `decomposable` for the same attention in any other, with whole matrices.
+
+    The weights are the factors of the eigenvalues, $\omega_i = s\, k_i q_i/d_i$ and $\mu_i = v_i o_i$. Key and query
+    have $d_i$ equal singular values $k_i/\sqrt{d_i}$, which move together; taken as one coordinate of length $k_i$,
+    plain gradient flow here is exactly the flow of the whole matrices. s is `score_scale`.
+    """
+
+    key: Float[Array, "head task"]
+    query: Float[Array, "head task"]
+    value: Float[Array, "head task"]
+    output: Float[Array, "head task"]
+    dims: tuple[int, ...] = eqx.field(static=True)
+    score_scale: float = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+    normalisation: Normalisation = eqx.field(static=True)
+    attends_query: bool = eqx.field(static=True)
+
+    weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "key": ("head", "task"),
+        "query": ("head", "task"),
+        "value": ("head", "task"),
+        "output": ("head", "task"),
+    }
+    factors: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        key: Float[Array, "head task"],
+        query: Float[Array, "head task"],
+        value: Float[Array, "head task"],
+        output: Float[Array, "head task"],
+        *,
+        dims: Sequence[int],
+        embedding: int | None = None,
+        score_scale: float | ScoreScale = "head",
+        activation: Activation = "softmax",
+        normalisation: Normalisation | None = None,
+    ):
+        """`embedding` is the width $d_e$ of a head, by default the smallest, $d$; it only sets the score's scale."""
+        self.key, self.query = jnp.asarray(key), jnp.asarray(query)
+        self.value, self.output = jnp.asarray(value), jnp.asarray(output)
+        self.dims = tuple(_check.whole("dimension of a task", d) for d in dims)
+        wanted = (self.key.shape[0], len(self.dims))
+        for name, weight in self.weights().items():
+            if weight.shape != wanted:
+                raise InvalidInput(f"{name} has shape {weight.shape}; with dims {self.dims} it must be {wanted}")
+        embedding = self.dim if embedding is None else _check.whole("embedding", embedding)
+        self.score_scale = score_scale_of(score_scale, embedding=embedding, width=self.dim + len(self.dims))
+        self.activation, self.normalisation = checked_options(activation, normalisation or "none")
+        self.attends_query = False
+
+    @classmethod
+    def balanced(
+        cls,
+        omega: Float[Array, "head task"] | Float[np.ndarray, "head task"],
+        mu: Float[Array, "head task"] | Float[np.ndarray, "head task"],
+        dims: Sequence[int],
+        *,
+        embedding: int | None = None,
+        score_scale: float | ScoreScale = "head",
+        activation: Activation = "softmax",
+        normalisation: Normalisation | None = None,
+    ) -> "SpectralAttention":
+        r"""With given eigenvalues, $|k| = |q|$ and $|v| = |o|$, which the flow conserves."""
+        ones = jnp.ones_like(jnp.asarray(omega, dtype=float))
+        model = cls(
+            ones,
+            ones,
+            ones,
+            ones,
+            dims=dims,
+            embedding=embedding,
+            score_scale=score_scale,
+            activation=activation,
+            normalisation=normalisation,
+        )
+        query, key = _halves(jnp.asarray(omega, dtype=float) / model.omega())
+        output, value = _halves(jnp.asarray(mu, dtype=float))
+        return model.with_weights({"key": key, "query": query, "value": value, "output": output})
+
+    def omega(self) -> Float[Array, "head task"]:
+        r"""$\omega_i^h$, the eigenvalues of the scores, the factor of the scores included."""
+        return self.key * self.query * (self.score_scale / np.array(self.dims))
+
+    def mu(self) -> Float[Array, "head task"]:
+        r"""$\mu_i^h$, the eigenvalues of the readout."""
+        return self.value * self.output
+
+    @property
+    def dim(self) -> int:
+        return sum(self.dims)
+
+    def bilinear(self) -> Float[Array, "head width dim"]:
+        return jnp.pad(self._spread()[:, :, None] * jnp.eye(self.dim), ((0, 0), (0, len(self.dims)), (0, 0)))
+
+    def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
+        return jnp.pad(self._spread() * query, ((0, 0), (0, len(self.dims))))
+
+    def readout(self) -> Float[Array, "head outputs width"]:
+        return jnp.pad(self.mu()[:, :, None] * jnp.eye(len(self.dims)), ((0, 0), (0, 0), (self.dim, 0)))
+
+    def map_rank(self) -> int | None:
+        return None
+
+    def _spread(self) -> Float[Array, "head dim"]:
+        """The eigenvalue of every input coordinate."""
+        return self.omega()[:, np.repeat(np.arange(len(self.dims)), self.dims)]
+
+
+def _halves(product: Float[Array, "head task"]) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
+    """Two factors of the same size; the first takes the sign."""
+    root = jnp.sqrt(jnp.abs(product))
+    return jnp.sign(product) * root, root

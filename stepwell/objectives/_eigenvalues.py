@@ -1,0 +1,63 @@
+"""What objectives on the eigenvalues of attention ask of a model."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell._types import Activation
+from stepwell.models import AbstractAttention, AbstractModel, SpectralAttention, decompose
+from stepwell.tasks import MultiTaskRegression
+
+from ._abstract import require
+
+_ROUNDING = 1e-8
+"""How far from decomposable weights may be, relative to their decomposable part, and count as such."""
+
+
+@eqx.filter_jit
+def eigenvalues(
+    model: AbstractModel, task: MultiTaskRegression
+) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
+    r"""$\omega$ and $\mu$: a `SpectralAttention` has them, of any other attention they are read off its matrices."""
+    if isinstance(model, SpectralAttention):
+        return model.omega(), model.mu()
+    assert isinstance(model, AbstractAttention)
+    found = decompose(model, task)
+    return found.omega, found.mu
+
+
+def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activation: Activation) -> None:
+    """The model is an attention of this kind, and nothing but its eigenvalues matters to its loss."""
+    require(
+        isinstance(model, AbstractAttention),
+        f"{type(model).__name__} is not an attention on tokens; use SpectralAttention or MultiHeadAttention",
+    )
+    assert isinstance(model, AbstractAttention)
+    require(
+        model.activation == activation,
+        f"the model's activation is {model.activation!r}, the objective is for {activation!r}; they must agree",
+    )
+    divided = "none" if activation == "softmax" else "1/N"
+    require(
+        model.normalisation == divided,
+        f"the model divides attention by {model.normalisation!r}; build it with normalisation={divided!r}",
+    )
+    require(not model.attends_query, "the model attends to its query; build it with attends_query=False")
+    if isinstance(model, SpectralAttention):
+        require(
+            model.dims == task.dims,
+            f"the model has tasks of dimensions {model.dims}, the task {task.dims}; they must agree",
+        )
+        return
+    departures = {name: float(np.asarray(value)) for name, value in _departures(model, task).items()}
+    farthest = max(departures, key=lambda name: departures[name])
+    require(
+        departures[farthest] <= _ROUNDING,
+        f"the weights are not decomposable in the task's bases ({farthest} is off by {departures[farthest]:.2g} of the "
+        "decomposable part); use Sampled, or start from decomposable()",
+    )
+
+
+@eqx.filter_jit
+def _departures(model: AbstractAttention, task: MultiTaskRegression) -> dict[str, Float[Array, ""]]:
+    return decompose(model, task).departures()

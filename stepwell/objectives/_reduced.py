@@ -1,0 +1,143 @@
+"""The loss of decomposable softmax attention over few Gaussians a token: one for each task."""
+
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import chi2
+
+from stepwell import _check
+from stepwell._memory import require_memory
+from stepwell._types import Loss, RandomKey
+from stepwell.models import AbstractModel
+from stepwell.tasks import MultiTaskRegression
+
+from ._abstract import AbstractObjective, require
+from ._eigenvalues import check_eigenvalues, eigenvalues
+from ._softmax_sums import softmax_sums
+
+Precision = Literal["float64", "float32"]
+
+_GROUPS = 16
+"""Parts of the sample that are drawn independently, from whose spread the standard error is found."""
+
+
+class ReducedSampled(AbstractObjective):
+    r"""$L = \sum_i \langle \lambda_i [ (n_i - \sum_l P_{i,l} z_{l,i})^2 + (d_i - 1) \|P_i\|^2 ] + \sigma^2 \|P_i\|^2
+    \rangle$, $P_i = \sum_h \mu_i^h p^h$.
+
+    Exact but for the average over sequences, at any length and dimension, summed over tasks. Of a sequence only the
+    components of the tokens along the blocks of the query matter: $z_{l,i} \sim \mathcal N(0, 1)$, $n_i^2 \sim
+    \chi^2_{d_i}$, $p^h = \mathrm{softmax}_l \sum_i \omega_i^h n_i z_{l,i}$. Task vectors, noise and all else are
+    integrated out.
+
+    - `sequences`: how many are drawn, once.
+    - `stratified`: the norms $n_i$ take one value from each of equally likely intervals.
+    - `control`: subtract what varies with the loss and has mean zero for all weights, by Stein's lemma:
+      $u_i = \sum_h \mu_i^h [f_i^h - \omega_i^h n_i (1 - \|p^h\|^2)]$, $f_i^h = \sum_l p_l^h z_{l,i}$, and $n_i u_i$,
+      with coefficients fitted over the sequences (which leaves a bias of the order of 1/sequences).
+    - `precision`: of the softmax. "float32" is faster, and keeps six digits of the loss.
+    """
+
+    task: MultiTaskRegression
+    normals: Float[Array, "token task sequences"]
+    norms: Float[Array, "task sequences"]
+    control: bool = eqx.field(static=True)
+    _largest: Float[Array, "task sequences"]
+
+    def __init__(
+        self,
+        task: MultiTaskRegression,
+        sequences: int,
+        *,
+        control: bool = True,
+        stratified: bool = True,
+        precision: Precision = "float64",
+        key: RandomKey,
+    ):
+        sequences = _check.whole("sequences", sequences, least=2 * _GROUPS)
+        _check.one_of("precision", precision, get_args(Precision))
+        require(
+            task.lengths.fixed,
+            f"the task has {len(task.lengths.counts)} context lengths; reduced sampling is for one",
+        )
+        tokens, tasks = task.lengths.longest, len(task.dims)
+        require_memory(
+            8 * 6 * sequences * tokens * tasks,
+            what=f"{sequences} reduced sequences of {tokens} tokens and {tasks} tasks",
+            instead="take fewer sequences",
+        )
+        self.task = task
+        self.control = bool(control)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        normals = rng.standard_normal((tokens, tasks, sequences)).astype(precision)
+        self.normals = jnp.asarray(normals)
+        self.norms = jnp.asarray(_norms(task.dims, sequences, stratified, rng))
+        self._largest = jnp.asarray(np.abs(normals).max(axis=0))
+
+    def per_sequence(self, model: AbstractModel) -> Float[Array, "task sequences"]:
+        """The loss of each task on each sequence."""
+        omega, mu = eigenvalues(model, self.task)
+        directions = omega[:, :, None] * self.norms
+        dtype = self.normals.dtype
+        sums = softmax_sums(directions.astype(dtype), self.normals, self._largest)
+        first, second = (part.astype(self.norms.dtype) for part in sums)
+        answers = jnp.sum(mu[:, :, None] * first, axis=0)
+        squares = jnp.einsum("hi,hgs,gi->is", mu, second, mu)
+        strengths, dims = (jnp.array(values)[:, None] for values in (self.task.strengths, self.task.dims))
+        loss = strengths * (self.norms - answers) ** 2
+        loss += (strengths * (dims - 1) + self.task.noise_variance) * squares
+        if self.control:
+            alone = jnp.einsum("hhs->hs", second)
+            surplus = jnp.sum(mu[:, :, None] * (first - directions * (1 - alone[:, None])), axis=0)
+            loss -= _fitted(loss - strengths * self.norms**2, surplus, self.norms - dims**0.5)
+        return loss
+
+    def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
+        """The loss of each task."""
+        return jnp.mean(self.per_sequence(model), axis=1)
+
+    def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
+        """Of the loss, as an average over other draws, from independent groups of sequences."""
+        total = jnp.sum(self.per_sequence(model), axis=0)
+        groups = np.array_split(np.arange(total.shape[0]), _GROUPS)
+        means = jnp.stack([jnp.mean(total[group]) for group in groups])
+        return jnp.std(means, ddof=1) / _GROUPS**0.5
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        return jnp.sum(self.per_task(model))
+
+    def check(self, model: AbstractModel) -> None:
+        check_eigenvalues(model, self.task, "softmax")
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return None
+
+
+def _fitted(
+    loss: Float[Array, "task sequences"], surplus: Float[Array, "task sequences"], norms: Float[Array, "task sequences"]
+) -> Float[Array, "task sequences"]:
+    """The part of a loss that the surplus and its product with the norms explain, by least squares for each task."""
+    # Orthogonal, so that each has a coefficient of its own.
+    second = norms * surplus
+    second = second - _slope(second, surplus) * surplus
+    loss = loss - jnp.mean(loss, axis=1, keepdims=True)
+    return _slope(loss, surplus) * surplus + _slope(loss, second) * second
+
+
+def _slope(of: Float[Array, "task sequences"], on: Float[Array, "task sequences"]) -> Float[Array, "task 1"]:
+    """Of a line through the origin. On nothing but zeros, as of a task that no head serves, it is zero."""
+    return jnp.sum(of * on, axis=1, keepdims=True) / (jnp.sum(on**2, axis=1, keepdims=True) + 1e-100)
+
+
+def _norms(dims: tuple[int, ...], sequences: int, stratified: bool, rng: np.random.Generator) -> np.ndarray:
+    r"""$\sqrt{\chi^2_{d_i}}$, independent between tasks; stratified within each group, in random order."""
+    uniform = rng.random((len(dims), sequences))
+    if stratified:
+        for row in uniform:
+            for group in np.array_split(np.arange(sequences), _GROUPS):
+                row[group] = (rng.permutation(group.size) + row[group]) / group.size
+    return np.stack([np.sqrt(chi2.ppf(row, d)) for row, d in zip(uniform, dims, strict=True)])

@@ -1,0 +1,112 @@
+"""Several figures at once, each in a process of its own.
+
+A figure spends its time in compiling and in loops of small steps, which gain nothing from a second core: threads that
+wait for each other only take time. So each process gets its share of the cores and keeps to it. Processes are spawned,
+never forked: a fork of a program that runs JAX hangs.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from ._figure import Result, failure, make
+
+_PATIENCE = 5.0
+"""Seconds that a process told to end is given: one that compiles does not hear it at once."""
+
+
+def side_by_side(
+    names: Sequence[str], quick: bool, folder: Path, begin: Callable[[str, str], None], jobs: int
+) -> Generator[Result]:
+    """The results of the figures as they come. Leaving the iteration ends the processes at once."""
+    waiting = list(reversed(names))
+    jobs = min(jobs, len(names))
+    workers = [_Worker(quick, folder, _share(number, jobs)) for number in range(jobs)]
+    try:
+        for worker in workers:
+            worker.send(waiting.pop())
+        while busy := [worker for worker in workers if worker.name is not None]:
+            ready = wait([worker.pipe for worker in busy])
+            for worker in (worker for worker in busy if worker.pipe in ready):
+                heard = worker.receive()
+                if isinstance(heard, Result):
+                    if waiting:
+                        worker.send(waiting.pop())
+                    yield heard
+                else:
+                    begin(*heard)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """A process that makes one figure after another, and its end of the line."""
+
+    def __init__(self, quick: bool, folder: Path, cores: set[int]):
+        self._quick, self._folder, self._cores = quick, folder, cores
+        self.name: str | None = None
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, far = context.Pipe()
+        self._process = context.Process(target=_work, args=(far, self._quick, self._folder, self._cores), daemon=True)
+        self._process.start()
+        far.close()
+
+    def send(self, name: str) -> None:
+        """Ask for a figure."""
+        self.name = name
+        self.pipe.send(name)
+
+    def receive(self) -> Result | tuple[str, str]:
+        """The result of the figure asked for, or its name and title when it begins."""
+        name = self.name
+        assert name is not None
+        try:
+            heard = self.pipe.recv()
+        except (EOFError, ConnectionError):  # the process is gone; the next figure gets a new one
+            self._process.join()
+            heard = failure(name, self._quick, f"its process ended with status {self._process.exitcode}")
+            self._start()
+        if isinstance(heard, Result):
+            self.name = None
+        return heard
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.join(_PATIENCE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self.pipe.close()
+
+
+def _share(number: int, jobs: int) -> set[int]:
+    """The cores of one of several processes; empty where the system does not say, or there are too few."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return set(cores[number::jobs])
+
+
+def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
+    """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+    def begin(name: str, title: str) -> Any:
+        pipe.send((name, title))
+
+    while True:
+        try:
+            name = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(make(name, quick, folder, begin))

@@ -1,0 +1,139 @@
+"""Several linear regressions at once, each on a block of the input and answered in a direction of the output."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import RandomKey
+
+from ._abstract import AbstractTask, assemble
+from ._batch import Batch
+from ._covariance import random_rotation
+from ._lengths import ContextLengths, as_lengths
+
+Convention = Literal["per-coordinate", "total"]
+"""What a strength is: the variance of each coordinate of a task vector, or of its squared length."""
+
+
+class MultiTaskRegression(AbstractTask):
+    r"""I regressions in one sequence: $y_l = G^\top x_l + \varepsilon_l$, $G = \Phi\, \mathrm{blockdiag}(g_1 … g_I)\,
+    \Psi^\top$.
+
+    $x_l, x_q \sim \mathcal N(0, I_d)$; $g_i \sim \mathcal N(0, \lambda_i I_{d_i})$, new in every sequence;
+    $\varepsilon_l \sim \mathcal N(0, \sigma^2 I)$; the target $y_q = G^\top x_q$ has no noise. Task i reads block i of
+    $\Phi^\top x$ and answers in column i of $\Psi$. The setting of Chen, Sheen, Wang, Yang (arXiv 2402.19442); the
+    defaults are those of its first figure.
+
+    - `dims`: $d_1 … d_I$, which add up to the dimension d of an input.
+    - `strengths`: $\lambda_i$, one number or one for each task. With `convention="total"` the number given is
+      $\lambda_i d_i$, the signal power; kept is always the variance per coordinate.
+    - `context`: L, or a `ContextLengths` distribution.
+    - `noise_variance`: $\sigma^2$.
+    - `outputs`: $d_y \ge I$. Outputs beyond the tasks carry noise only, and their target is zero.
+    - `inputs_rotation`, `outputs_rotation`: $\Phi$ and $\Psi$, "identity", "random" (from `key`), or a matrix.
+    """
+
+    dims: tuple[int, ...] = eqx.field(static=True)
+    strengths: tuple[float, ...] = eqx.field(static=True)
+    noise_variance: float = eqx.field(static=True)
+    lengths: ContextLengths
+    outputs: int = eqx.field(static=True)
+    inputs_rotation: Float[np.ndarray, "dim dim"]
+    outputs_rotation: Float[np.ndarray, "outputs outputs"]
+    centred: bool = eqx.field(static=True)
+    whitened: bool = eqx.field(static=True)
+    _deviations: Float[np.ndarray, "dim outputs"]
+
+    def __init__(
+        self,
+        dims: Sequence[int] = (10, 10, 10),
+        strengths: float | Sequence[float] | Float[np.ndarray, " task"] = 1.0,
+        context: int | ContextLengths = 100,
+        *,
+        noise_variance: float = 0.0,
+        convention: Convention = "per-coordinate",
+        outputs: int | None = None,
+        inputs_rotation: Any = "identity",
+        outputs_rotation: Any = "identity",
+        key: RandomKey | None = None,
+    ):
+        self.dims = tuple(_check.whole("dimension of a task", d) for d in dims)
+        tasks = len(self.dims)
+        if tasks == 0:
+            raise InvalidInput("dims are empty; give the dimension of each task, for instance (10, 10, 10)")
+        given = [strengths] * tasks if np.ndim(strengths) == 0 else list(np.asarray(strengths).tolist())
+        if len(given) != tasks:
+            raise InvalidInput(f"{len(given)} strengths for {tasks} tasks; give one number, or one for each task")
+        values = [_check.number("strength of a task", value, least=0.0, above=True) for value in given]
+        total = _check.one_of("convention", convention, get_args(Convention)) == "total"
+        self.strengths = tuple(value / d if total else value for value, d in zip(values, self.dims, strict=True))
+        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.lengths = as_lengths(context)
+        self.outputs = tasks if outputs is None else _check.whole("outputs", outputs)
+        if self.outputs < tasks:
+            raise InvalidInput(f"{self.outputs} outputs for {tasks} tasks; each task needs an output of its own")
+        self.inputs_rotation = _rotation("inputs_rotation", inputs_rotation, sum(self.dims), key, 0)
+        self.outputs_rotation = _rotation("outputs_rotation", outputs_rotation, self.outputs, key, 1)
+        self.centred = False
+        self.whitened = False
+        blocks = np.repeat(np.eye(tasks, self.outputs), self.dims, axis=0)
+        self._deviations = blocks * np.repeat(np.sqrt(self.strengths), self.dims)[:, None]
+
+    @property
+    def dim(self) -> int:
+        return sum(self.dims)
+
+    @property
+    def noisy(self) -> bool:
+        return self.noise_variance > 0
+
+    @property
+    def signals(self) -> Float[np.ndarray, " task"]:
+        r"""$S_i = \lambda_i d_i$: the variance of task i's label, and its loss while nothing is learnt."""
+        return np.array(self.strengths) * np.array(self.dims)
+
+    @property
+    def noise_factors(self) -> Float[np.ndarray, " task"]:
+        r"""$\phi_i = 1 + \sigma^2/S_i$."""
+        return 1.0 + self.noise_variance / self.signals
+
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        blocks = self._deviations * tasks
+        relation = jnp.einsum("ij,sjp->sip", self.inputs_rotation, blocks @ self.outputs_rotation.T)
+        truth = jnp.einsum("sni,sip->snp", inputs, relation)
+        shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
+        return assemble(inputs, shown, truth, self.lengths)
+
+
+def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: int) -> Float[np.ndarray, "size size"]:
+    """An orthogonal matrix by name, or a given one if it is orthogonal; `number` tells apart two from one key."""
+    if isinstance(given, str):
+        if _check.one_of(name, given, ("identity", "random")) == "identity":
+            return np.eye(size)
+        if key is None:
+            raise InvalidInput(f"{name} is to be random, which needs a key; give key=jax.random.key(0), say")
+        return random_rotation(size, key=jax.random.fold_in(key, number))
+    try:
+        matrix = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f'{name} is {given!r}; give "identity", "random" or an orthogonal matrix') from None
+    if matrix.shape != (size, size):
+        raise InvalidInput(f"{name} has shape {matrix.shape}; it must be ({size}, {size})")
+    gap = float(np.abs(matrix.T @ matrix - np.eye(size)).max())
+    if not gap < 1e-8:
+        raise InvalidInput(f"{name} is not orthogonal (off by {gap:.2g}); take the Q of numpy.linalg.qr")
+    return matrix

@@ -1,0 +1,113 @@
+"""In-context regression on a nonlinear function of one direction."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.polynomial import hermite_e
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+from ._abstract import AbstractTask, assemble
+from ._batch import Batch
+from ._lengths import ContextLengths, as_lengths
+
+_DEGREE = 30
+"""The highest of a link given by coefficients: beyond, powers of the argument cancel too many digits."""
+
+
+class SingleIndexRegression(AbstractTask):
+    r"""$y_l = f(u \cdot x_l) + \varepsilon_l$, $x_l \sim \mathcal N(0, I)$, $|u| = 1$,
+    $\varepsilon_l \sim \mathcal N(0, \sigma^2)$; the target $y_q = f(u \cdot x_q)$ has no noise.
+
+    - `dim`: of x.
+    - `link`: f, as coefficients $c_0, c_1, …$ of $f = \sum_k c_k \mathrm{he}_k$ in normalised Hermite polynomials
+      $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$ (so $\mathbb E f^2 = \sum_k c_k^2$), or as a function JAX can trace.
+    - `lengths`: N, or a `ContextLengths` distribution.
+    - `direction`: u, if it is the same in all sequences; otherwise it is new in each, uniform on the sphere.
+    - `noise_variance`: $\sigma^2$.
+    """
+
+    dimension: int = eqx.field(static=True)
+    link: tuple[float, ...] | Callable = eqx.field(static=True)
+    direction: Float[np.ndarray, " dim"] | None
+    noise_variance: float = eqx.field(static=True)
+    lengths: ContextLengths
+    outputs: int = eqx.field(static=True)
+    centred: bool = eqx.field(static=True)
+    whitened: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dim: int,
+        link: Sequence[float] | Callable,
+        lengths: int | ContextLengths = 100,
+        *,
+        direction: Any = None,
+        noise_variance: float = 0.0,
+    ):
+        self.dimension = _check.whole("dim", dim)
+        if callable(link):
+            self.link = link
+        else:
+            self.link = tuple(_check.number("Hermite coefficient", c) for c in link)
+            if not 1 <= len(self.link) <= _DEGREE + 1:
+                raise InvalidInput(
+                    f"link has {len(self.link)} coefficients; give 1 to {_DEGREE + 1}, those of he_0, he_1, …, for "
+                    "instance (0, 1), or a function"
+                )
+        self.direction = None if direction is None else _unit(direction, self.dimension)
+        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.lengths = as_lengths(lengths)
+        self.outputs = 1
+        self.centred = False
+        self.whitened = False
+
+    @property
+    def dim(self) -> int:
+        return self.dimension
+
+    @property
+    def noisy(self) -> bool:
+        return self.noise_variance > 0
+
+    def response(self, index: Float[Array, "*any"]) -> Float[Array, "*any"]:
+        r"""f at values of $u \cdot x$."""
+        if callable(self.link):
+            return self.link(index)
+        scales = np.sqrt([math.factorial(k) for k in range(len(self.link))])
+        return jnp.polyval(jnp.asarray(hermite_e.herme2poly(np.array(self.link) / scales)[::-1]), index)
+
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        if self.direction is None:
+            u = tasks[..., 0] / jnp.linalg.norm(tasks[..., 0], axis=1, keepdims=True)
+        else:
+            u = jnp.broadcast_to(self.direction, tasks.shape[:2])
+        truth = self.response(jnp.einsum("sni,si->sn", inputs, u))[..., None]
+        shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
+        return assemble(inputs, shown, truth, self.lengths)
+
+
+def _unit(direction: Any, dim: int) -> Float[np.ndarray, " dim"]:
+    try:
+        vector = np.asarray(direction, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"direction is {direction!r}; give a vector of {dim} numbers") from None
+    if vector.shape != (dim,):
+        raise InvalidInput(f"direction has shape {vector.shape}; it must be ({dim},)")
+    length = float(np.linalg.norm(vector))
+    if not abs(length - 1) < 1e-8:
+        raise InvalidInput(f"direction has length {length:.6g}; it must be 1, so divide by its norm")
+    return vector

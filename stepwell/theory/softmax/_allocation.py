@@ -1,0 +1,87 @@
+"""Which head wins a task: small differences between heads, amplified during the warm-up."""
+
+from typing import NamedTuple, Unpack
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.integrate import solve_ivp
+
+from stepwell._errors import InvalidInput
+
+from .._task import MultiTask
+from ._numbers import Training, require_weights
+from ._warm_up import warm_up
+
+_LATE = 36.0
+"""Logarithm of how much nearer to the ray the differences are judged: what is left is of order rounding."""
+
+
+class Advantage(NamedTuple):
+    r"""The head with the largest `omega`·log ω + `mu`·log μ wins."""
+
+    omega: Float[np.ndarray, " task"]
+    mu: Float[np.ndarray, " task"]
+
+
+def amplification_exponent(
+    task: MultiTask, *, heads: float, **training: Unpack[Training]
+) -> Float[np.ndarray, " task"]:
+    r"""$1/\sqrt\alpha$, $\alpha = s\rho^*/d$ (`warm_up`): on the ray a lead in log ω grows as that power of ω."""
+    return warm_up(task, heads=heads, **training).exponent ** -0.5
+
+
+def head_advantage(
+    task: MultiTask,
+    ratio: Float[np.ndarray, " task"] | None = None,
+    *,
+    heads: float,
+    **training: Unpack[Training],
+) -> Advantage:
+    r"""What a small lead in log ω and in log μ is worth, from heads with μ/ω about `ratio`; by default on the ray.
+
+    Between two heads, δ = Δ log ω and η = Δ log μ obey δ' = aμη, η' = bωδ (`warm_up`); what heads share cancels. With
+    $x = \rho/\rho^*$ and τ = -log|1-x| that is dδ/dτ = αη, dη/dτ = δ/x, and for large τ what grows is
+    δ + √α η. So that combination is carried back to the start. On the ray it is worth (1, √α) there.
+    """
+    ray = warm_up(task, heads=heads, **training)
+    start = np.ones_like(ray.ratio) if ratio is None else ratio / ray.ratio
+    if np.any(start <= 0):
+        raise InvalidInput("ratio has an entry that is not above 0; give mu/omega of positive weights")
+    worth = np.array([_carried_back(alpha, x) for alpha, x in zip(ray.exponent, start, strict=True)])
+    return Advantage(worth[:, 0], worth[:, 1])
+
+
+def winners(
+    task: MultiTask,
+    omega: Float[np.ndarray, "head task"],
+    mu: Float[np.ndarray, "head task"],
+    **training: Unpack[Training],
+) -> Int[np.ndarray, " task"]:
+    r"""The head that wins each task from small positive weights, counting from 0.
+
+    By `head_advantage` along the course of the heads' geometric mean: exact for small differences. With equal μ it is
+    the head with the largest ω, with equal ω that with the largest μ. Two tasks with the same winner stay in one head
+    (see `shared_loss`).
+    """
+    require_weights(task, omega, mu)
+    if np.any(omega <= 0) or np.any(mu <= 0):
+        raise InvalidInput("weights have an entry that is not above 0; the rule is for small positive weights")
+    log_omega, log_mu = np.log(omega), np.log(mu)
+    ratio = np.exp(np.mean(log_mu - log_omega, axis=0))
+    worth = head_advantage(task, ratio, heads=omega.shape[0], **training)
+    return np.argmax(worth.omega * log_omega + worth.mu * log_mu, axis=0)
+
+
+def _carried_back(alpha: float, x: float) -> np.ndarray:
+    """The functional of (δ, η) at x that is (1, √α) on the ray, without the growth."""
+    root, side = alpha**0.5, np.sign(1 - x)
+    end = np.array([1.0, root])
+    if side == 0:
+        return end
+    begun = -np.log(abs(1 - x))
+
+    def backwards(sigma: float, worth: np.ndarray) -> np.ndarray:
+        position = 1 - side * np.exp(sigma - begun - _LATE)
+        return np.array([worth[1] / position, alpha * worth[0]]) - root * worth
+
+    return solve_ivp(backwards, (0.0, _LATE), end, method="LSODA", rtol=1e-10, atol=1e-12).y[:, -1]

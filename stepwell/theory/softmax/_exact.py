@@ -1,0 +1,125 @@
+"""The loss at finite context and dimension, without approximation, where every task has a head of its choice."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+from .._task import MultiTask
+from ._numbers import TaskNumbers, numbers, require_weights
+from ._quadrature import mean_over_chi_squares
+
+
+class ExactOptimum(NamedTuple):
+    """Of each task alone in a head: the weights of least loss, and that loss."""
+
+    omega: Float[np.ndarray, " task"]
+    mu: Float[np.ndarray, " task"]
+    loss: Float[np.ndarray, " task"]
+
+
+def exact_loss(
+    task: MultiTask,
+    omega: Float[np.ndarray, "head task"],
+    mu: Float[np.ndarray, "head task"],
+    *,
+    context: int | None = None,
+) -> Float[np.ndarray, " task"]:
+    r"""The loss of each task, exact at finite L and $d_i$, where each is served by one head (one $\mu_i^h \ne 0$).
+
+    $\ell_i = \mathbb E_n\big\{\lambda_i\big[n_i - 2\mu_i\omega_in_i(1-R)
+    + \mu_i^2\big(\tfrac{\omega_i^2n_i}{a^2}(T-R) + d_iR\big)\big] + \sigma^2\mu_i^2R\big\}$,
+    $n_j\sim\chi^2_{d_j}$, $a^2 = \sum_j\omega_j^2n_j$,
+
+    with ω of the head that serves task i, and R, T at sharpness a (`stepwell.tasks.softmax_moments`). A head may serve
+    several tasks and have scores on any of them. `context` is the length at test, by default that of the task.
+
+    $\mathbb E[n_if(a^2)]$ is $d_i$ times the mean of f with two more degrees of freedom in $n_i$, so only means of
+    functions of $a^2$ are needed. Relative errors are below 1e-7.
+    """
+    require_weights(task, omega, mu)
+    found = numbers(task)
+    if context is not None:
+        found = found._replace(context=_check.whole("context", context))
+    shared = np.count_nonzero(mu, axis=0) > 1
+    if np.any(shared):
+        raise InvalidInput(
+            f"task {int(np.argmax(shared)) + 1} is served by several heads; the exact loss is known for one: set the "
+            "others' mu to 0, or sample the loss with stepwell.objectives"
+        )
+    loss = found.signal.copy()
+    for i, h in zip(*np.nonzero(mu.T), strict=True):
+        loss[i] = _served(found, omega[h], int(i)).loss(float(mu[h, i]))
+    return loss
+
+
+def exact_optimum(task: MultiTask) -> ExactOptimum:
+    r"""The least exact loss of a head that serves one task alone, for each task.
+
+    The loss is quadratic in μ, so only ω is searched, in $0.2 < \omega_i\sqrt{d_i} < 5$. To leading order it is
+    $d_i^{-1/2}$ (`flow_limit`).
+    """
+    found = numbers(task)
+    omega, mu, loss = np.empty((3, len(found.dims)))
+    for i, d in enumerate(found.dims):
+
+        def alone(log_size: float, i: int = i, d: float = d) -> _Served:
+            row = np.zeros_like(found.dims)
+            row[i] = np.exp(log_size) * d**-0.5
+            return _served(found, row, i)
+
+        def least(log_size: float, alone=alone) -> float:
+            served = alone(log_size)
+            return served.loss(served.best_mu)
+
+        best = alone(minimize_scalar(least, bounds=(np.log(0.2), np.log(5)), method="bounded").x)
+        omega[i], mu[i], loss[i] = best.omega, best.best_mu, best.loss(best.best_mu)
+    return ExactOptimum(omega, mu, loss)
+
+
+class _Served(NamedTuple):
+    r"""What a head's scores mean for one task.
+
+    `overlap` is $\mathbb ER$. With $n_i$ size-biased, `missed` is $\mathbb ER$, the part of w that Xp lacks, and
+    `spread` is $\mathbb E[(T-R)/a^2]-1$. All three vanish as 1/L, so that nothing cancels in the loss.
+    """
+
+    signal: float
+    noise: float
+    omega: float
+    overlap: float
+    missed: float
+    spread: float
+
+    @property
+    def curvature(self) -> float:
+        return (self.signal + self.noise) * self.overlap + self.signal * self.omega**2 * self.spread
+
+    @property
+    def best_mu(self) -> float:
+        return self.signal * self.omega * (1 - self.missed) / (self.curvature + self.signal * self.omega**2)
+
+    def loss(self, mu: float) -> float:
+        c = mu * self.omega
+        return self.signal * ((1 - c) ** 2 + 2 * c * self.missed) + mu**2 * self.curvature
+
+
+def _served(found: TaskNumbers, omega: np.ndarray, i: int) -> _Served:
+    # Theory needs no JAX, and the tasks' room imports it.
+    from stepwell.tasks import softmax_moments
+
+    def moments(s: np.ndarray) -> np.ndarray:
+        r, t = softmax_moments(np.sqrt(s), found.context)
+        return np.stack([r, (t - r) / s - 1])
+
+    active = omega != 0
+    scales, freedoms = omega[active] ** 2, found.dims[active]
+    overlap = mean_over_chi_squares(moments, scales, freedoms)[0] if np.any(active) else 1 / found.context
+    missed, spread = 0.0, 0.0
+    if omega[i] != 0:
+        missed, spread = mean_over_chi_squares(moments, scales, freedoms + 2.0 * (np.flatnonzero(active) == i))
+    return _Served(found.signal[i], found.noise, omega[i], float(overlap), float(missed), float(spread))

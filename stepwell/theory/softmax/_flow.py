@@ -1,0 +1,128 @@
+"""Gradient flow of the weights of all heads on the spectral loss."""
+
+from typing import NamedTuple, Unpack
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell._errors import InvalidInput
+
+from .._integrate import integrate, require_times
+from .._task import MultiTask
+from ._numbers import TaskNumbers, Training, numbers, require_weights, speeds
+from ._spectral import spectral_loss
+
+_SCALE = 1e-2
+"""Of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
+
+
+class Weights(NamedTuple):
+    r"""$\omega_i^h$ and $\mu_i^h$, or their velocities."""
+
+    omega: Float[np.ndarray, "*lead head task"]
+    mu: Float[np.ndarray, "*lead head task"]
+
+
+class FlowCourse(NamedTuple):
+    """Weights, and the spectral loss of each task, at given times."""
+
+    omega: Float[np.ndarray, "time head task"]
+    mu: Float[np.ndarray, "time head task"]
+    loss: Float[np.ndarray, "time task"]
+
+
+def spectral_velocity(
+    task: MultiTask,
+    omega: Float[np.ndarray, "head task"],
+    mu: Float[np.ndarray, "head task"],
+    *,
+    omega_imbalance: Float[np.ndarray, "head task"] | None = None,
+    mu_imbalance: Float[np.ndarray, "head task"] | None = None,
+    **training: Unpack[Training],
+) -> Weights:
+    r"""dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
+
+    Each eigenvalue is a product, $\omega = s\,kq$ (s scales the scores) and $\mu = ov$. With $k = q$ and $o = v$,
+
+    $\dot\omega_i^h = 2c_\ell s\,\omega_i^h\big[\lambda_i\mu_i^h(1-c_i) - \tfrac1L\sum_{h'}\big(\sum_k
+    \lambda_kd_k\phi_k\mu_k^h\mu_k^{h'}\big)\omega_i^{h'}e^{\langle\omega^h,\omega^{h'}\rangle}\big]$,
+
+    $\dot\mu_i^h = 2c_\ell\,\mu_i^h\lambda_id_i\big[\omega_i^h(1-c_i)
+    - \tfrac{\phi_i}L\sum_{h'}e^{\langle\omega^h,\omega^{h'}\rangle}\mu_i^{h'}\big]$, $c_i = \sum_h\mu_i^h\omega_i^h$.
+
+    The gradient in ω_i is shared by $d_i$ equal eigenvalues. The flow conserves $k^2 - q^2$ and $o^2 - v^2$; where they
+    are not zero, $2\omega$ becomes $\sqrt{4\omega^2+\delta^2}$ with $\delta = s(k^2-q^2)$, `omega_imbalance`, and
+    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Keywords: see `Training`.
+    """
+    require_weights(task, omega, mu)
+    found = numbers(task)
+    rates = _log_rates(found, *speeds(task, **training), omega, mu)
+    return Weights(
+        rates.omega * np.sqrt(omega**2 + _or_zero(omega_imbalance) ** 2 / 4),
+        rates.mu * np.sqrt(mu**2 + _or_zero(mu_imbalance) ** 2 / 4),
+    )
+
+
+def spectral_flow(
+    task: MultiTask,
+    omega: Float[np.ndarray, "head task"],
+    mu: Float[np.ndarray, "head task"],
+    times: Float[np.ndarray, " time"],
+    *,
+    omega_imbalance: Float[np.ndarray, "head task"] | None = None,
+    mu_imbalance: Float[np.ndarray, "head task"] | None = None,
+    **training: Unpack[Training],
+) -> FlowCourse:
+    r"""The course of `spectral_velocity` from `omega` and `mu` at time 0.
+
+    What is integrated is log ω, or arsinh(2ω/|δ|) where there is an imbalance δ: both have the same velocity, whose
+    size does not depend on that of ω. Balanced weights keep their sign, and those at 0 stay there.
+    """
+    require_weights(task, omega, mu)
+    require_times(times)
+    found, rates = numbers(task), speeds(task, **training)
+    start = np.stack([omega, mu])
+    half = np.abs(np.stack([_or_zero(omega_imbalance) + 0 * omega, _or_zero(mu_imbalance) + 0 * mu])) / 2
+    if not np.all(np.isfinite(start)) or not np.all(np.isfinite(half)):
+        raise InvalidInput("initial weights have entries that are not finite; every entry must be a number")
+    unbalanced, sign = half > 0, np.sign(start)
+    moving = (unbalanced | (start != 0)).astype(float).reshape(-1, omega.shape[1])
+    bent = np.any(unbalanced)
+
+    def weights(state: np.ndarray) -> np.ndarray:
+        # Beyond this a trial step of the solver has left what float64 can hold.
+        state = np.minimum(state, 300.0).reshape(*state.shape[:-1], *start.shape)
+        return np.where(unbalanced, half * np.sinh(state), sign * np.exp(state)) if bent else sign * np.exp(state)
+
+    def field(_: float, state: np.ndarray) -> np.ndarray:
+        velocity = _log_rates(found, *rates, *weights(state))
+        return (np.concatenate(velocity) * moving).ravel()
+
+    begun = np.where(
+        unbalanced,
+        np.arcsinh(start / np.where(unbalanced, half, 1.0)),
+        np.log(np.abs(np.where(start == 0, 1.0, start))),
+    ).ravel()
+    path = begun[None]
+    if times[-1] > 0:
+        points = times if times[0] == 0 else np.concatenate([[0.0], times])
+        with np.errstate(over="ignore", invalid="ignore"):
+            path = integrate(field, begun, float(times[-1]), times=points, scale=_SCALE).y.T[-times.size :]
+    course = weights(path)
+    return FlowCourse(course[:, 0], course[:, 1], spectral_loss(task, course[:, 0], course[:, 1]))
+
+
+def _log_rates(found: TaskNumbers, scores: float, values: float, omega: np.ndarray, mu: np.ndarray) -> Weights:
+    """Velocities of log ω and log μ where the weights are balanced."""
+    kernel = np.exp((omega * found.dims) @ omega.T)
+    error = 1 - np.sum(mu * omega, axis=0)
+    powers = found.signal * found.phi
+    together = (mu * powers) @ mu.T * kernel / found.context
+    return Weights(
+        scores * (found.strengths * mu * error - together @ omega),
+        values * (found.signal * omega * error - powers / found.context * (kernel @ mu)),
+    )
+
+
+def _or_zero(imbalance: np.ndarray | None) -> np.ndarray:
+    return np.zeros(1) if imbalance is None else imbalance

@@ -1,0 +1,55 @@
+"""Trained at one context length, tested at another."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+
+from .._task import MultiTask
+from ._exact import exact_loss
+from ._limit import as_heads, flow_limit
+from ._numbers import numbers
+
+DividedBy = Literal["test", "train"]
+"""The context length that linear attention is divided by: that of the test, or for ever that of the training."""
+
+
+def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
+    r"""The spectral loss of `flow_limit` at context lengths L':
+    $S_i\big[(\tfrac{\rho_i}{1+\rho_i})^2 + \tfrac{\rho_i}{(1+\rho_i)^2}\tfrac L{L'}\big]$, $\rho_i$ at the task's L.
+
+    Softmax weights add up to one at any length: the loss falls to a plateau and never grows.
+    """
+    found, lengths = numbers(task), _lengths(contexts)
+    rho = found.rho
+    return found.signal * ((rho / (1 + rho)) ** 2 + rho / (1 + rho) ** 2 * found.context / lengths)
+
+
+def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
+    """`exact_loss` of `flow_limit` at other context lengths."""
+    limit = flow_limit(task)
+    lengths = _lengths(contexts).ravel()
+    return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])
+
+
+def linear_length_loss(
+    task: MultiTask, contexts: Sequence[int], *, divided_by: DividedBy
+) -> Float[np.ndarray, "length task"]:
+    r"""The loss of linear attention $\hat y = \tfrac cN\sum_ly_lx_l^\top q$ at context lengths L', exact in d and L'.
+
+    $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's own L. Divided by the length of the test, N = L', it is
+    $S_i[(1-c)^2 + c^2\tfrac{d\phi+1}{L'}]$; by that of the training, N = L, c becomes cL'/L, and the loss grows as
+    $(L'/L)^2$.
+    """
+    _check.one_of("divided_by", divided_by, get_args(DividedBy))
+    found, lengths = numbers(task), _lengths(contexts)
+    spread = found.dims * found.phi + 1
+    c = 1 / (1 + spread / found.context) * (lengths / found.context if divided_by == "train" else 1.0)
+    return found.signal * ((1 - c) ** 2 + c**2 * spread / lengths)
+
+
+def _lengths(contexts: Sequence[int]) -> Float[np.ndarray, "length 1"]:
+    return np.array([[float(_check.whole("context", length))] for length in contexts])

@@ -1,0 +1,106 @@
+"""Targets that are not linear: what the heads trained on linear ones make of them."""
+
+from collections.abc import Callable
+from math import factorial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.polynomial.hermite_e import hermegauss, hermeval
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+Target = Callable[[np.ndarray], np.ndarray]
+"""f of the single index s = u·x, |u| = 1, entry by entry."""
+
+_NODES = 120
+
+
+class Head(NamedTuple):
+    r"""ω and μ of one head for d coordinates."""
+
+    omega: float
+    mu: float
+
+
+def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> Head:
+    r"""That of `flow_limit` for a linear target of power `signal`: $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$."""
+    dim, context = _check.whole("dim", dim), _check.whole("context", context)
+    phi = 1 + _check.number("noise", noise, least=0.0) / _check.number("signal", signal, least=0.0, above=True)
+    return Head(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
+
+
+def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " degree"]:
+    r"""$c_k = \mathbb E[f(s)\,\mathrm{he}_k(s)]$, $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$, k = 0 to `degree`.
+
+    By Gauss-Hermite quadrature of 120 nodes: exact for polynomials, good for what they approximate.
+    """
+    nodes, weights = _gauss()
+    degree = _check.whole("degree", degree, least=0)
+    values = weights * target(nodes)
+    return np.array([values @ _normalised(k, nodes) for k in range(degree + 1)])
+
+
+def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
+    r"""$f(s) = \sum_kc_k\mathrm{he}_k(s)$."""
+    plain = coefficients / np.sqrt([float(factorial(k)) for k in range(coefficients.size)])
+    return lambda s: hermeval(s, plain)
+
+
+def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise: float = 0.0) -> float:
+    r"""The loss of a head on y = f(u·x) + ε, to first order in 1/L.
+
+    With $w = \omega q$, $a = |w|$ and $\tilde f(w) = \mathbb Ef(x+w)$,
+
+    $\mathbb E_q\big[(f(q)-\mu\tilde f(w))^2 + 2(f(q)-\mu\tilde f(w))\,\mu\tfrac{e^{a^2}}L(\tilde f(2w)-\tilde f(w))
+    + \mu^2\tfrac{e^{a^2}}L\big(\mathbb E_x(f(x+2w)-\tilde f(w))^2+\sigma^2\big)\big]$.
+
+    Only s = u·q matters to f; the other coordinates give $(1-2\omega^2)^{-(d-1)/2}$. Needs $2\omega^2 < 1$.
+    """
+    dim, context = _check.whole("dim", dim), _check.whole("context", context)
+    noise = _check.number("noise", noise, least=0.0)
+    omega, mu = head
+    left = 1 - 2 * omega**2
+    if left <= 0:
+        raise InvalidInput(f"omega is {omega:g}; the expansion needs 2*omega^2 below 1, so take dim above 2")
+    nodes, weights = _gauss()
+
+    def shifted(shift: np.ndarray) -> np.ndarray:
+        return target(shift[:, None] + nodes)
+
+    bias = (target(nodes) - mu * shifted(omega * nodes) @ weights) ** 2 @ weights
+    # The factor exp(omega^2 s^2) makes s wider.
+    s = nodes * left**-0.5
+    mean, far = shifted(omega * s) @ weights, shifted(2 * omega * s)
+    cross = 2 * (target(s) - mu * mean) * mu * (far @ weights - mean)
+    spread = mu**2 * ((far - mean[:, None]) ** 2 @ weights + noise)
+    return float(bias + left ** (-dim / 2) / context * ((cross + spread) @ weights))
+
+
+def nonlinear_leading_loss(
+    coefficients: Float[np.ndarray, " degree"], dim: int, context: int, head: Head, *, noise: float = 0.0
+) -> float:
+    r"""`nonlinear_loss` to leading order in d at $\omega = d^{-1/2}$, from Hermite coefficients:
+
+    $c_1^2(1-c)^2 + \sum_{k\ge2}c_k^2 + c_0^2(1-\mu)^2 + \mu^2\tfrac eL\big(\sum_{k\ge1}c_k^2+\sigma^2\big)$,
+    $c = \mu\omega$.
+
+    Degrees from 2 up are noise: as signal they enter at relative order $d^{-(k-1)/2}$. A mean is a catastrophe, for
+    μ of order √d multiplies it: centre the labels.
+    """
+    context = _check.whole("context", context)
+    squares = np.zeros(max(2, coefficients.size))
+    squares[: coefficients.size] = coefficients**2
+    c = head.mu * _check.whole("dim", dim) ** -0.5
+    kept = squares[1] * (1 - c) ** 2 + squares[2:].sum() + squares[0] * (1 - head.mu) ** 2
+    return float(kept + head.mu**2 * np.e / context * (squares[1:].sum() + noise))
+
+
+def _gauss() -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = hermegauss(_NODES)
+    return nodes, weights / weights.sum()
+
+
+def _normalised(k: int, s: np.ndarray) -> np.ndarray:
+    return hermite_target(np.eye(k + 1)[k])(s)

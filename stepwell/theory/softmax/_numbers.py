@@ -1,0 +1,83 @@
+"""The numbers of a task that every formula reads, and the two speeds of its training."""
+
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+from .._task import MultiTask, the_context
+
+
+class TaskNumbers(NamedTuple):
+    r"""Of each task i: `dims` $d_i$, `strengths` $\lambda_i$, `signal` $S_i = \lambda_i d_i$ and `phi`
+    $\phi_i = 1 + \sigma^2/S_i$. Of all: `context` L and `noise` $\sigma^2$.
+    """
+
+    dims: Float[np.ndarray, " task"]
+    strengths: Float[np.ndarray, " task"]
+    signal: Float[np.ndarray, " task"]
+    phi: Float[np.ndarray, " task"]
+    context: int
+    noise: float
+
+    @property
+    def rho(self) -> Float[np.ndarray, " task"]:
+        r"""$\rho_i = e\phi_i d_i/L$: how much variance costs a head of one task, where the flow ends."""
+        return np.e * self.phi * self.dims / self.context
+
+
+def numbers(task: MultiTask) -> TaskNumbers:
+    """What the formulas read of a task, once it is known to be one they hold for."""
+    if len(task.dims) == 0 or len(task.dims) != len(task.strengths):
+        raise InvalidInput(
+            f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give as many, and at least one"
+        )
+    dims = np.array([_check.whole("a task's dimension", dim) for dim in task.dims], dtype=float)
+    lam = np.array([_check.number("a task's strength", one, least=0.0, above=True) for one in task.strengths])
+    noise = _check.number("noise_variance", task.noise_variance, least=0.0)
+    return TaskNumbers(dims, lam, lam * dims, 1 + noise / (lam * dims), the_context(task), noise)
+
+
+def require_weights(task: MultiTask, *weights: np.ndarray) -> None:
+    """Weights have a column for each task."""
+    for array in weights:
+        if array.shape[-1] != len(task.dims) or array.shape != weights[0].shape:
+            raise InvalidInput(
+                f"weights have shapes {', '.join(str(one.shape) for one in weights)}; all must be (…, heads, "
+                f"{len(task.dims)}), for there are {len(task.dims)} tasks"
+            )
+
+
+class Training(TypedDict, total=False):
+    r"""How the weights are trained, as keywords.
+
+    - `loss_factor`: $c_\ell$; the flow descends $\tfrac{c_\ell}{2}\mathbb E\|y_q - \hat y\|^2$. The default is 2, the
+      plain squared loss. That the paper means this is inferred from the times in its captions; the half squared loss
+      doubles every time.
+    - `embedding`: the width $d_e$ of a head, by default the dimension of the input.
+    - `score_scale`: what scores are multiplied by, by default $1/\sqrt{d_e}$. It overrides `embedding`.
+    """
+
+    loss_factor: float
+    embedding: float
+    score_scale: float
+
+
+class Speeds(NamedTuple):
+    r"""`scores` is $2c_\ell$ times the scale of the scores, `values` $2c_\ell$: prefactors of the flow."""
+
+    scores: float
+    values: float
+
+
+def speeds(
+    task: MultiTask, *, loss_factor: float = 2.0, embedding: float | None = None, score_scale: float | None = None
+) -> Speeds:
+    """Prefactors of the flow, from the keywords of `Training`."""
+    loss_factor = _check.number("loss_factor", loss_factor, least=0.0, above=True)
+    width = _check.number("embedding", sum(task.dims) if embedding is None else embedding, least=0.0, above=True)
+    scale = width**-0.5 if score_scale is None else _check.number("score_scale", score_scale, least=0.0, above=True)
+    return Speeds(2 * loss_factor * scale, 2 * loss_factor)

@@ -1,0 +1,40 @@
+"""How a budget of attention is best divided among tasks."""
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell import _check
+
+from .._task import MultiTask
+from ._numbers import numbers
+
+
+def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
+    r"""The shares $d_is_i$ of least loss $\sum_i S_i/(1+Ls_i/\phi_i)$, with $0\le d_is_i\le1$ and $\sum_id_is_i = B$.
+
+    The derivative in the share is equal for all tasks that are neither empty nor full, so that
+    $s_i = \theta\sqrt{\lambda_i\phi_i/L} - \phi_i/L$ clipped to $[0, 1/d_i]$. Between the values of θ where a task
+    starts to fill or is full, the shares are linear in θ and so in their sum: two corners give them exactly. A `budget`
+    B above the number of tasks fills all.
+    """
+    found, tasks = numbers(task), len(task.dims)
+    budget = min(_check.number("budget", budget, least=0.0, above=True), tasks)
+    slope = found.dims * np.sqrt(found.strengths * found.phi / found.context)
+    offset = found.dims * found.phi / found.context
+    corners = np.concatenate([offset / slope, (1 + offset) / slope])
+    order = np.argsort(corners, kind="stable")
+    starts, fulls = np.argsort(order).reshape(2, tasks)
+    # At each corner, in order. Which tasks are empty or full is known from the order, also where rounding hides it.
+    corner = np.arange(2 * tasks)[:, None]
+    filling = np.clip(corners[order, None] * slope - offset, 0.0, 1.0)
+    shares = np.where(fulls <= corner, 1.0, np.where(starts >= corner, 0.0, filling))
+    sums = shares.sum(axis=1)
+    above = int(np.searchsorted(sums, budget))
+    part = (budget - sums[above - 1]) / (sums[above] - sums[above - 1])
+    return shares[above - 1] + part * (shares[above] - shares[above - 1])
+
+
+def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
+    r"""$S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$: the loss of each task once its μ are best (`profile_loss`)."""
+    found = numbers(task)
+    return found.signal / (1 + found.context * shares / (found.dims * found.phi))

@@ -1,0 +1,148 @@
+"""`stepwell predict --dims` as it is typed."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepwell.cli import main
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax
+
+TASK = ["--dims", "4", "10", "7", "--strengths", "2", ".6", ".05", "--noise", ".8", "--context", "50"]
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    assert main(["predict", *flags, "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    return json.loads(told.out)
+
+
+def test_the_document(capsys: pytest.CaptureFixture[str]):
+    found = predicted(capsys, *TASK, "--heads", "3")
+    task = MultiTaskRegression((4, 10, 7), (2.0, 0.6, 0.05), 50, noise_variance=0.8)
+    limit = softmax.flow_limit(task)
+    expected = {
+        "gf_loss": softmax.flow_limit_loss(task),
+        "gf_exact_loss": softmax.exact_loss(task, np.diag(limit.omega), np.diag(limit.mu)),
+        "single_head_loss": softmax.single_head_optimum(task).loss,
+        "lower_bound": softmax.lower_bound(task, 3),
+        "mmse": softmax.bayes_risk(task),
+    }
+    for name, losses in expected.items():
+        assert found[name]["per_task"] == pytest.approx(losses, rel=1e-12)
+        assert found[name]["total"] == pytest.approx(losses.sum(), rel=1e-12)
+    assert found["single_head_loss"]["total"] == pytest.approx(6.2411437847, abs=5.1e-11)
+    assert found["limits"] == {"omega": pytest.approx(limit.omega), "mu": pytest.approx(limit.mu)}
+    assert found["gf_reason"] is None and found["shared_loss"] is None
+    assert found["task"]["signals"] == pytest.approx([8, 6, 0.35])
+    # t = 1/(2 c s λ ρ* ω), ρ* = L/(H φ + L s/d), s = 1/√21, c = 2, ω = 0.001.
+    s, lam, dims = 21**-0.5, np.array([2, 0.6, 0.05]), np.array([4, 10, 7])
+    for heads, name in ((1, "emergence_times"), (3, "emergence_times_with_equal_heads")):
+        ray = 50 / (heads * (1 + 0.8 / (lam * dims)) + 50 * s / dims)
+        assert found[name] == pytest.approx(1 / (4 * s * lam * ray * 1e-3), rel=1e-12)
+
+
+def test_conventions(capsys: pytest.CaptureFixture[str]):
+    given = predicted(capsys, *TASK)
+    total = predicted(capsys, *TASK[:5], "8", "6", ".35", *TASK[8:], "--convention", "total")
+    assert total["task"]["strengths"] == pytest.approx([2, 0.6, 0.05])
+    assert total["gf_loss"]["per_task"] == pytest.approx(given["gf_loss"]["per_task"])
+    assert total["conventions"]["strengths_given"] == "total"
+    slow = predicted(capsys, *TASK, "--loss-factor", "1", "--init", "1e-4")
+    assert slow["emergence_times"] == pytest.approx(20 * np.array(given["emergence_times"]))
+    wide = predicted(capsys, *TASK, "--embedding", "84")
+    assert wide["conventions"]["embedding"] == 84
+    assert np.all(np.array(wide["emergence_times"]) > given["emergence_times"])
+    # Defaults: unit strengths, context 100, a head for each.
+    plain = predicted(capsys, "--dims", "10", "10", "10")
+    assert plain["task"] == {
+        "dims": [10] * 3,
+        "strengths": [1.0] * 3,
+        "signals": [10.0] * 3,
+        "context": 100,
+        "noise_variance": 0.0,
+    }
+    assert plain["heads"] == 3 and plain["gf_loss"]["total"] == pytest.approx(6.41, abs=0.0051)
+    assert "inferred" in plain["conventions"]["inferred"]
+
+
+def test_fewer_heads_than_tasks(capsys: pytest.CaptureFixture[str]):
+    found = predicted(capsys, *TASK, "--heads", "2")
+    task = MultiTaskRegression((4, 10, 7), (2.0, 0.6, 0.05), 50, noise_variance=0.8)
+    assert found["gf_loss"] is None and found["gf_exact_loss"] is None and found["limits"] is None
+    assert "3 tasks" in found["gf_reason"]
+    best = softmax.best_partition(task, 2)
+    assert found["shared_loss"]["per_task"] == pytest.approx(best.loss)
+    assert found["shared_loss"]["groups"] == [[i + 1 for i in group] for group in best.groups]
+    assert found["lower_bound"]["total"] < found["shared_loss"]["total"] < found["single_head_loss"]["total"]
+    # Too many tasks to try every division.
+    many = predicted(capsys, "--dims", *["3"] * 13, "--heads", "2")
+    assert many["shared_loss"] is None and many["gf_reason"] is not None
+
+
+def test_one_head_one_task(capsys: pytest.CaptureFixture[str]):
+    found = predicted(capsys, "--dims", "5", "--heads", "1", "--context", "20")
+    losses = [found[name]["total"] for name in ("gf_loss", "single_head_loss", "lower_bound")]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-12)
+    assert found["emergence_times"] == found["emergence_times_with_equal_heads"]
+
+
+def test_tables(capsys: pytest.CaptureFixture[str]):
+    assert main(["predict", *TASK, "--heads", "3"]) == 0
+    told = capsys.readouterr().out
+    assert told.isascii() and told.startswith(
+        "softmax attention, 3 heads, 3 regressions, context 50, noise variance 0.8"
+    )
+    rows = {line.split()[0]: line.split() for line in told.split("losses")[1].split("weights")[0].splitlines() if line}
+    assert rows["all"][-3] == "6.24114378"
+    assert [len(rows[name]) for name in ("1", "2", "3", "all")] == [9, 9, 9, 8]
+    assert "could not be consulted" in told
+    assert main(["predict", *TASK, "--heads", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "shared: tasks by head, " in told and "flow, exact" not in told
+
+
+@pytest.mark.parametrize(
+    "flags, word",
+    [
+        (["--dims"], "at least one"),
+        (["--dims", "0"], "--dims"),
+        (["--dims", "1.5"], "--dims"),
+        (["--dims", "10000000", "3"], "smaller --dims"),
+        (["--dims", "3", "--eigenvalues", "1"], "not allowed with"),
+        (["--dims", "3", "--strengths", "0"], "--strengths"),
+        (["--dims", "3", "4", "5", "--strengths", "1", "2"], "give one, or as many"),
+        (["--dims", "3", "--context", "5", "9"], "for one"),
+        (["--dims", "3", "--context", "0"], "--context"),
+        (["--dims", "3", "--noise", "-1"], "--noise"),
+        (["--dims", "3", "--heads", "0"], "--heads"),
+        (["--dims", "3", "--init", "0"], "--init"),
+        (["--dims", "3", "--loss-factor", "nan"], "--loss-factor"),
+        (["--dims", "3", "--embedding", "0"], "--embedding"),
+        (["--dims", "3", "--model", "attnS"], "--model goes with --eigenvalues"),
+        (["--dims", "3", "--task-eigenvalues", "1"], "--task-eigenvalues goes with --eigenvalues"),
+        (["--dims", "3", "--balanced"], "--balanced goes with --eigenvalues"),
+        (["--dims", "3", "--convention", "sum"], "per-coordinate"),
+        (["--eigenvalues", "1", "--strengths", "1"], "--strengths goes with --dims"),
+        (["--eigenvalues", "1", "--loss-factor", "1"], "--loss-factor goes with --dims"),
+    ],
+)
+def test_bad_usage(flags: list[str], word: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["predict", *flags]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1 and word in told.err
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys\nfrom stepwell.cli import main\n"
+        "try:\n    main(['predict', '--help'])\nexcept SystemExit:\n    pass\n"
+        "sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "--dims" in done.stdout

@@ -1,0 +1,131 @@
+"""The native pass against automatic differentiation through every token."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepwell import _native
+from stepwell.dynamics import Ensemble, descend, online
+from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention
+from stepwell.objectives import Sampled
+from stepwell.objectives._fused import FusedSampled
+from stepwell.tasks import ContextLengths, InContextRegression
+
+
+def both(objective: Sampled, model):
+    """(loss, gradient) by the plain way and by the native pass."""
+    fused = objective.for_descent(model)
+    assert isinstance(fused, FusedSampled)
+    return [eqx.filter_jit(eqx.filter_value_and_grad(each))(model) for each in (objective, fused)]
+
+
+def assert_same(found, *, rtol: float):
+    (loss, gradient), (fused_loss, fused_gradient) = found
+    np.testing.assert_allclose(fused_loss, loss, rtol=rtol)
+    # Where the softmax is nearly hard, the gradient of a score is a small difference: rounding is that of its terms.
+    scale = max(np.abs(value).max() for value in gradient.weights().values())
+    for name, value in gradient.weights().items():
+        np.testing.assert_allclose(getattr(fused_gradient, name), value, atol=rtol * scale, rtol=0, err_msg=name)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    dim=st.integers(1, 8),
+    outputs=st.integers(1, 3),
+    heads=st.integers(1, 9),
+    context=st.integers(1, 12),
+    sequences=st.integers(1, 70),
+    reduce=st.sampled_from(["mean", "sum"]),
+    scale=st.sampled_from([0.01, 0.5, 3.0]),
+)
+def test_any_size(dim, outputs, heads, context, sequences, reduce, scale):
+    task = InContextRegression(np.eye(dim), context, outputs=outputs, noise_variance=0.1)
+    batch = task.sample(sequences, key=jax.random.key(0))
+    shape = {"dim": dim, "heads": heads, "outputs": outputs, "activation": "softmax", "key": jax.random.key(1)}
+    for model in (
+        MergedAttention.random(**shape, scale=scale, label_blocks="random"),  # attends to the query too
+        MultiHeadAttention.random(**shape, scale=scale),
+    ):
+        assert_same(both(Sampled(batch, reduce), model), rtol=1e-11)
+
+
+def test_scores_far_apart():
+    """Scores of some hundreds: the least weights vanish, and no exponential overflows."""
+    batch = InContextRegression(np.eye(3), 20).sample(40, key=jax.random.key(0))
+    model = SeparateAttention.random(dim=3, heads=2, scale=20.0, activation="softmax", key=jax.random.key(1))
+    assert_same(both(Sampled(batch), model), rtol=1e-10)
+
+
+def test_single_precision_keeps_six_digits():
+    batch = InContextRegression(np.eye(4), 31).sample(300, key=jax.random.key(0))
+    model = MergedAttention.random(dim=4, heads=8, scale=0.3, activation="softmax", key=jax.random.key(1))
+    loss, gradient = eqx.filter_jit(eqx.filter_value_and_grad(Sampled(batch)))(model)
+    fused = FusedSampled.of(batch, model, 1 / batch.size, np.float32)
+    assert fused is not None
+    assert_same([(loss, gradient), eqx.filter_jit(eqx.filter_value_and_grad(fused))(model)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("who", ["one", "shared data", "own data"])
+def test_a_descent_is_the_same_with_and_without(who: str, monkeypatch: pytest.MonkeyPatch):
+    task = InContextRegression(np.diag([0.6, 0.4]), 8)
+    keys = jax.random.split(jax.random.key(0), 3)
+    models = [SeparateAttention.random(dim=2, heads=3, scale=0.3, activation="softmax", key=key) for key in keys]
+    objectives = [Sampled(task.sample(30, key=key)) for key in keys]
+    model = models[0] if who == "one" else Ensemble.of(models)
+    objective = Ensemble.of(objectives) if who == "own data" else objectives[0]
+    found = []
+    for switch in ("on", "off"):
+        monkeypatch.setenv("STEPWELL_NATIVE", switch)
+        _native.available.cache_clear()
+        found.append(descend(model, objective, rate=0.1, steps=50, progress=False))
+    _native.available.cache_clear()
+    for name in ("loss", "key", "value"):
+        np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-10, atol=1e-12)
+    assert float(found[0]["loss"][0, -1]) < float(found[0]["loss"][0, 0])
+
+
+def test_online_is_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch):
+    task = InContextRegression(np.diag([0.6, 0.4]), 8)
+    model = MergedAttention.random(dim=2, heads=3, scale=0.3, activation="softmax", key=jax.random.key(0))
+    found = []
+    for switch in ("on", "off"):
+        monkeypatch.setenv("STEPWELL_NATIVE", switch)
+        _native.available.cache_clear()
+        found.append(online(model, task, batch=20, rate=0.1, steps=30, progress=False, key=jax.random.key(1)))
+    _native.available.cache_clear()
+    np.testing.assert_allclose(found[0]["loss"], found[1]["loss"], rtol=1e-10)
+
+
+def test_where_it_does_not_apply():
+    batch = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
+    linear = MergedAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(1))
+    assert Sampled(batch).for_descent(linear).batch is batch  # pyright: ignore[reportAttributeAccessIssue]
+    several = InContextRegression(np.eye(2), ContextLengths.uniform(5)).sample(10, key=jax.random.key(0))
+    softmax = MergedAttention.random(dim=2, heads=2, scale=0.1, activation="softmax", key=jax.random.key(1))
+    assert isinstance(Sampled(several).for_descent(softmax), Sampled)
+
+
+def test_without_a_compiler(tmp_path: Path):
+    """A machine that has none trains all the same."""
+    program = (
+        "import jax, numpy as np; from stepwell import _native\n"
+        "from stepwell.objectives import _fused\nassert _native.available(_fused._SOURCE, 'double') is None\n"
+        "from stepwell.tasks import InContextRegression; from stepwell.models import MergedAttention\n"
+        "from stepwell.objectives import Sampled; from stepwell.dynamics import descend\n"
+        "batch = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))\n"
+        "model = MergedAttention.random(dim=2, heads=2, scale=.1, activation='softmax', key=jax.random.key(1))\n"
+        "print(descend(model, Sampled(batch), rate=.1, steps=3, progress=False).attrs['outcome'])\n"
+    )
+    environment = {**os.environ, "CC": "no-such-compiler", "STEPWELL_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert done.stdout == "finished\n"
+    assert [path for path in tmp_path.rglob("*.so")] == []

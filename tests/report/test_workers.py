@@ -1,0 +1,75 @@
+"""Figures made side by side, in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepwell.report import _workers, reproduce
+
+QUICKEST = ["linear/landscape", "linear/in-context-pcr", "linear/beyond"]
+
+
+def test_side_by_side_is_as_one_by_one(tmp_path: Path):
+    told, begun = [], []
+    options = {"quick": True, "begin": lambda name, title: begun.append(name)}
+    apart = reproduce(
+        QUICKEST, out=tmp_path / "a", jobs=2, tell=lambda entry, claims: told.append(entry["name"]), **options
+    )
+    assert sorted(begun) == sorted(told) == sorted(QUICKEST)
+    alone = reproduce(QUICKEST, out=tmp_path / "b", **options)
+    assert apart.passed == alone.passed and not apart.interrupted
+    assert [claim["statement"] for claim in apart.document["claims"]] == [
+        claim["statement"] for claim in alone.document["claims"]
+    ]
+    for one, other in zip(apart.document["claims"], alone.document["claims"], strict=True):
+        assert one["measured"] == pytest.approx(other["measured"], rel=1e-6, abs=1e-9)
+    for path in (tmp_path / "b" / "figures").iterdir():
+        assert (tmp_path / "a" / "figures" / path.name).is_file()
+
+
+def test_a_process_that_dies_costs_its_figure_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The second figure's process is killed as it begins; the third is made by a new one."""
+    send = _workers._Worker.send
+
+    def murderous(worker, name):
+        send(worker, name)
+        if name == QUICKEST[1]:
+            os.kill(worker._process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(_workers._Worker, "send", murderous)
+    names = [QUICKEST[1], QUICKEST[0]]
+    done = reproduce(names, quick=True, out=tmp_path, jobs=2)
+    by_name = {entry["name"]: entry for entry in done.document["figures"]}
+    assert by_name[QUICKEST[1]]["error"] == "its process ended with status -9" and not done.passed
+    assert by_name[QUICKEST[0]]["status"] == "done"
+
+
+def test_interrupted_side_by_side(tmp_path: Path):
+    """Ctrl-C goes to all processes of the terminal: none goes on, no half-written file stays, the report is whole."""
+    command = [sys.executable, "-m", "stepwell", "reproduce", *QUICKEST, "linear/fig5", "--out", str(tmp_path)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    run = subprocess.Popen(
+        [*command, "--jobs", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline().startswith("begun: ")
+    os.killpg(run.pid, signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and "Traceback" not in err, err
+    assert "claims" in json.loads((tmp_path / "claims.json").read_text())
+    assert [path for path in tmp_path.rglob(".*")] == []
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):  # Python's own helper process may take a moment to notice
+            os.killpg(run.pid, 0)
+            time.sleep(0.1)
