@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -87,19 +86,13 @@ def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
         "scale": flags.init,
     }
     if flags.model == "mlp":
-        return _drawn(CubicMLP, options, key)
+        return CubicMLP.random(**options, key=key)
     options["activation"] = "softmax" if flags.softmax else "linear"
     options["normalisation"] = normalisation_of(flags)
     if flags.model == "attnM":
-        return _drawn(MergedAttention, options, key)
+        return MergedAttention.random(**options, key=key)
     with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, which is told in a line
-        return _drawn(SeparateAttention, {**options, "rank": flags.rank, "scaling": "per-matrix"}, key)
-
-
-@eqx.filter_jit
-def _drawn(kind: Any, options: dict[str, Any], key: RandomKey) -> AbstractCubicModel:
-    """As one program: a compilation for each of its operations would take a second."""
-    return kind.random(**options, key=key)
+        return SeparateAttention.random(**options, rank=flags.rank, scaling="per-matrix", key=key)
 
 
 def objective(setup: Setup) -> AbstractObjective:
