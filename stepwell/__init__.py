@@ -53,10 +53,13 @@ def _set_up_jax(settings: dict[str, Any]) -> None:
 
 
 _set_up_jax(_SETTINGS)
-_elsewhere = "JAX_COMPILATION_CACHE_DIR" in os.environ or (
-    "jax" in sys.modules and sys.modules["jax"].config.jax_compilation_cache_dir is not None
+_folder = _KEEP_COMPILED["jax_compilation_cache_dir"]
+_chosen = (
+    sys.modules["jax"].config.jax_compilation_cache_dir
+    if "jax" in sys.modules
+    else os.environ.get("JAX_COMPILATION_CACHE_DIR")  # the user's, or ours from the process that started this one
 )
-if _KEEP_COMPILED["jax_compilation_cache_dir"] is not None and not _elsewhere:
+if _folder is not None and _chosen in (None, "", _folder):
     _set_up_jax(_KEEP_COMPILED)
     # A program that another process is just writing, or left half-written, is compiled anew: nothing to warn of.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")

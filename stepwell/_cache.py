@@ -18,17 +18,17 @@ def compiled_programs() -> str | None:
     `STEPWELL_CACHE` names another folder than the user's cache folder, or is `off`. Programs are compiled for one kind
     of processor, so each kind has a folder of its own: a home may be shared by many machines.
     """
-    chosen = os.environ.get(VARIABLE)
-    if chosen == "off":
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen.lower() == "off":
         return None
-    folder = (Path(chosen) if chosen else _user_cache() / "stepwell") / f"xla-{_processor()}"
     try:
+        folder = (Path(chosen).expanduser() if chosen else _user_cache() / "stepwell") / f"xla-{_processor()}"
         folder.mkdir(parents=True, exist_ok=True)
         with os.scandir(folder) as found:
             entries = list(found)
         if len(entries) > _MOST:
             _remove_oldest(entries)
-    except OSError:
+    except (OSError, RuntimeError):  # no room, no right, or no home
         return None
     return str(folder) if os.access(folder, os.W_OK) else None
 

@@ -22,18 +22,18 @@ _SECONDS = 60
 
 
 @functools.lru_cache
-def available(source: Path, element: str) -> str | None:
-    """The name under which XLA knows the function of a C file, for elements `double` or `float`; None if there is none.
+def available(source: Path, element: str, function: str | None = None) -> str | None:
+    """The name under which XLA knows a function of a C file, for elements `double` or `float`; None if there is none.
 
-    The function has the name of the file, without leading underscores.
+    Unless it is named, the function has the name of the file, without leading underscores.
     """
     import jax
 
     if os.environ.get(VARIABLE) == "off" or jax.default_backend() != "cpu":
         return None
-    function = source.stem.lstrip("_")
+    function = function or source.stem.lstrip("_")
     target = f"stepwell_{function}_{element}"
-    with contextlib.suppress(OSError, subprocess.SubprocessError, AttributeError):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, AttributeError, ValueError):
         library = ctypes.CDLL(str(_built(source, element)))
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, function)), platform="cpu")
         return target
@@ -45,7 +45,8 @@ def _built(source: Path, element: str) -> Path:
     import jax
 
     command = [*shlex.split(os.environ.get("CC", "cc")), *_OPTIONS, f"-DREAL={element}", f"-I{jax.ffi.include_dir()}"]
-    told = "\0".join([*command, source.read_text(), jax.__version__])
+    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]  # it may include any of them
+    told = "\0".join([*command, *texts, jax.__version__])
     folder = Path(compiled_programs() or tempfile.mkdtemp(prefix="stepwell-"))
     library = folder / f"{source.stem}-{element}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.so"
     if not library.exists():
@@ -54,6 +55,9 @@ def _built(source: Path, element: str) -> Path:
         try:
             build = [*command, "-o", unfinished, str(source), "-lpthread"]
             subprocess.run(build, check=True, capture_output=True, timeout=_SECONDS)
+            os.chmod(unfinished, 0o755)
+            with open(unfinished, "rb") as built:
+                os.fsync(built.fileno())  # half a library would crash every run that loads it
             os.replace(unfinished, library)
         finally:
             with contextlib.suppress(FileNotFoundError):

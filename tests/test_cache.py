@@ -77,3 +77,13 @@ def test_the_oldest_half_goes_when_there_are_too_many(monkeypatch: pytest.Monkey
         os.utime(folder / f"{number}-cache", (1000 + number, 1000 + number))
     _cache.compiled_programs()
     assert sorted(path.name for path in folder.iterdir()) == ["3-cache", "4-cache", "5-cache"]
+
+
+def test_no_home_is_no_trouble(monkeypatch: pytest.MonkeyPatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("STEPWELL_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(_cache.Path, "home", homeless)
+    assert _cache.compiled_programs() is None

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stepwell.report import as_text, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out}
-    options["jobs"] = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
+    options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
     if arguments.json:
         done = reproduce(names, **options)
         sys.stdout.write(as_text(done.document))
@@ -52,6 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
         print("stepwell reproduce: interrupted; the figures that were done are kept", file=sys.stderr)
         return 130
     return 0 if done.passed else 1
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _begin(name: str, title: str) -> None:

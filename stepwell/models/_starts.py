@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from stepwell import _check
@@ -25,6 +26,11 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
     longer than all the rest. The draw is rounded up to a power of two, so that few sizes are compiled; number i of a
     key does not depend on how many are drawn.
     """
+    if isinstance(key, Tracer):
+        raise InvalidInput(
+            "random weights were asked for inside jax.jit or jax.vmap; make the models outside, and stack them by "
+            "Ensemble.of"
+        )
     sizes = [math.prod(shape) for shape in shapes]
     drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 63).bit_length()))
     parts = np.split(drawn[: sum(sizes)], list(itertools.accumulate(sizes))[:-1])

@@ -24,7 +24,8 @@ _BYTES = 64
 
 
 class FusedSampled(AbstractObjective):
-    r"""What `Sampled` computes, for softmax attention over contexts of one length; with a first gradient only.
+    r"""What `Sampled` computes, for softmax attention over contexts of one length; with a first gradient only, and
+    that in the weights.
 
     $L = \sum_s c_s \|\hat y_s - y_s\|^2$, $\hat y = \sum_h U_h m_h$, $m_h = \sum_t p_{ht} z_t$, $p_h =
     \mathrm{softmax}_t\, z_t^\top W_h x$. With $e = 2c(\hat y - y)$ and $g_h = U_h^\top e$:
@@ -55,7 +56,9 @@ class FusedSampled(AbstractObjective):
             return None
         array = jnp if isinstance(batch.tokens, Tracer) else np
         tokens, labels = array.asarray(batch.tokens), array.asarray(batch.labels)
-        seen = tokens if model.attends_query else tokens[:, :-1]
+        # The label of the query is not looked at.
+        query = array.where(array.arange(tokens.shape[2]) < batch.dim, tokens[:, -1:], 0.0)
+        seen = array.concatenate([tokens[:, :-1], query], axis=1) if model.attends_query else tokens[:, :-1]
         parts = seen, tokens[:, -1, : batch.dim], labels[:, -1], array.full((batch.size,), share)
         blocked = [_blocked(array, part.astype(dtype)) for part in parts]
         return cls(blocked[0], blocked[1], blocked[2], blocked[3], target)

@@ -50,8 +50,11 @@ class Sampled(AbstractObjective):
     def for_descent(self, model: AbstractModel) -> AbstractObjective:
         if isinstance(self.batch, FeatureBatch):
             return self
+        weights = [getattr(model, name) for name in model.weight_dims]  # or their shapes and types alone
+        if any(array.dtype != jnp.float64 for array in (self.batch.tokens, *weights)):
+            return self  # the pass is in one precision, and not to be had by chance
         outputs = self.batch.outputs if self.reduce == "mean" else 1
-        return FusedSampled.of(self.batch, model, 1 / (self.batch.size * outputs), self.batch.tokens.dtype) or self
+        return FusedSampled.of(self.batch, model, 1 / (self.batch.size * outputs), jnp.float64) or self
 
     def check(self, model: AbstractModel) -> None:
         _check.one_of("reduce", self.reduce, get_args(Reduce))

@@ -9,6 +9,8 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from stepwell._errors import InvalidInput
+
 BLACK = "#000000"
 GREY = "#767676"
 BLUE = "#0072B2"
@@ -33,7 +35,7 @@ _SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
-    "savefig.facecolor": "white",
+    "figure.facecolor": "white",
     "svg.fonttype": "path",
     "svg.hashsalt": "stepwell",
     "pdf.fonttype": 42,
@@ -60,6 +62,7 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
     The layout is found once, and the canvases are called by themselves: `savefig` would find it again for each format
     and draw everything twice.
     """
+    dpi = made.get_dpi()
     with styled():
         layout = made.get_layout_engine()
         if layout is not None:
@@ -71,6 +74,8 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
             case "pdf":
                 nameless = {"CreationDate": None, "Creator": None, "Producer": None}
                 FigureCanvasPdf(made).print_pdf(path, metadata=nameless)
-            case _:
+            case "png":
                 FigureCanvasAgg(made).print_png(path, metadata={"Software": None})
-        made.set_dpi(_RESOLUTION)  # the other canvases leave their own
+            case other:
+                raise InvalidInput(f"{path} ends in {other!r}; figures are saved as svg, pdf or png")
+        made.set_dpi(dpi)  # the other canvases leave their own

@@ -42,7 +42,8 @@ def reproduce(
 
     Into `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each figure. Figures
     that are there from an earlier run stay in the report until they are run again. A figure that raises an error is
-    reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done.
+    reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done. A script that asks
+    for several `jobs` does so under `if __name__ == "__main__":`, for each process imports it.
     """
     jobs = _check.whole("jobs", jobs)
     folder = writable_folder(out)

@@ -5,10 +5,12 @@ wait for each other only take time. So each process gets its share of the cores 
 never forked: a fork of a program that runs JAX hangs.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -26,10 +28,11 @@ def side_by_side(
     """The results of the figures as they come. Leaving the iteration ends the processes at once."""
     waiting = list(reversed(names))
     jobs = min(jobs, len(names))
-    workers = [_Worker(quick, folder, _share(number, jobs)) for number in range(jobs)]
+    workers: list[_Worker] = []
     try:
-        for worker in workers:
-            worker.send(waiting.pop())
+        for number in range(jobs):
+            workers.append(_Worker(quick, folder, _share(number, jobs)))
+            workers[-1].send(waiting.pop())
         while busy := [worker for worker in workers if worker.name is not None]:
             ready = wait([worker.pipe for worker in busy])
             for worker in (worker for worker in busy if worker.pipe in ready):
@@ -43,6 +46,8 @@ def side_by_side(
     finally:
         for worker in workers:
             worker.end()
+        for worker in workers:
+            worker.join()
 
 
 class _Worker:
@@ -63,7 +68,10 @@ class _Worker:
     def send(self, name: str) -> None:
         """Ask for a figure."""
         self.name = name
-        self.pipe.send(name)
+        if not self._process.is_alive():
+            self._start()
+        with contextlib.suppress(ConnectionError):  # `receive` will find the line dead
+            self.pipe.send(name)
 
     def receive(self) -> Result | tuple[str, str]:
         """The result of the figure asked for, or its name and title when it begins."""
@@ -71,16 +79,17 @@ class _Worker:
         assert name is not None
         try:
             heard = self.pipe.recv()
-        except (EOFError, ConnectionError):  # the process is gone; the next figure gets a new one
+        except (EOFError, ConnectionError):  # the process is gone
             self._process.join()
             heard = failure(name, self._quick, f"its process ended with status {self._process.exitcode}")
-            self._start()
         if isinstance(heard, Result):
             self.name = None
         return heard
 
     def end(self) -> None:
         self._process.terminate()
+
+    def join(self) -> None:
         self._process.join(_PATIENCE)
         if self._process.is_alive():
             self._process.kill()
@@ -94,10 +103,19 @@ def _share(number: int, jobs: int) -> set[int]:
     return set(cores[number::jobs])
 
 
+def _end_with_parent() -> None:
+    """A parent that was killed could not end its processes."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
     """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if cores:
         os.sched_setaffinity(0, cores)
 

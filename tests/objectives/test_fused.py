@@ -17,7 +17,7 @@ from stepwell.dynamics import Ensemble, descend, online
 from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Sampled
 from stepwell.objectives._fused import FusedSampled
-from stepwell.tasks import ContextLengths, InContextRegression
+from stepwell.tasks import Batch, ContextLengths, InContextRegression
 
 
 def both(objective: Sampled, model):
@@ -129,3 +129,44 @@ def test_without_a_compiler(tmp_path: Path):
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert done.stdout == "finished\n"
     assert [path for path in tmp_path.rglob("*.so")] == []
+
+
+def softmax_model(**options):
+    return MergedAttention.random(dim=2, heads=2, scale=0.5, activation="softmax", key=jax.random.key(1), **options)
+
+
+@pytest.mark.parametrize("spoil", [np.nan, np.inf, 1e308])
+def test_what_is_not_finite_stays_so(spoil: float):
+    batch = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
+    model = softmax_model()
+    broken = model.with_weights({"value": model.value, "key_query": model.key_query.at[0, 0, 0].set(spoil)})
+    plain = Sampled(batch)
+    fused = plain.for_descent(broken)
+    assert isinstance(fused, FusedSampled)
+    assert np.isfinite(float(fused(model))) and np.isfinite(float(plain(broken))) == np.isfinite(float(fused(broken)))
+    assert descend(broken, plain, rate=0.1, steps=3, progress=False).attrs["outcome"] == "diverged"
+
+
+def test_the_label_of_the_query_is_not_looked_at():
+    drawn = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
+    told = Batch(drawn.tokens.at[:, -1, 2:].set(5.0), drawn.labels, drawn.lengths)
+    assert_same(both(Sampled(told), softmax_model()), rtol=1e-11)
+
+
+def test_other_precisions_take_the_plain_way():
+    drawn = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
+    single = Batch(drawn.tokens.astype(np.float32), drawn.labels.astype(np.float32), drawn.lengths)
+    model = softmax_model()
+    assert isinstance(Sampled(single).for_descent(model), Sampled)
+    small = model.with_weights({name: value.astype(np.float32) for name, value in model.weights().items()})
+    assert isinstance(Sampled(drawn).for_descent(small), Sampled)
+
+
+def test_runs_that_do_not_fit_are_refused():
+    """Data along one axis and models along another: more results than runs."""
+    task = InContextRegression(np.eye(2), 5)
+    keys = jax.random.split(jax.random.key(0), 3)
+    models = Ensemble.of([softmax_model() for _ in keys]).stacked
+    data = Ensemble.of([Sampled(task.sample(10, key=key)).for_descent(softmax_model()) for key in keys]).stacked
+    with pytest.raises(Exception, match="do not fit together"):
+        jax.vmap(lambda objective: jax.vmap(objective)(models))(data)

@@ -73,3 +73,17 @@ def test_interrupted_side_by_side(tmp_path: Path):
         for _ in range(100):  # Python's own helper process may take a moment to notice
             os.killpg(run.pid, 0)
             time.sleep(0.1)
+
+
+def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path):
+    command = [sys.executable, "-m", "stepwell", "reproduce", "linear/fig5", "linear/fig3", "--out", str(tmp_path)]
+    run = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert run.stdout is not None
+    assert run.stdout.readline().startswith("begun: ")
+    run.kill()
+    run.wait(timeout=20)
+    with pytest.raises(ProcessLookupError):
+        for _ in range(300):
+            os.killpg(run.pid, 0)
+            time.sleep(0.1)
+    run.stdout.close()
