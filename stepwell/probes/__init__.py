@@ -1,12 +1,17 @@
 """What is read off a run: plateaus and drops of a loss curve, and what its weights and predictions have become."""
 
 from ._alignment import alignment as alignment
+from ._allocation import Allocation as Allocation
+from ._allocation import head_task_allocation as head_task_allocation
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
 from ._effective_map import effective_map as effective_map
 from ._fixed_point import nearest_fixed_point as nearest_fixed_point
 from ._in_context import pcr_test as pcr_test
 from ._in_context import principal_component_regression as principal_component_regression
+from ._phases import Phase as Phase
+from ._phases import Phases as Phases
+from ._phases import phases as phases
 from ._staircase import Drop as Drop
 from ._staircase import Plateau as Plateau
 from ._staircase import Staircase as Staircase

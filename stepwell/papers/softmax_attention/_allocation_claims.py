@@ -1,0 +1,204 @@
+"""What is claimed of the allocation of heads."""
+
+from math import factorial
+
+import numpy as np
+import xarray as xr
+
+from stepwell.papers._claim import Claim
+from stepwell.probes import passage_time
+
+from ._full_model import CONTEXT, DIMS, HEADS, TASKS
+
+NAME = "softmax/allocation"
+SECOND_ORDER = 0.09
+"""The square of the deviation 0.3 of log ω and log μ: the rule is of first order in differences."""
+STEP = 0.02 / 4
+"""Descent of rate η multiplies a weight that grows as e^{rt} by (1 + ηr/2)² a step: r is low by ηr²/4."""
+SMALL = 1e-2
+"""Below this size a losing μ is free, but for the variance that it and the others like it add."""
+VARIANCE = 4 * DIMS[0] / CONTEXT
+"""What a losing μ of size 1 takes off the rate of growth of another: 4Sφ/L."""
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    return _winners(data["starts"]) + _costs(data["starts"]) + _sharing(data["sharing"]) + _imbalance(data["imbalance"])
+
+
+def _winners(found: xr.Dataset) -> list[Claim]:
+    wrong = (found["head"] != found["predicted"]).values & ~found["contested"].values
+    equal = found["equal_mu"].values
+    predicted_heads = np.array([np.unique(heads).size for heads in found["predicted"].values])
+    chance = factorial(TASKS) / HEADS**TASKS
+    runs = found.sizes["run"]
+    return [
+        Claim.close(
+            NAME,
+            f"Equal μ: a task whose head of largest ω is no other task's gets that head: exceptions among "
+            f"{int((~found['contested'].values)[equal].sum())}",
+            predicted=0,
+            measured=wrong[equal].sum(),
+            tolerance=0,
+            basis="a count",
+        ),
+        Claim.close(
+            NAME,
+            "Random ω and μ: a task whose predicted head is no other task's, and leads by more than second-order "
+            "terms, gets it: exceptions",
+            predicted=0,
+            measured=(wrong & (found["lead"].values > SECOND_ORDER))[~equal].sum(),
+            tolerance=0,
+            basis="a count; the rule is of first order in differences of 0.3",
+        ),
+        Claim.close(
+            NAME,
+            f"Contention for a head never adds to sharing: runs of {runs} with fewer heads in use than predicted",
+            predicted=0,
+            measured=np.sum(found["heads_used"].values < predicted_heads),
+            tolerance=0,
+            basis="a count",
+        ),
+        Claim.close(
+            NAME,
+            "The rule gives each task a head of its own as often as chance does, 3!/3³ = 2/9: fraction of starts",
+            predicted=chance,
+            measured=np.mean(predicted_heads == TASKS),
+            tolerance=3 * (chance * (1 - chance) / runs) ** 0.5,
+            basis="three binomial standard errors",
+        ),
+        Claim.at_least(
+            NAME,
+            "Random starts end one head to a task at least as often as the rule alone says: fraction of starts",
+            predicted=np.mean(predicted_heads == TASKS),
+            measured=np.mean(found["heads_used"].values == TASKS),
+            basis="contention can only drive tasks apart",
+        ),
+    ]
+
+
+def _costs(found: xr.Dataset) -> list[Claim]:
+    end = found["loss"].values[:, -1]
+    tail = 2 * (found["middle"].values - end)
+    made = []
+    for used, words in ((3, "own heads"), (2, "two tasks in one head"), (1, "all tasks in one head")):
+        chosen = found["heads_used"].values == used
+        if np.any(chosen):
+            made.append(
+                Claim.over_seeds(
+                    NAME,
+                    f"Runs that end with {words}: final loss",
+                    predicted=found["cost"].values[chosen],
+                    measured=end[chosen],
+                    tolerance=np.abs(tail[chosen]) + 1e-9 * end[chosen],
+                    basis="the rest of the tail: at most twice what it lost in the second half of the run; rounding",
+                )
+            )
+    return made
+
+
+def _sharing(found: xr.Dataset) -> list[Claim]:
+    rate, wanted = found["rate"].values, found["predicted_rate"].values
+    worst = int(np.argmax(np.abs(rate - wanted) / (STEP * wanted**2)))
+    root = float(np.interp(0.0, rate, found["x"].values))
+    spacing = float(np.diff(found["x"].values)[0])
+    limit = np.where(found["revives"], found["split"], found["shared"])
+    tail = 2 * np.abs(found["end_middle"].values - found["end_loss"].values)
+    return [
+        Claim.close(
+            NAME,
+            "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): that furthest off",
+            predicted=wanted[worst],
+            measured=rate[worst],
+            tolerance=1.1 * STEP * wanted[worst] ** 2,
+            basis="descent in steps: ηr²/4, and a tenth of that",
+        ),
+        Claim.close(
+            NAME,
+            "Sharing is left if the second head's ω is above x times the first's",
+            predicted=float(found["threshold"]),
+            measured=root,
+            tolerance=spacing**2 / 8,
+            basis="a line between the points of the scan: its curvature over slope is below 1",
+        ),
+        Claim.over_seeds(
+            NAME,
+            f"Two tasks in one head, second head at {found.sizes['end']} sizes x: splits or stays as x = 0.464 "
+            "decides: final loss",
+            predicted=limit,
+            measured=found["end_loss"].values,
+            tolerance=tail + 1e-6,
+            basis="twice what the loss lost in the second half of the run; 1e-6 for a head that is still dying",
+        ),
+    ]
+
+
+def _imbalance(found: xr.Dataset) -> list[Claim]:
+    limit, bound = float(found["limit"]), float(found["bound"])
+    time, parts = found["time"].values, found["part"].values[1:]
+    balanced, loss = found["loss"].values[0], found["loss"].values[1:]
+    rates, wanted, allowed, left = [], [], [], {}
+    for row, part in enumerate(parts, start=1):
+        half = passage_time(time, found["loss"].values[row], (limit + bound) / 2)
+        mu, dying = found["losing_mu"].values[row], found["dying"].values[row]
+        free = (np.abs(mu) < SMALL) & (time > float(found["settled"]))
+        if free.sum() < 3:  # an imbalance so large that the limit is left before it is reached
+            continue
+        # μ = (δ/2) sinh s, and s has the velocity that log μ has where weights are balanced.
+        bent = np.arcsinh(2 * mu / float(found["delta"][row]))
+        rates.append(np.polyfit(time[free], bent[free], 1)[0])
+        wanted.append(dying[free].mean())
+        allowed.append(
+            np.ptp(dying[free]) + (STEP * abs(wanted[-1]) + 0.01) * abs(wanted[-1]) + (HEADS - 1) * VARIANCE * SMALL
+        )
+        left[part] = half
+    times = np.array(list(left.values()))
+    # The limit may never be left.
+    slope = np.polyfit(np.log(list(left)), times, 1)[0] if np.all(np.isfinite(times)) else np.nan
+    speed = -found["dying"].values[0][(time >= np.nanmin([*times, time[-1]])) & (time <= np.nanmax([*times, 0.0]))]
+    speed = speed if speed.size else -found["dying"].values[0][-1:]
+    return [
+        Claim.close(
+            NAME,
+            "Balanced values and outputs: the loss ends at the flow's limit",
+            predicted=limit,
+            measured=balanced[-1],
+            tolerance=2 * (balanced[np.argmin(np.abs(time - time[-1] / 2))] - balanced[-1]),
+            basis="twice what the tail lost in the second half of the run",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Unbalanced by δ = o² - v²: a head that lost goes through zero and on, at the rate at which it would have "
+            "died: d arsinh(2μ/δ)/dt",
+            predicted=wanted,
+            measured=rates,
+            tolerance=allowed,
+            basis="change of the rate; descent in steps; a hundredth of the slow mode; variance of the losing heads",
+        ),
+        Claim.close(
+            NAME,
+            "Unbalanced: the limit is left after μ has fallen to δ and grown back: slope of that time in ln δ is -2 "
+            "over the rate",
+            predicted=-2 / speed.mean(),
+            measured=slope,
+            tolerance=2 * np.ptp(1 / speed) + 2 * STEP + 0.02 / speed.mean(),
+            basis="change of the rate meanwhile; descent in steps; a hundredth of the slow mode is left",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads",
+            predicted=(limit + bound) / 2,
+            measured=loss[:, -1],
+            tolerance=0,
+            basis="a level",
+            relation="<=",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Unbalanced: the loss stays above the bound for three heads",
+            predicted=bound,
+            measured=loss.min(axis=1),
+            tolerance=0,
+            basis="a bound",
+            relation=">=",
+        ),
+    ]

@@ -1,0 +1,150 @@
+"""The claims of `sign_pairs`."""
+
+import numpy as np
+import xarray as xr
+
+from stepwell.papers._claim import Claim
+
+from ._search import FLATTEST
+from ._sign_pairs_settings import DEVIATIONS, DIM, NAME, OFF_BALANCE, SIZES, SPACING
+from ._worst import worst_point
+
+
+def expectations(data: dict[str, xr.Dataset]) -> list[Claim]:
+    return [*_of_pairs(data), *_of_training(data), *_of_heads(data["heads"])]
+
+
+def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
+    curve, found = data["curves"], data["sampled"]
+    flat = found.isel(a=0).sel(kind="pair")
+    pairs = found.sel(kind="pair")
+    return [
+        Claim.at_most(
+            NAME,
+            "A sign pair has the share a/sinh a: largest relative difference of the loss of its weights",
+            measured=float(abs(curve["pair_gap"]).max()),
+            tolerance=1e-12,
+            basis="rounding, where large readouts of either sign cancel",
+        ),
+        Claim.over_seeds(
+            NAME,
+            f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centred scores: loss",
+            predicted=float(flat["limit"]),
+            measured=flat["mean"].values,
+            tolerance=DEVIATIONS * flat["error"].values + 2 * SIZES[0] * float(flat["limit"]),
+            basis=f"{DEVIATIONS:g} standard errors; cubic terms of the softmax, relative order a (twice)",
+        ),
+        worst_point(
+            NAME,
+            "Linear attention, sampled: its variance is (dφ+1)/L: loss",
+            measured=found["mean"].sel(kind="linear"),
+            predicted=float(curve["linear_exact"][0]),
+            tolerance=DEVIATIONS * found["error"].sel(kind="linear"),
+            basis=f"{DEVIATIONS:g} standard errors",
+        ),
+        Claim.close(
+            NAME,
+            "With e^x replaced by x in the loss, that is linear attention's to leading order: relative difference",
+            predicted=0.0,
+            measured=float(curve["linear"][0] / curve["linear_exact"][0] - 1),
+            tolerance=1 / DIM,
+            basis="(dφ+1)/L against dφ/L: relative order 1/d",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
+            predicted=float(curve["best_exact"]),
+            measured=(pairs["mean"] + DEVIATIONS * pairs["error"]).max("a").values,
+            tolerance=0.0,
+            basis=f"strict, {DEVIATIONS:g} standard errors added",
+            relation="<=",
+        ),
+    ]
+
+
+def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
+    curve, left = data["curves"], data["unbalanced"]
+    limit, bound = float(curve["flow"]), float(curve["bound"])
+    logs = np.log(1 / left["delta"].values)
+    slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
+    last, pair, exact = left.isel(time=-1), data["signed"].isel(time=-1), data["exact"]
+    made = [
+        Claim.over_seeds(
+            NAME,
+            "Trained from positive balanced weights, two heads end at the limit of the flow: loss",
+            predicted=limit,
+            measured=data["balanced"]["loss"].values[:, -1],
+            tolerance=1e-6 * limit,
+            basis="training goes on until less than this is left",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "Off balance, the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), times κ",
+            predicted=1.0,
+            measured=slope * left["rate"].values,
+            tolerance=2 * SPACING / (logs[-1] - logs[0]) * left["rate"].values + OFF_BALANCE[0],
+            basis="twice the spacing of saved times; the largest δ",
+        ),
+    ]
+    made.append(
+        worst_point(
+            NAME,
+            "Trained from positive weights off balance, two heads near the bound: loss at the δ furthest off",
+            measured=last["loss"],
+            predicted=bound,
+            tolerance=bound * last["size"] / 2 + 1e-8,
+            basis="heads (ω, 0) with (μ, -μ) have the share a/(e^a - 1), short of 1 by a/2 at their last a; solver",
+        )
+    )
+    made.append(
+        Claim.over_seeds(
+            NAME,
+            "Trained from weights of either sign, two heads end at the bound: loss",
+            predicted=bound,
+            measured=pair["loss"].values,
+            tolerance=bound * pair["size"].values ** 2 / 6 + 1e-8,
+            basis="a sign pair's share a/sinh a is short of 1 by a²/6 at its last a; solver",
+        )
+    )
+    made.append(
+        Claim.at_most(
+            NAME,
+            "Trained on softmax itself, off balance: the loss on new sequences is below the best of one head",
+            predicted=float(curve["best_exact"]),
+            measured=float(exact["tested"] + DEVIATIONS * exact["tested_error"]),
+            basis=f"strict, {DEVIATIONS:g} standard errors added",
+        )
+    )
+    return made
+
+
+def _of_heads(found: xr.Dataset) -> list[Claim]:
+    slack = FLATTEST**2 * found["heads"] * found["bound"] + found["rounding"]
+    wanted = int(found.attrs["tasks"]) + 1
+    bound = float(found["bound"].sel(heads=wanted))
+    return [
+        worst_point(
+            NAME,
+            "Three tasks, weights of either sign: the least loss found is the bound, at the H furthest off",
+            measured=found["signed"],
+            predicted=found["bound"],
+            tolerance=slack,
+            basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
+        ),
+        worst_point(
+            NAME,
+            "Three tasks, weights not negative: the least loss found is that of tasks divided among heads",
+            measured=found["positive"],
+            predicted=found["partition"],
+            tolerance=1e-8,
+            basis="the search's tolerance",
+        ),
+        Claim.close(
+            NAME,
+            "Three tasks on contrasts of four heads reach the bound: loss",
+            predicted=bound,
+            measured=float(found["contrast"]),
+            tolerance=bound * FLATTEST**2 * wanted,
+            basis=f"scores are not zero but |ω^h| is up to {FLATTEST:g}",
+        ),
+    ]

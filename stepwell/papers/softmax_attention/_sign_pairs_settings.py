@@ -1,0 +1,34 @@
+"""Settings of `sign_pairs`."""
+
+from dataclasses import dataclass
+
+NAME = "softmax/sign-pairs"
+DIM, CONTEXT, NOISE = 10, 100, 1.0
+SIGNAL = float(DIM)
+SIZES = (0.02, 0.1, 0.5, 1.0)
+"""Variances a at which softmax itself is sampled."""
+OFF_BALANCE = (1e-3, 1e-5, 1e-7)
+EXACT_OFF_BALANCE = 0.1
+SPACING = 0.1
+"""Of the saved times, in which a passage is interpolated."""
+UNTIL = 300.0
+"""Where runs off balance end. The loser's score then is about 1e-11; later the solver's errors give it a sign, which
+the flow itself, balanced in k and q, cannot."""
+SIGNED_UNTIL = 2000.0
+DEVIATIONS = 4.0
+"""Standard errors allowed."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple[int, ...] = (0, 1, 2)
+    sequences: int = 8000
+    rate: float = 0.02
+    steps: int = 20_000
+    exact_steps: int = 3000
+    exact_sequences: int = 500
+    starts: int = 3
+
+
+FULL = Settings()
+QUICK = Settings(seeds=(0,), sequences=3000, steps=5000, exact_steps=1500, exact_sequences=200, starts=2)

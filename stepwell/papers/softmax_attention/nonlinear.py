@@ -1,0 +1,310 @@
+r"""Nonlinear targets: what a head trained on linear regression makes of $y = f(u\cdot x)$.
+
+The head keeps $\omega = d^{-1/2}$ and $\mu = \sqrt d/(1+\rho)$. It sees f through $\tilde f(w) = \mathbb Ef(x+w)$, in
+which degree k of Hermite's polynomials has the factor $\omega^k$: linear parts are learned, higher ones are noise.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import factorial
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from numpy.polynomial.hermite_e import herme2poly, hermegauss
+
+from stepwell.papers._claim import Claim
+from stepwell.theory import softmax as theory
+
+from ._nonlinear_drawing import drawing
+from ._worst import worst_point
+
+NAME = "softmax/nonlinear"
+TITLE = "Nonlinear targets: the head for linear regression learns the linear part, and is misled by a mean"
+CAPTION = (
+    "Loss of one softmax head with the weights that gradient flow gives it for linear regression (L = 1000, label "
+    "noise 0.1), on targets f(u·x) that are not linear; he_k are normalised Hermite polynomials, and all targets but "
+    "tanh and sin have power 1. Left: d = 50; bars, leading order in d; crosses, first order in 1/L; points, "
+    "contexts drawn. Above the dashed line answering zero would be better: a constant is a catastrophe. Middle: drawn "
+    "over predicted to first order, with two standard errors. Right: how much of the answer is along the target, over "
+    "c = 1/(1+ρ): degree k enters as d^(-(k-1)/2)."
+)
+
+CONTEXT, NOISE = 1000, 0.1
+DIMS = (20, 50, 100)
+SLOPE_DIMS = (10, 20, 40, 80)
+DEGREES = (1, 2, 3)
+DEVIATIONS = 4.0
+"""Standard errors allowed."""
+_AT_ONCE = 250
+"""Contexts drawn at a time."""
+
+
+class Target(NamedTuple):
+    """A function of s, by Hermite coefficients where it has few."""
+
+    function: Callable[[np.ndarray], np.ndarray]
+    coefficients: tuple[float, ...] | None = None
+
+
+def hermite(*coefficients: float) -> Target:
+    return Target(theory.hermite_target(np.array(coefficients, dtype=float)), coefficients)
+
+
+TARGETS = {
+    "he₁": hermite(0, 1),
+    "he₂": hermite(0, 0, 1),
+    "he₃": hermite(0, 0, 0, 1),
+    ".8 he₁ + .6 he₃": hermite(0, 0.8, 0, 0.6),
+    "(he₁ + he₂)/√2": hermite(0, 2**-0.5, 2**-0.5),
+    "tanh 2s": Target(lambda s: np.tanh(2 * s)),
+    "sin 2s": Target(lambda s: np.sin(2 * s)),
+    "1": hermite(1),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple[int, ...] = (0, 1, 2)
+    contexts: int = 3000
+    slope_contexts: int = 4000
+
+
+FULL = Settings()
+QUICK = Settings(seeds=(0,), contexts=750, slope_contexts=3000)
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    return {
+        "context length L": CONTEXT,
+        "noise σ²": NOISE,
+        "dimensions d": list(DIMS),
+        "dimensions for the slopes": list(SLOPE_DIMS),
+        "targets": list(TARGETS),
+        **asdict(QUICK if quick else FULL),
+    }
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    chosen = QUICK if quick else FULL
+    return {"losses": losses(chosen), "overlaps": overlaps(chosen)}
+
+
+class Answers(NamedTuple):
+    """Of each drawn context: s = u·q, the answers to all targets (target, context), and the variance of their noise."""
+
+    index: np.ndarray
+    answers: np.ndarray
+    noise: np.ndarray
+
+
+def drawn(dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator) -> Answers:
+    """Answers of the head. Of a token only its parts along q and along u matter, and the noise is integrated out."""
+    omega, mu = theory.linear_head(dim, CONTEXT, NOISE)
+    parts = []
+    for begun in range(0, count, _AT_ONCE):
+        size = min(_AT_ONCE, count - begun)
+        s, rest = rng.standard_normal(size), np.sqrt(rng.chisquare(dim - 1, size))
+        length = np.hypot(s, rest)
+        along, across = rng.standard_normal((2, size, CONTEXT))
+        p = np.exp(omega * length[:, None] * along)
+        p /= p.sum(axis=1, keepdims=True)
+        t = (s / length)[:, None] * along + (rest / length)[:, None] * across
+        square = t * t
+        # Polynomials of degree 3 need three sums, whatever their number.
+        moments = [np.ones(size), *(np.einsum("sn,sn->s", p, power) for power in (t, square, square * t))]
+        answers = [_answer(one, p, t, moments) for one in targets.values()]
+        parts.append((s, mu * np.array(answers), mu**2 * NOISE * np.einsum("sn,sn->s", p, p)))
+    return Answers(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
+
+
+def losses(chosen: Settings, *, told: int | None = None) -> xr.Dataset:
+    """Losses over drawn contexts, with f(q)² and the loss of infinite contexts as control variates; and by theory.
+
+    `told` is the L that theory is given, that of the draws.
+    """
+    length = told or CONTEXT
+    shape = (len(DIMS), len(TARGETS))
+    mean, error = np.empty((2, len(chosen.seeds), *shape))
+    first, leading, second = np.empty((3, *shape))
+    for row, dim in enumerate(DIMS):
+        head = theory.linear_head(dim, CONTEXT, NOISE)
+        # Means of e^{3a²} and e^{a²} over the query.
+        growth, never = ((1 - 6 / dim) / (1 - 2 / dim)) ** (-dim / 2), []
+        for column, target in enumerate(TARGETS.values()):
+            f = target.function
+            first[row, column] = theory.nonlinear_loss(f, dim, length, head, noise=NOISE)
+            coefficients = theory.hermite_coefficients(f, 30)
+            leading[row, column] = theory.nonlinear_leading_loss(coefficients, dim, length, head, noise=NOISE)
+            never.append(theory.nonlinear_loss(f, dim, 10**12, head, noise=NOISE))
+            second[row, column] = 3 * growth / length * abs(first[row, column] - never[-1])
+        for run, seed in enumerate(chosen.seeds):
+            found = drawn(dim, chosen.contexts, TARGETS, np.random.default_rng([seed, dim]))
+            for column, target in enumerate(TARGETS.values()):
+                truth = target.function(found.index)
+                values = (truth - found.answers[column]) ** 2 + found.noise
+                for_ever = (truth - head.mu * _smoothed(target, head.omega * found.index)) ** 2
+                controls = np.stack([truth**2 - _power(target), for_ever - never[column]])
+                mean[run, row, column], error[run, row, column] = _controlled(values, controls)
+    dims = ("run", "dim", "target")
+    return xr.Dataset(
+        {
+            "mean": (dims, mean),
+            "error": (dims, error),
+            "first_order": (dims[1:], first),
+            "leading": (dims[1:], leading),
+            "second_order": (dims[1:], second),
+            "power": ("target", [_power(target) for target in TARGETS.values()]),
+            "mu": ("dim", [theory.linear_head(dim, CONTEXT, NOISE).mu for dim in DIMS]),
+        },
+        coords={"run": list(chosen.seeds), "dim": list(DIMS), "target": list(TARGETS)},
+    )
+
+
+def overlaps(chosen: Settings) -> xr.Dataset:
+    r"""$\mathbb E[\mathrm{he}_k(u\cdot q)\,\hat y]/c$ for single degrees: $d^{-(k-1)/2}$ but for terms of order 1/L.
+
+    Softmax weights know only the parts z of the tokens along q. Over all else the mean is taken exactly: with
+    $\rho = u\cdot q/|q|$, $\mathbb E[\mathrm{he}_k(u\cdot x)|z] = \rho^k\mathrm{he}_k(z)$ (Mehler), and ρ is that of a
+    random direction, whatever |q| is.
+    """
+    shape = (len(chosen.seeds), len(DEGREES), len(SLOPE_DIMS))
+    mean, error, short = np.empty(shape), np.empty(shape), np.empty(shape[1:])
+    for column, dim in enumerate(SLOPE_DIMS):
+        omega, mu = theory.linear_head(dim, CONTEXT, NOISE)
+        short[:, column] = [_shortfall(k, dim, omega) for k in DEGREES]
+        for run, seed in enumerate(chosen.seeds):
+            rng = np.random.default_rng([seed, dim, 1])
+            parts = []
+            for begun in range(0, chosen.slope_contexts, _AT_ONCE):
+                size = min(_AT_ONCE, chosen.slope_contexts - begun)
+                length, z = np.sqrt(rng.chisquare(dim, size)), rng.standard_normal((size, CONTEXT))
+                p = np.exp(omega * length[:, None] * z)
+                p /= p.sum(axis=1, keepdims=True)
+                seen = [np.einsum("sn,sn->s", p, theory.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES]
+                parts.append([_along(k, length, dim) * one for k, one in zip(DEGREES, seen, strict=True)])
+            values = np.concatenate(parts, axis=1) / omega
+            mean[run, :, column] = values.mean(axis=1)
+            error[run, :, column] = values.std(axis=1, ddof=1) / values.shape[1] ** 0.5
+    slope, spread = _slopes(mean, error)
+    bent = 2 * np.abs(short[:, 0] - short[:, -1]) / np.log(SLOPE_DIMS[-1] / SLOPE_DIMS[0])
+    dims = ("run", "degree", "dim")
+    return xr.Dataset(
+        {
+            "mean": (dims, mean),
+            "error": (dims, error),
+            "slope": (dims[:2], slope),
+            "slope_error": (dims[:2], spread),
+            "bent": ("degree", bent),
+        },
+        coords={"run": list(chosen.seeds), "degree": list(DEGREES), "dim": list(SLOPE_DIMS)},
+    )
+
+
+def _along(k: int, length: np.ndarray, dim: int) -> np.ndarray:
+    r"""$\mathbb E[\mathrm{he}_k(|q|\rho)\rho^k]$ over a random direction: $\mathbb E\rho^{2j} = (2j-1)!!/(d(d+2)…)$."""
+    plain = herme2poly(np.eye(k + 1)[k]) / factorial(k) ** 0.5
+    total = np.zeros_like(length)
+    for power in range(k % 2, k + 1, 2):
+        halves = np.arange((power + k) // 2)
+        total += plain[power] * length**power * np.prod((2 * halves + 1) / (dim + 2 * halves))
+    return total
+
+
+def _shortfall(k: int, dim: int, omega: float) -> float:
+    r"""What $\hat y$ lacks of its overlap to order 1/L: $(2^k-1)\,\mathbb E[e^{a^2}s^k\mathrm{He}_k(s)]/(k!\,L)$.
+
+    $e^{a^2}$ makes s wider, of variance $v = 1/(1-2\omega^2)$, and has the mean $v^{d/2}$.
+    """
+    v = 1 / (1 - 2 * omega**2)
+    means = {1: v, 2: (3 * v**2 - v) / 2, 3: (15 * v**3 - 9 * v**2) / 6}
+    return (2**k - 1) / CONTEXT * v ** (dim / 2) * means[k]
+
+
+def _answer(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarray]) -> np.ndarray:
+    """Σ p f(t) of each context, from the moments where f is a polynomial."""
+    if target.coefficients is None:
+        return np.einsum("sn,sn->s", p, target.function(t))
+    plain = herme2poly([c / factorial(k) ** 0.5 for k, c in enumerate(target.coefficients)])
+    return np.sum([c * moment for c, moment in zip(plain, moments, strict=False)], axis=0)
+
+
+def _power(target: Target) -> float:
+    r"""$\mathbb Ef^2$, by quadrature."""
+    return float(theory.hermite_coefficients(lambda s: target.function(s) ** 2, 0)[0])
+
+
+def _smoothed(target: Target, shift: np.ndarray) -> np.ndarray:
+    r"""$\tilde f(w) = \mathbb Ef(x+w)$, by quadrature."""
+    nodes, weights = hermegauss(120)
+    return target.function(shift[:, None] + nodes) @ weights / weights.sum()
+
+
+def _controlled(values: np.ndarray, controls: np.ndarray) -> tuple[float, float]:
+    """A mean with its standard error, by regression on what has mean zero."""
+    moving = controls[np.ptp(controls, axis=1) > 1e-9]
+    design = np.column_stack([np.ones(values.size), *moving])
+    fitted = np.linalg.lstsq(design, values, rcond=None)[0]
+    left = values - design @ fitted
+    return float(fitted[0]), float(left.std(ddof=design.shape[1]) / values.size**0.5)
+
+
+def _slopes(mean: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of log |mean| against log d, by weighted least squares, with the standard error."""
+    weights = (mean / error) ** 2
+    x = np.log(SLOPE_DIMS) - (weights * np.log(SLOPE_DIMS)).sum(-1, keepdims=True) / weights.sum(-1, keepdims=True)
+    bottom = (weights * x**2).sum(-1)
+    return (weights * x * np.log(np.abs(mean))).sum(-1) / bottom, bottom**-0.5
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    found, along = data["losses"], data["overlaps"]
+    constant = found.sel(target="1")
+    others = found.sel(target=[name for name in TARGETS if name != "1"])
+    made = [
+        worst_point(
+            NAME,
+            f"d = {dim}: drawn contexts agree with the loss to first order in 1/L: the target furthest off",
+            measured=others["mean"].sel(dim=dim),
+            predicted=others["first_order"].sel(dim=dim),
+            tolerance=(DEVIATIONS * others["error"] + others["second_order"]).sel(dim=dim),
+            basis=f"{DEVIATIONS:g} standard errors; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the part of first order",
+        )
+        for dim in DIMS
+    ]
+    made += [
+        worst_point(
+            NAME,
+            f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of answer and target",
+            measured=along["slope"].sel(degree=k),
+            predicted=-(k - 1) / 2,
+            tolerance=DEVIATIONS * along["slope_error"].sel(degree=k) + along["bent"].sel(degree=k),
+            basis=f"{DEVIATIONS:g} standard errors; corrections of order 1/L over the range of d",
+        )
+        for k in DEGREES
+    ]
+    return [
+        *made,
+        worst_point(
+            NAME,
+            "A constant is answered with μ times itself: loss, at the d furthest off",
+            measured=constant["mean"],
+            predicted=constant["first_order"],
+            tolerance=DEVIATIONS * constant["error"] + constant["second_order"],
+            basis=f"{DEVIATIONS:g} standard errors; second order in 1/L, as above",
+        ),
+        Claim.over_seeds(
+            NAME,
+            "and so is a catastrophe: least of its loss over that of answering zero",
+            predicted=float(((1 - constant["mu"]) ** 2).min()),
+            measured=constant["mean"].min("dim").values,
+            tolerance=0.0,
+            basis="(1 - μ)², to which noise only adds",
+            relation=">=",
+        ),
+    ]
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    return drawing(data)

@@ -1,0 +1,310 @@
+r"""How many tokens softmax attends to: exponential growth of the concentration, saturation, hardmax.
+
+$p = \mathrm{softmax}(az)$ over L standard normals has $R = \mathbb E\sum_lp_l^2$. The theory of the flow takes it as
+$e^{a^2}/L$, which holds until a single token can rival all others, at $a^2 = \tfrac23\ln L$.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+from numpy.polynomial.hermite_e import hermegauss
+
+from stepwell.papers._claim import Claim
+from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.tasks import softmax_moments
+from stepwell.theory import softmax as theory
+
+from ._worst import worst_point
+
+NAME = "softmax/regimes"
+TITLE = "The exponential regime of softmax attention, and where it ends"
+CAPTION = (
+    "Concentration R, the mean of Σp² over softmax weights p of L tokens with scores of variance a². One over R is the "
+    "number of tokens attended to. Left: exact, by quadrature (lines), by sampling (points), and the laws for small a, "
+    "e^(a²)/L, and for large a, 1 - E[max z]/a. Middle: R over e^(a²)/L against a² in units of (2/3) ln L; dashed, "
+    "the law of one token that rivals the mean of all others. Right: a² at which R has fallen to 0.95, 0.9 and 0.5 of "
+    "e^(a²)/L. The flow ends at a² = 1, where the exponential law is 6 % high at L = 100 and 1 % at L = 1000."
+)
+
+CONTEXTS = (20, 100, 1000, 10_000)
+LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
+RATIOS = (0.95, 0.9, 0.5)
+SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
+HARD = (10.0, 20.0, 40.0)
+"""Sharpness a at which the law of the hardmax is tried."""
+DEVIATIONS = 4.5
+"""Standard errors allowed, for the worst of 44 points: outside by chance for one seed in 3,000."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    seeds: tuple[int, ...] = (0, 1, 2)
+    tokens: int = 2_000_000
+    """Drawn for each L, in as many contexts as that makes, but not more than 20,000."""
+    points: int = 70
+
+
+FULL = Settings()
+QUICK = Settings(seeds=(0,), tokens=500_000, points=40)
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    return {"contexts L": list(CONTEXTS), "sampled a²": list(SQUARES), **asdict(QUICK if quick else FULL)}
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    chosen = QUICK if quick else FULL
+    return {
+        "curves": curves(np.geomspace(0.1, 400, chosen.points)),
+        "sampled": sampled(chosen),
+        "points": saturation(chosen),
+        "hard": hardmax(),
+    }
+
+
+def curves(squares: np.ndarray) -> xr.Dataset:
+    """R by quadrature, and the laws of one rival token and of the hardmax."""
+    root = np.sqrt(squares)
+    rows = [
+        (softmax_moments(root, n).concentration, one_rival(squares, n), theory.hardmax_concentration(root, n))
+        for n in CONTEXTS
+    ]
+    exact, rival, hard = np.array(rows).swapaxes(0, 1)
+    dims = ("context", "square")
+    return xr.Dataset(
+        {"exact": (dims, exact), "rival": (dims, rival), "hardmax": (dims, hard)},
+        coords={"context": list(CONTEXTS), "square": ("square", squares, {"long_name": "variance of the scores"})},
+    )
+
+
+def one_rival(squares: np.ndarray, context: int) -> np.ndarray:
+    r"""R over $e^{a^2}/L$ if all tokens but one are replaced by their mean: $\mathbb E(1+e^{ax+\delta})^{-2}$.
+
+    $R = L\,\mathbb E\,e^{2az_1}/Z^2$; the factor $e^{2az_1}$ shifts $z_1$ to 2a + x, x standard normal, where the token
+    has $e^{az_1}$ against $Le^{a^2/2}$ of all: $\delta = \tfrac32a^2 - \ln L$. For large a it is
+    $\Phi(-(1+\delta)/a)$, so R is halved at $a^2 = \tfrac23(\ln L - 1)$ and, with the rest, a little later.
+    """
+    nodes, weights = hermegauss(100)
+    exponent = np.sqrt(squares)[:, None] * nodes + (1.5 * squares - np.log(context))[:, None]
+    return np.exp(-2 * np.logaddexp(0.0, exponent)) @ weights / weights.sum()
+
+
+def sampled(chosen: Settings) -> xr.Dataset:
+    r"""R and $m = \mathbb E\sum_lp_lz_l$ over drawn contexts.
+
+    $R = L\,\mathbb E[p_1^2]$ is sampled with $z_1\sim\mathcal N(b, 1)$, weighted by $e^{-bz_1+b^2/2}$, where
+    $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
+    """
+    found = _over_contexts(chosen, {n: np.array(SQUARES) for n in CONTEXTS}, stream=0)
+    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in CONTEXTS])
+    return xr.Dataset(
+        {**{k: (("run", "context", "square"), v) for k, v in found.items()}, "exact": (("context", "square"), exact)},
+        coords={"run": list(chosen.seeds), "context": list(CONTEXTS), "square": list(SQUARES)},
+    )
+
+
+def _over_contexts(chosen: Settings, squares: dict[int, np.ndarray], *, stream: int) -> dict[str, np.ndarray]:
+    """Means and standard errors (seed, L, a²) for each L at its own a²."""
+    shape = (len(chosen.seeds), len(squares), len(next(iter(squares.values()))))
+    found = {name: np.empty(shape) for name in ("concentration", "concentration_error", "mean", "mean_error")}
+    for row, seed in enumerate(chosen.seeds):
+        for column, (n, own) in enumerate(squares.items()):
+            count = min(20_000, chosen.tokens // n)
+            z = np.random.default_rng([seed, n, stream]).standard_normal((count, n))
+            for place, square in enumerate(own):
+                values = _values(z, float(square) ** 0.5)
+                for name, value in zip(("concentration", "mean"), values, strict=True):
+                    found[name][row, column, place] = value.mean()
+                    found[f"{name}_error"][row, column, place] = value.std(ddof=1) / count**0.5
+    return found
+
+
+def _values(z: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of each context, what R and m are the means of."""
+    n = z.shape[1]
+    top = z.max(axis=1)
+    raised = np.exp(a * (z - top[:, None]))
+    total = raised.sum(axis=1)
+    mean = np.einsum("sn,sn->s", raised, z) / total
+    shift = min(2 * a, float(np.sqrt(2 * np.log(n))))
+    first = z[:, 0] + shift
+    # log of the sum of the other tokens; where the first is nearly all of it, that is the sum without it
+    others = np.log(np.maximum(total - raised[:, 0], np.exp(a * (_second(z) - top)))) + a * top
+    own = -np.logaddexp(0.0, others - a * first)
+    return n * np.exp(2 * own - shift * first + shift**2 / 2), mean
+
+
+def _second(z: np.ndarray) -> np.ndarray:
+    """The largest but for the first token."""
+    return z[:, 1:].max(axis=1)
+
+
+def saturation(chosen: Settings) -> xr.Dataset:
+    """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
+    found = {n: np.array([theory.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
+    drawn = _over_contexts(chosen, {n: found[n] for n in CONTEXTS}, stream=1)
+    sampled_ratio, error = np.full((2, len(chosen.seeds), len(LENGTHS), len(RATIOS)), np.nan)
+    for column, n in enumerate(CONTEXTS):
+        growth, place = n * np.exp(-found[n]), LENGTHS.index(n)
+        sampled_ratio[:, place] = drawn["concentration"][:, column] * growth
+        error[:, place] = drawn["concentration_error"][:, column] * growth
+    return xr.Dataset(
+        {
+            "square": (("context", "ratio"), np.array(list(found.values()))),
+            "sampled": (("run", "context", "ratio"), sampled_ratio),
+            "error": (("run", "context", "ratio"), error),
+            "annealed": ("context", [theory.annealed_threshold(n) for n in LENGTHS]),
+            "typical": ("context", [theory.typical_threshold(n) for n in LENGTHS]),
+            "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in found.items()]),
+        },
+        coords={"context": list(LENGTHS), "ratio": list(RATIOS), "run": list(chosen.seeds)},
+    )
+
+
+def hardmax() -> xr.Dataset:
+    """R for very sharp scores, and the law."""
+    sharp = np.array(HARD)
+    exact = [softmax_moments(sharp, n).concentration for n in CONTEXTS]
+    law = [theory.hardmax_concentration(sharp, n) for n in CONTEXTS]
+    largest = [theory.expected_maximum(n) for n in CONTEXTS]
+    return xr.Dataset(
+        {"exact": (("context", "a"), exact), "law": (("context", "a"), law), "largest": ("context", largest)},
+        coords={"context": list(CONTEXTS), "a": sharp},
+    )
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    found, points, hard = data["sampled"], data["points"], data["hard"]
+    root = found["square"] ** 0.5
+    half, third = points["square"].sel(ratio=0.5), np.log(points["context"])
+    slack = 3 * np.exp(half) / points["context"]
+    rival = int(np.argmax((abs(points["rival"] - 0.5) / (0.5 * slack)).values))
+    beyond = hard["exact"] - hard["law"]
+    next_order = 2 * hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3)
+    sharpest = (abs(beyond) / next_order).stack(point=("context", "a"))
+    at = sharpest.isel(point=int(np.argmax(sharpest.values)))
+    chosen = {"context": at["context"].item(), "a": at["a"].item()}
+    ends = points.sel(context=list(CONTEXTS))
+    return [
+        worst_point(
+            NAME,
+            "R sampled agrees with quadrature: R at the point furthest off",
+            measured=found["concentration"],
+            predicted=found["exact"],
+            tolerance=DEVIATIONS * found["concentration_error"],
+            basis=f"{DEVIATIONS:g} standard errors",
+        ),
+        worst_point(
+            NAME,
+            "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
+            measured=found["mean"],
+            predicted=root * (1 - found["exact"]),
+            tolerance=DEVIATIONS * found["mean_error"],
+            basis=f"{DEVIATIONS:g} standard errors",
+        ),
+        worst_point(
+            NAME,
+            "R has fallen to 0.95, 0.9 and 0.5 of e^(a²)/L where quadrature says: R sampled, at the one furthest off",
+            measured=ends["sampled"],
+            predicted=ends["ratio"],
+            tolerance=DEVIATIONS * ends["error"],
+            basis=f"{DEVIATIONS:g} standard errors",
+        ),
+        Claim.at_most(
+            NAME,
+            "It is halved before a² = (2/3) ln L: greatest of a² over that, for L from 20 to 1e6",
+            predicted=1.0,
+            measured=float((half / points["annealed"]).max()),
+            basis="strict",
+        ),
+        Claim.at_least(
+            NAME,
+            "and after (2/3)(ln L - 1): least of a² over that",
+            predicted=1.0,
+            measured=float((half / (2 / 3 * (third - 1))).min()),
+            basis="strict; the other tokens' fluctuations add to R",
+        ),
+        Claim.close(
+            NAME,
+            "There the law of one rival token gives the same: R over e^(a²)/L at the L furthest off",
+            predicted=float(points["rival"][rival]),
+            measured=0.5,
+            tolerance=float(0.5 * slack[rival]),
+            basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
+        ),
+        Claim.close(
+            NAME,
+            "Sharp scores attend to the largest: R = 1 - E[max z]/a, at the point furthest off",
+            predicted=float(hard["law"].sel(chosen)),
+            measured=float(hard["exact"].sel(chosen)),
+            tolerance=float(next_order.sel(chosen)),
+            basis="the gap to the second token, about exponential of rate E[max z], adds E[max z]π²/(12a³); twice that",
+        ),
+    ]
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    curve, found, points = data["curves"], data["sampled"], data["points"]
+    square = curve["square"].values
+    with styled():
+        figure = new_figure(13.0, 4.5)
+        left, middle, right = figure.subplots(1, 3)
+        for n, colour in zip(CONTEXTS, PALETTE, strict=False):
+            one, drawn = curve.sel(context=n), found.sel(context=n)
+            left.plot(square, one["exact"], color=colour, label=f"L = {n:,}".replace(",", " "))
+            early = np.exp(square) / n < 1.0
+            left.plot(square[early], np.exp(square[early]) / n, "--", color=colour, linewidth=1.1)
+            late = square > 2 * np.log(n)
+            left.plot(square[late], one["hardmax"].values[late], ":", color=BLACK, linewidth=1.4)
+            left.plot(drawn["square"], drawn["concentration"].mean("run"), "o", color=colour, markersize=4)
+            unit = theory.annealed_threshold(n)
+            middle.plot(square / unit, one["exact"] * n * np.exp(-square), color=colour)
+            middle.plot(square / unit, one["rival"], "--", color=colour, linewidth=1.1)
+            ratio = drawn["concentration"].mean("run") * n * np.exp(-drawn["square"])
+            middle.plot(drawn["square"] / unit, ratio, "o", color=colour, markersize=4)
+        for label, style in (("$e^{a^2}/L$", "--"), ("hardmax, $1-E[\\max z]/a$", ":")):
+            left.plot([], [], style, color=BLACK, linewidth=1.2, label=label)
+        left.plot([], [], "o", color=GREY, markersize=4, label="sampled")
+        left.set_xscale("log")
+        left.set_yscale("log")
+        left.set_xlim(0.1, 400)
+        left.set_ylim(8e-5, 1.4)
+        left.set_xlabel("variance of the scores, a²")
+        left.set_ylabel("concentration R = E Σp²")
+        left.set_title("(a) From all tokens to one")
+        left.legend(loc="lower right", fontsize=8.5)
+
+        middle.axhline(0.5, color=GREY, linestyle=":", linewidth=1.0)
+        middle.axvline(1.0, color=GREY, linestyle=":", linewidth=1.0)
+        middle.plot([], [], "--", color=BLACK, linewidth=1.1, label="one rival token")
+        middle.set_xlim(0, 2)
+        middle.set_ylim(0, 1.05)
+        middle.set_xlabel("a² / ((2/3) ln L)")
+        middle.set_ylabel("R / ($e^{a^2}/L$)")
+        middle.set_title("(b) Departure from the exponential law")
+        middle.legend(loc="upper right")
+
+        for ratio, marker in zip(RATIOS, "^so", strict=True):
+            label = f"R = {ratio:g} of $e^{{a^2}}/L$"
+            right.plot(
+                points["context"], points["square"].sel(ratio=ratio), marker, color=BLACK, markersize=5, label=label
+            )
+        right.plot(points["context"], points["annealed"], color=PALETTE[1], label="(2/3) ln L")
+        right.plot(
+            points["context"], 2 / 3 * (np.log(points["context"]) - 1), "--", color=PALETTE[1], label="(2/3)(ln L − 1)"
+        )
+        right.plot(points["context"], points["typical"], ":", color=PALETTE[0], label="(1/2) ln L")
+        right.axhline(1, color=GREY, linewidth=1.0)
+        right.annotate(
+            "the flow ends", (1e6, 1), xytext=(0, 3), textcoords="offset points", ha="right", color="#555555"
+        )
+        right.set_xscale("log")
+        right.set_ylim(0, 10)
+        right.set_xlabel("context length L")
+        right.set_ylabel("a²")
+        right.set_title("(c) Where the exponential law ends")
+        right.legend(loc="upper left", fontsize=8.5)
+    return figure

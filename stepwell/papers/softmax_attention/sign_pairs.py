@@ -1,0 +1,180 @@
+r"""Beyond the paper: heads of opposite sign, which positive weights cannot reach, do without the factor e of the flow.
+
+In the spectral loss two heads (ω, -ω) with (μ, -μ) leave of the kernel $e^x$ only its odd part. As ω falls that is x,
+and the loss is that of linear attention. Balanced flow keeps signs; any imbalance, however small, ends this.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from stepwell.papers._claim import Claim
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax as theory
+
+from ._search import FLATTEST, least_positive, least_signed, loss_and_slope
+from ._sign_pairs_claims import expectations
+from ._sign_pairs_drawing import drawing
+from ._sign_pairs_settings import CONTEXT, DIM, FULL, NOISE, OFF_BALANCE, QUICK, SIGNAL, SIZES, Settings
+from ._sign_pairs_training import balanced, exact_softmax, signed, unbalanced
+from ._tokens import sampled_loss, softmax
+
+TITLE = "Beyond the paper: heads of opposite sign turn softmax attention into linear attention"
+CAPTION = (
+    "One task (d = 10, L = 100, noise of variance 1) except on the right. Left: loss with the best readout against the "
+    "variance a of the scores, for one head and for two heads of opposite sign; lines to leading order, points and "
+    "dashed lines exact in d and L. With the exponential of the leading-order loss replaced by its linear term it is "
+    "that of linear attention (green), which a sign pair tends to as a falls; exactly, the variance of linear "
+    "attention is (dφ+1)/L. Middle: training of two heads. From positive balanced weights (k = q, o = v) signs are "
+    "kept, and the flow ends a factor e in variance above the bound. That end is a saddle: from positive weights "
+    "slightly off balance (in o and v) the loss rests there for a time that grows as the logarithm of the imbalance, "
+    "and then nears the bound: the head that had lost comes to attend to all tokens alike and subtracts their mean "
+    "label. Time is rate times steps, for the squared loss. Right: least loss for three tasks found by "
+    "search, by number of heads."
+)
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    return {
+        "dimension d": DIM,
+        "context length L": CONTEXT,
+        "noise σ²": NOISE,
+        "heads off balance, o/v = (1+δ)⁻²": list(OFF_BALANCE),
+        **asdict(QUICK if quick else FULL),
+    }
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    chosen, task = QUICK if quick else FULL, one_task()
+    return {
+        "curves": curves(task),
+        "sampled": sampled(task, chosen),
+        "balanced": balanced(task, chosen),
+        "unbalanced": unbalanced(task, chosen),
+        "signed": signed(task, chosen),
+        "exact": exact_softmax(task, chosen),
+        "heads": by_heads(chosen),
+    }
+
+
+def one_task() -> MultiTaskRegression:
+    return MultiTaskRegression((DIM,), 1.0, CONTEXT, noise_variance=NOISE)
+
+
+def curves(task: MultiTaskRegression) -> xr.Dataset:
+    """Losses over the signal, with the best μ, of one head, a sign pair and linear attention."""
+    a = np.geomspace(0.015, 4, 60)
+    single, pair, gap = [], [], []
+    for size in a:
+        omega = np.array([[(size / DIM) ** 0.5]])
+        single.append(theory.profile_loss(task, omega).loss[0])
+        weights = _pair(task, size)
+        pair.append(loss_and_slope(task, *weights)[0])
+        gap.append(pair[-1] / theory.sign_pair_loss(task, np.array([size]))[0, 0] - 1)
+    variance = float(task.noise_factors[0]) * DIM / CONTEXT
+    flow_limit = theory.flow_limit(task)
+    return xr.Dataset(
+        {
+            "single": ("a", np.array(single) / SIGNAL),
+            "single_exact": ("a", np.array([_best_exact(task, size) for size in a]) / SIGNAL),
+            "pair": ("a", np.array(pair) / SIGNAL),
+            "pair_gap": ("a", gap),
+            "linear": ("a", np.full(a.size, variance / (1 + variance))),
+            "linear_exact": ("a", np.full(a.size, theory.linear_attention_loss(task)[0] / SIGNAL)),
+            "flow": theory.flow_limit_loss(task)[0] / SIGNAL,
+            "flow_exact": theory.exact_loss(task, *map(theory.as_heads, flow_limit))[0] / SIGNAL,
+            "best_exact": theory.exact_optimum(task).loss[0] / SIGNAL,
+            "bound": theory.lower_bound(task, 2)[0] / SIGNAL,
+        },
+        coords={"a": a},
+    )
+
+
+def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarray]:
+    r"""ω, μ of a sign pair at $a = d\omega^2$; best is $2\mu\omega = 1/(1+\gamma\sinh(a)/a)$, $\gamma = \phi d/L$."""
+    omega = (size / DIM) ** 0.5 * np.array([[1.0], [-1.0]])
+    reached = 1 / (1 + float(task.noise_factors[0]) * DIM / CONTEXT * np.sinh(size) / size)
+    return omega, reached / (2 * omega)
+
+
+def _best_exact(task: MultiTaskRegression, size: float) -> float:
+    """The exact loss of one head with the best μ: a parabola through three points."""
+    omega = np.array([[(size / DIM) ** 0.5]])
+    zero, one, two = (theory.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
+    bend = (two - 2 * one + zero) / 2
+    return zero - (one - zero - bend) ** 2 / (4 * bend)
+
+
+def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
+    """Sign pairs of softmax heads, and linear attention, over drawn contexts."""
+    shape = (2, len(chosen.seeds), len(SIZES))
+    mean, error, limit = np.empty(shape), np.empty(shape), []
+    c = 1 / (1 + (DIM * float(task.noise_factors[0]) + 1) / CONTEXT)
+    for column, size in enumerate(SIZES):
+        omega, mu = (weights[0, 0] for weights in _pair(task, size))
+        limit.append(centred_linear_loss(task, 2 * mu * omega))
+        kinds = (
+            (omega, lambda s, mu=mu: mu * (softmax(s) - softmax(-s))),
+            (1.0, lambda s: c / CONTEXT * s),
+        )
+        for row, seed in enumerate(chosen.seeds):
+            rng = np.random.default_rng([seed, column])
+            for kind, (scale, attend) in enumerate(kinds):
+                found = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
+                mean[kind, row, column], error[kind, row, column] = found
+    dims = ("kind", "run", "a")
+    return xr.Dataset(
+        {"mean": (dims, mean), "error": (dims, error), "limit": ("a", limit)},
+        coords={"kind": ["pair", "linear"], "run": list(chosen.seeds), "a": list(SIZES)},
+    )
+
+
+def centred_linear_loss(task: MultiTaskRegression, reached: float) -> float:
+    r"""The loss over the signal of a flat sign pair with $2\mu\omega = c$, exact in d and L.
+
+    $\mu(p^+ - p^-) \to \tfrac{2\mu}L(s - \bar s)$: linear attention on centred scores, whose $\sum_l(x_l-\bar x)
+    (x_l-\bar x)^\top$ is a Wishart matrix of L - 1 degrees: $(1-c')^2 + c'^2(d\phi+1)/(L-1)$, $c' = c(L-1)/L$.
+    """
+    c = reached * (CONTEXT - 1) / CONTEXT
+    return float((1 - c) ** 2 + c**2 * (DIM * task.noise_factors[0] + 1) / (CONTEXT - 1))
+
+
+def by_heads(chosen: Settings) -> xr.Dataset:
+    """Least losses over the signal for three equal tasks, by number of heads; and a construction with I + 1."""
+    count, heads = 3, (1, 2, 3, 4, 5)
+    task = MultiTaskRegression((DIM,) * count, 1.0, CONTEXT, noise_variance=NOISE)
+    signal = float(task.signals.sum())
+    rows = np.empty((2, len(heads), len(chosen.seeds)))
+    rounding = np.empty(rows.shape[1:])
+    for row, h in enumerate(heads):
+        for column, seed in enumerate(chosen.seeds):
+            rng = np.random.default_rng([seed, h])
+            free, kept = (search(task, h, chosen.starts, rng=rng) for search in (least_signed, least_positive))
+            rows[:, row, column] = free.loss / signal, kept.loss / signal
+            rounding[row, column] = free.rounding / signal
+    # Each task on a contrast of the heads that adds up to zero.
+    contrasts = FLATTEST * DIM**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
+    made = theory.spectral_loss(task, contrasts, theory.profile_loss(task, contrasts).mu).sum() / signal
+    return xr.Dataset(
+        {
+            "signed": (("heads", "run"), rows[0]),
+            "positive": (("heads", "run"), rows[1]),
+            "rounding": (("heads", "run"), rounding),
+            "bound": ("heads", [theory.lower_bound(task, h).sum() / signal for h in heads]),
+            "partition": ("heads", [theory.best_partition(task, h).loss.sum() / signal for h in heads]),
+            "contrast": made,
+        },
+        coords={"heads": list(heads), "run": list(chosen.seeds)},
+        attrs={"tasks": count},
+    )
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    return expectations(data)
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    return drawing(data)

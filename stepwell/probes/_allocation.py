@@ -1,0 +1,42 @@
+"""Which head serves which task."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+
+
+class Allocation(NamedTuple):
+    """Of each task: the `head` that serves it, counting from 0, or -1; and that head's `share` of the answer.
+
+    `heads_used` is how many heads serve a task, and `one_to_one` whether each task is served by a head of its own.
+    """
+
+    head: Int[np.ndarray, "*lead task"]
+    share: Float[np.ndarray, "*lead task"]
+    heads_used: Int[np.ndarray, "*lead"]
+    one_to_one: Bool[np.ndarray, "*lead"]
+
+
+def head_task_allocation(
+    omega: Float[np.ndarray, "..."], mu: Float[np.ndarray, "..."], *, least: float = 0.1
+) -> Allocation:
+    r"""Which head serves which task, from the eigenvalues of attention, at one point or along runs (`lead`).
+
+    Of the answer to task i head h gives $\mu_i^h\omega_i^h$; all together they give $c_i$, which is 1 for the right
+    answer. A task is served by the head that gives most, once the heads give at least the part `least` of the answer;
+    before, by none. The eigenvalues are those of `stepwell.models.SpectralAttention`, or of `decompose`.
+    """
+    least = _check.number("least", least, least=0.0, most=1.0, above=True)
+    if omega.ndim < 2 or omega.shape != mu.shape:
+        raise InvalidInput(f"omega has shape {omega.shape} and mu {mu.shape}; both must be (…, heads, tasks)")
+    given = np.abs(omega * mu)
+    total = given.sum(axis=-2)
+    served = total >= least
+    head = np.where(served, given.argmax(axis=-2), -1)
+    share = np.where(served, given.max(axis=-2) / np.where(served, total, 1.0), 0.0)
+    used = (head[..., None, :] == np.arange(omega.shape[-2])[:, None]).any(axis=-1).sum(axis=-1)
+    return Allocation(head, share, used, served.all(axis=-1) & (used == omega.shape[-1]))

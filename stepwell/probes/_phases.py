@@ -1,0 +1,84 @@
+"""Warm-up, emergence and convergence of a loss curve, found without being told where they are."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import isotonic_regression
+
+from stepwell import _check
+
+from ._staircase import _curve, _noise, passage_time
+
+_PARTS = 10
+"""The fall is cut into so many equal parts: the first is the warm-up's, the last the convergence's."""
+_ERROR = 0.02
+"""Standard error of the two levels, as part of the fall."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """From `start` to `end`, during which the loss goes from `before` to `after`."""
+
+    start: float
+    end: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The three phases, each beginning where the one before ends, and `half`, when half of the fall is done."""
+
+    warm_up: Phase
+    emergence: Phase
+    convergence: Phase
+    half: float
+
+
+def phases(
+    time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0
+) -> Phases | None:
+    """The three phases of a loss curve: it waits, falls, and settles. None if it does not.
+
+    Emergence is from 10 % to 90 % of the fall, as rise times are defined. There are three phases if the first and the
+    last tenth of the fall each take longer, by the factor `contrast`, than a tenth does in any fifth between: a plateau
+    on the way makes a staircase, not one emergence. How long a curve settles depends on how long it is recorded; one
+    that is cut off too early has no convergence yet.
+
+    Noise is removed by the falling curve nearest to the losses (isotonic regression). The levels at both ends are means
+    over as many points as make their standard error a fiftieth of the fall; a curve with too few for that has no
+    phases to be told from noise.
+    """
+    time, loss = _curve(time, loss)
+    contrast = _check.number("contrast", contrast, least=1.0, above=True)
+    fitted = np.asarray(isotonic_regression(loss, increasing=False).x)
+    ends = _levels(loss, _noise(loss))
+    if ends is None:
+        return None
+    high, low = ends
+    reached = [passage_time(time, fitted, high - part * (high - low)) for part in np.arange(1, _PARTS) / _PARTS]
+    edges = np.array([time[0], *reached, time[-1]])
+    tenths = np.diff(edges)
+    between = (tenths[1:-2] + tenths[2:-1]) / 2
+    if not min(tenths[0], tenths[-1]) >= contrast * between.max():
+        return None
+    start, half, end = (float(edges[place]) for place in (1, _PARTS // 2, -2))
+    tenth = (high - low) / 10
+    return Phases(
+        Phase(float(time[0]), start, high, high - tenth),
+        Phase(start, end, high - tenth, low + tenth),
+        Phase(end, float(time[-1]), low + tenth, low),
+        half,
+    )
+
+
+def _levels(loss: np.ndarray, noise: float) -> tuple[float, float] | None:
+    """Levels at the start and at the end, over as few points as the noise allows; None if there are too few."""
+    count = 1
+    while 2 * count <= loss.size:
+        high, low = float(loss[:count].mean()), float(loss[-count:].mean())
+        if high - low > 1e-12 * abs(high) and noise <= _ERROR * (high - low) * count**0.5:
+            return high, low
+        count += 1
+    return None

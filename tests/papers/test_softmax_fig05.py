@@ -1,0 +1,79 @@
+"""The baselines lie where theory says, and do not when it is told something else."""
+
+import numpy as np
+import pytest
+
+from stepwell.papers.softmax_attention import fig05_baselines as figure
+
+BAYES, BAYES_RUN, LIGHT, LIGHT_RUN, HEAVY, HEAVY_RUN, SAMPLED, LEADING, SINGLE, PEAK, RISES, LEAST = range(12)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return figure.simulate(quick=True)
+
+
+def failing(data) -> set[int]:
+    return {place for place, claim in enumerate(figure.claims(data)) if not claim.passed}
+
+
+def test_all_claims_hold(data):
+    assert failing(data) == set()
+
+
+def test_a_penalty_added_to_the_sum_fails(data, monkeypatch):
+    """α = penalty/L in the regressions, where theory has the penalty itself."""
+    right = figure._risks
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            figure,
+            "_risks",
+            lambda ratio: {k: r if k == "bayes" else r._replace(alpha=r.alpha / 100) for k, r in right(ratio).items()},
+        )
+        wrong = figure.drawn(figure.QUICK)
+    kept = data["drawn"]["next_order"]
+    assert failing({**data, "drawn": wrong.assign(next_order=kept)}) == {LIGHT, LIGHT_RUN, HEAVY, HEAVY_RUN}
+
+
+def test_another_dimension_fails(data):
+    found = data["drawn"]
+    shifted = found["predicted"].roll(dim=1, roll_coords=False)
+    assert {BAYES, BAYES_RUN, LIGHT, HEAVY} <= failing({**data, "drawn": found.assign(predicted=shifted)})
+
+
+def test_the_leading_order_is_not_the_exact_loss(data):
+    found = data["sampled"]
+    assert failing({**data, "sampled": found.assign(exact=found["leading"])}) == {SAMPLED}
+
+
+def test_heads_for_each_task_are_not_a_single_head(data):
+    found = data["trained"]
+    assert failing({**data, "trained": found.assign(loss=0.99 * found["loss"])}) == {SINGLE}
+
+
+def test_the_term_of_order_one_over_length_is_that_of_the_samples():
+    """Bai and Silverstein's term, against many small contexts: without it the limit is off, with it next to nothing."""
+    d, context, rng = 10, 20, np.random.default_rng(0)
+    drawn = np.array([figure._context(rng, d, context)[0] for _ in range(4000)])
+    limit = figure.curves(np.array([d / context]))
+    for place, name in enumerate(figure.RISKS):
+        term = figure.finite_size_term(figure._risks(d / context)[name].of_eigenvalue, d / context) / d
+        error = drawn[:, place].std() / len(drawn) ** 0.5
+        off = drawn[:, place].mean() - float(limit[name][0])
+        assert abs(off - term) < 4 * error + abs(term) / 2
+        assert abs(off) > 4 * error
+
+
+def test_the_drawing_has_two_panels_with_words(data):
+    drawn = figure.draw(data)
+    assert len(drawn.axes) == 2
+    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
+
+
+def test_curves_of_another_shape_fail(data):
+    curve = data["curves"]
+    assert failing({**data, "curves": curve.assign({"ridge_0.05": curve["bayes"]})}) == {PEAK}
+    assert failing({**data, "curves": curve.assign({"ridge_5": curve["ridge_0.05"]})}) == {RISES}
+    assert failing({**data, "curves": curve.assign(flow=0.1 * curve["bayes"])}) == {LEAST}
+    found = data["sampled"]
+    assert LEADING in failing({**data, "sampled": found.assign(leading=1.5 * found["leading"])})

@@ -1,0 +1,70 @@
+"""The regimes of softmax are where quadrature says, and not elsewhere."""
+
+import numpy as np
+import pytest
+
+from stepwell.papers.softmax_attention import regimes as figure
+
+SAMPLED, STEIN, POINTS, HALF, LATER, RIVAL, HARD = range(7)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return figure.simulate(quick=True)
+
+
+def failing(data) -> set[int]:
+    return {place for place, claim in enumerate(figure.claims(data)) if not claim.passed}
+
+
+def test_all_claims_hold(data):
+    assert failing(data) == set()
+
+
+def test_the_exponential_law_everywhere_fails(data):
+    found = data["sampled"]
+    law = np.exp(found["square"]) / found["context"]
+    assert failing({**data, "sampled": found.assign(exact=law.transpose("context", "square"))}) == {SAMPLED, STEIN}
+
+
+def test_another_length_fails(data):
+    found = data["sampled"]
+    wrong = found["exact"] * (1 + 1 / found["context"]) ** 20
+    assert SAMPLED in failing({**data, "sampled": found.assign(exact=wrong)})
+
+
+def test_other_points_fail(data, monkeypatch):
+    """Half a unit further on."""
+    with monkeypatch.context() as patch:
+        patch.setattr(figure.theory, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
+        wrong = figure.saturation(figure.QUICK)
+    assert POINTS in failing({**data, "points": wrong})
+
+
+def test_a_law_of_one_half_fails(data):
+    """(1/2) ln L is where typical contexts leave the law, not their mean."""
+    points = data["points"]
+    assert failing({**data, "points": points.assign(annealed=points["typical"])}) == {HALF}
+    assert LATER in failing({**data, "points": points.assign(square=0.85 * points["square"])})
+    assert failing({**data, "points": points.assign(rival=points["rival"] + 0.2)}) == {RIVAL}
+
+
+def test_another_maximum_fails(data):
+    hard = data["hard"]
+    assert failing({**data, "hard": hard.assign(law=1 - 1.1 * (1 - hard["law"]))}) == {HARD}
+
+
+def test_the_weighted_mean_is_the_plain_one():
+    z = np.random.default_rng(0).standard_normal((40_000, 30))
+    for a in (0.5, 1.5, 4.0):
+        values, _ = figure._values(z, a)
+        p = np.exp(a * z)
+        plain = np.sum((p / p.sum(axis=1, keepdims=True)) ** 2, axis=1)
+        error = np.hypot(values.std(), plain.std()) / 200
+        assert abs(values.mean() - plain.mean()) < 4 * error
+
+
+def test_the_drawing_has_three_panels_with_words(data):
+    drawn = figure.draw(data)
+    assert len(drawn.axes) == 3
+    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
