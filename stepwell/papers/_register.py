@@ -32,17 +32,17 @@ FIGURES = {
     "linear/landscape": "stepwell.papers.linear_attention.landscape",
     "linear/in-context-pcr": "stepwell.papers.linear_attention.in_context_pcr",
     "linear/beyond": "stepwell.papers.linear_attention.beyond",
+    "softmax/fig1": "stepwell.papers.softmax_attention.fig01_emergence",
+    "softmax/fig2": "stepwell.papers.softmax_attention.fig02_blocks",
+    "softmax/fig3": "stepwell.papers.softmax_attention.fig03_reduced_dynamics",
     "softmax/fig4": "stepwell.papers.softmax_attention.fig04_lower_bound",
     "softmax/fig5": "stepwell.papers.softmax_attention.fig05_baselines",
     "softmax/length-generalisation": "stepwell.papers.softmax_attention.length_generalisation",
     "softmax/regimes": "stepwell.papers.softmax_attention.regimes",
     "softmax/nonlinear": "stepwell.papers.softmax_attention.nonlinear",
+    "softmax/allocation": "stepwell.papers.softmax_attention.allocation",
     "softmax/single-head": "stepwell.papers.softmax_attention.single_head",
     "softmax/sign-pairs": "stepwell.papers.softmax_attention.sign_pairs",
-    "softmax/fig1": "stepwell.papers.softmax_attention.fig01_emergence",
-    "softmax/fig2": "stepwell.papers.softmax_attention.fig02_blocks",
-    "softmax/fig3": "stepwell.papers.softmax_attention.fig03_reduced_dynamics",
-    "softmax/allocation": "stepwell.papers.softmax_attention.allocation",
 }
 
 

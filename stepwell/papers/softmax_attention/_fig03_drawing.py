@@ -63,7 +63,7 @@ def _speed(axes: Any, sped: xr.Dataset, limit: float) -> None:
     place = int(np.argmax(speed))
     axes.plot(omega[place], speed[place], "o", color=VERMILION)
     text = f"dω/dt = {speed[place]:.4f}\nat ω = {omega[place]:.4f}"
-    axes.annotate(text, (omega[place], speed[place]), xytext=(14, -4), textcoords="offset points", fontsize=9)
+    axes.annotate(text, (omega[place], speed[place]), xytext=(14, 2), textcoords="offset points", va="top", fontsize=9)
     axes.plot(limit, 0, "*", color=ORANGE, markersize=12, zorder=3)
     axes.set_xlabel("ω")
     axes.set_ylabel("dω/dt of the reduced equation")
