@@ -313,5 +313,5 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         right.set_xlabel("dimension of a task over context, d/L")
         right.set_ylabel("loss / bound for H ≥ I + 1")
         right.set_title("(c) The flow is within a factor e")
-        right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.82))
+        right.legend(loc="lower right", bbox_to_anchor=(1.0, 0.03))
     return figure
