@@ -3,6 +3,8 @@
 BENCHMARKS = {
     "moments_descent": "gradient descent on moments, against PyTorch running attention over every token",
     "cubic_mlp": "gradient descent on cubic moments, against PyTorch training the network on precomputed features",
+    "softmax_gradient": "gradient descent of softmax attention, against PyTorch, and on reduced sequences",
+    "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
     "sampling": "drawing sequences and gathering their moments: time and memory",
     "whole_command": "commands from start to finish, as typed",

@@ -78,6 +78,8 @@ class Solution(NamedTuple):
     outcome: str
     message: str
     work: dict[str, int]
+    losses: Float[np.ndarray, "run time"] | None = None
+    """At those times, if the solver has a function for them; otherwise one has to be compiled."""
 
 
 class Field(eqx.Module):
@@ -156,7 +158,11 @@ def flow(
     else:
         from ._diffrax import solve
     solution = solve(fields, initial, plan, chosen)
-    curves, weights = _curves(fields, observe or {}, jax.device_put(solution.weights))
+    if solution.losses is not None and not observe:
+        models = unflatten(solution.weights, skeleton)
+        curves, weights = {"loss": solution.losses}, {name: getattr(models, name) for name in skeleton.weight_dims}
+    else:
+        curves, weights = _curves(fields, observe or {}, jax.device_put(solution.weights))
     settings = {
         "dynamics": "flow",
         "model": model,

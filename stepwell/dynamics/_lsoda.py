@@ -104,7 +104,9 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
             outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
     times = plan.times(float(pieces[-1].t) if pieces else 0.0)
     work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
-    return Solution(times, _read(pieces, times, start)[None], outcome, message, work)
+    states = _read(pieces, times, start)
+    losses = np.array([compiled.loss(state) for state in states])
+    return Solution(times, states[None], outcome, message, work, losses[None])
 
 
 def _read(pieces: list[Any], times: np.ndarray, start: np.ndarray) -> np.ndarray:

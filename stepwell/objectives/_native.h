@@ -38,6 +38,19 @@ INLINE vec larger(vec a, vec b)
     return (vec)(((mask)b & which) | ((mask)a & ~which));
 }
 
+/* Of `count` vectors; in four chains, since each comparison waits for the last. */
+INLINE vec largest(const vec *values, int count)
+{
+    vec most[4] = {values[0], values[0], values[0], values[0]};
+    int k = 0;
+    for (; k + 4 <= count; k += 4)
+        for (int chain = 0; chain < 4; chain++)
+            most[chain] = larger(values[k + chain], most[chain]);
+    for (; k < count; k++)
+        most[0] = larger(values[k], most[0]);
+    return larger(larger(most[0], most[1]), larger(most[2], most[3]));
+}
+
 #define LOG2_E ((REAL)1.4426950408889634)
 
 /* 2^x for x <= 0, to rounding: 2^n times a polynomial of the remainder, at most 1/2 in size. The coefficients are those of

@@ -16,7 +16,9 @@ from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract import AbstractObjective, require
+from ._control import coefficients, control_sums
 from ._eigenvalues import check_eigenvalues, eigenvalues
+from ._fused_reduced import FusedReduced
 from ._softmax_sums import softmax_sums
 
 Precision = Literal["float64", "float32"]
@@ -93,7 +95,10 @@ class ReducedSampled(AbstractObjective):
         if self.control:
             alone = jnp.einsum("hhs->hs", second)
             surplus = jnp.sum(mu[:, :, None] * (first - directions * (1 - alone[:, None])), axis=0)
-            loss -= _fitted(loss - strengths * self.norms**2, surplus, self.norms - dims**0.5)
+            shifts = self.norms - dims**0.5
+            sums = control_sums(loss - strengths * self.norms**2, surplus, shifts)
+            first, second = (found[:, None] for found in coefficients(sums, self.norms.shape[-1]))
+            loss -= (first + second * shifts) * surplus
         return loss
 
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
@@ -110,27 +115,14 @@ class ReducedSampled(AbstractObjective):
     def __call__(self, model: AbstractModel) -> Loss:
         return jnp.sum(self.per_task(model))
 
+    def for_descent(self, model: AbstractModel) -> AbstractObjective:
+        return FusedReduced.of(self) or self
+
     def check(self, model: AbstractModel) -> None:
         check_eigenvalues(model, self.task, "softmax")
 
     def floor(self, model: AbstractModel) -> float | None:
         return None
-
-
-def _fitted(
-    loss: Float[Array, "task sequences"], surplus: Float[Array, "task sequences"], norms: Float[Array, "task sequences"]
-) -> Float[Array, "task sequences"]:
-    """The part of a loss that the surplus and its product with the norms explain, by least squares for each task."""
-    # Orthogonal, so that each has a coefficient of its own.
-    second = norms * surplus
-    second = second - _slope(second, surplus) * surplus
-    loss = loss - jnp.mean(loss, axis=1, keepdims=True)
-    return _slope(loss, surplus) * surplus + _slope(loss, second) * second
-
-
-def _slope(of: Float[Array, "task sequences"], on: Float[Array, "task sequences"]) -> Float[Array, "task 1"]:
-    """Of a line through the origin. On nothing but zeros, as of a task that no head serves, it is zero."""
-    return jnp.sum(of * on, axis=1, keepdims=True) / (jnp.sum(on**2, axis=1, keepdims=True) + 1e-100)
 
 
 def _norms(dims: tuple[int, ...], sequences: int, stratified: bool, rng: np.random.Generator) -> np.ndarray:

@@ -56,10 +56,9 @@ static void gather_heads(int heads, const vec *token, int tokens, int width, con
     int e = 0;
     for (; e + 6 <= width; e += 6)
         FOR_SMALL(N, heads, gather(N, 6, token, tokens, width, weight, e, out), )
-    for (; e + 3 <= width; e += 3)
-        FOR_SMALL(N, heads, gather(N, 3, token, tokens, width, weight, e, out), )
-    for (; e < width; e++)
-        FOR_SMALL(N, heads, gather(N, 1, token, tokens, width, weight, e, out), )
+    const int rest = width - e;
+    FOR_SMALL(K, rest, FOR_SMALL(N, heads, gather(N, K, token, tokens, width, weight, e, out), ),
+              if (rest == 5) FOR_SMALL(N, heads, gather(N, 5, token, tokens, width, weight, e, out), ))
 }
 
 typedef struct {
@@ -91,9 +90,7 @@ static void one_block(const Job *job, Room *room, int64_t run, int64_t block)
         int group = H - h < 4 ? H - h : 4;
         project_heads(group, token, T, E, room->direction + h * E, room->weight + h * T, next);
         for (int g = h; g < h + group; g++) {
-            vec *w = room->weight + g * T, most = w[0], sum = {0};
-            for (int t = 1; t < T; t++)
-                most = larger(w[t], most);
+            vec *w = room->weight + g * T, most = largest(w, T), sum = {0};
             for (int t = 0; t < T; t++) {
                 w[t] = power_of_two(w[t] - most);
                 sum += w[t];

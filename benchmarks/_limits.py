@@ -1,0 +1,46 @@
+"""What the machine can do at most: exponentials and bytes a second, on all its cores."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stepwell import _native
+
+from ._row import Row, Unavailable
+from ._timing import interleaved
+
+SOURCE = Path(__file__).with_name("_limits.c")
+TURNS = 2000
+"""As in the C file."""
+
+
+class Limits(NamedTuple):
+    """In float64."""
+
+    exponentials: float
+    bytes: float
+
+    def seconds(self, *, exponentials: int, read: int) -> float:
+        """The least time for so many exponentials, or for reading so many bytes, whichever is longer."""
+        return max(exponentials / self.exponentials, read / self.bytes)
+
+    def row(self, what: str, seconds: float, *, exponentials: int, read: int) -> Row:
+        """How near a time is to that; the ratio is one at the most."""
+        note = f"{exponentials:,} exponentials and {read / 2**20:,.1f} MiB; one of the two, on all cores, at full speed"
+        least = self.seconds(exponentials=exponentials, read=read)
+        return Row(f"{what}: beside the machine's limit", seconds, "s", least, note=note)
+
+
+def limits(rounds: int, megabytes: int = 64) -> Limits:
+    """Measured with the exponential of the native passes."""
+    targets = [_native.available(SOURCE, "double", name) for name in ("exponentials", "reading")]
+    if targets[0] is None or targets[1] is None:
+        raise Unavailable("needs a C compiler (cc, or what CC names)")
+    numbers = {targets[0]: jnp.zeros(2048), targets[1]: jnp.zeros(megabytes * 2**17)}
+    calls = {target: jax.jit(jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((1,), np.float64))) for target in numbers}
+    times = interleaved({name: lambda name=name: calls[name](numbers[name]) for name in numbers}, rounds=rounds)
+    made, read = (times[target] for target in numbers)
+    return Limits(TURNS * 2048 / made, megabytes * 2**20 / read)

@@ -1,0 +1,126 @@
+"""The loss of reduced sequences with its gradient, in native passes."""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from stepwell import _native
+from stepwell._types import Loss
+from stepwell.models import AbstractModel
+from stepwell.tasks import MultiTaskRegression
+
+from ._abstract import AbstractObjective
+from ._control import SUMS, controlled_mean
+from ._eigenvalues import eigenvalues
+from ._fused import _blocked
+
+if TYPE_CHECKING:
+    from ._reduced import ReducedSampled
+
+_SOURCE = Path(__file__).with_name("_reduced_sums.c")
+_FUNCTIONS = "reduced_sums", "reduced_sums_gradient"
+
+
+class FusedReduced(AbstractObjective):
+    r"""What `ReducedSampled` computes; with a first gradient only.
+
+    The loss is made of sums over sequences (see `_control`) of
+
+    $l_i = \lambda_i a_i (a_i - 2 n_i) + \kappa_i q_i, \quad u_i = \sum_h \mu_i^h [f_i^h - w_i^h (1 - g^{hh})]$
+
+    with $a_i = \sum_h \mu_i^h f_i^h$, $q_i = \sum_{hk} \mu_i^h g^{hk} \mu_i^k$, $\kappa_i = \lambda_i (d_i - 1) +
+    \sigma^2$, $w_i^h = \omega_i^h n_i$ and f, g as in `softmax_sums`. One pass over the tokens of a sequence gives f, g
+    and their derivatives:
+
+    $\partial f_i^h/\partial w_j^h = \sum_l p_l^h z_{l,i} z_{l,j} - f_i^h f_j^h, \quad \partial g^{hk}/\partial w_j^h =
+    (1 + 1_{h = k}) (\sum_l p_l^h p_l^k z_{l,j} - g^{hk} f_j^h)$
+
+    so that the gradient by the sums, which is known only after the last sequence, goes back without the tokens.
+    """
+
+    task: MultiTaskRegression
+    normals: Float[Array, "*run block token task lanes"]
+    norms: Float[Array, "*run block task lanes"]
+    shares: Float[Array, "*run block lanes"]
+    signal: Float[Array, "*run"]
+    sequences: int = eqx.field(static=True)
+    control: bool = eqx.field(static=True)
+    targets: tuple[str, str] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, objective: "ReducedSampled") -> "FusedReduced | None":
+        """The same loss; None where the passes cannot be built."""
+        dtype = objective.normals.dtype
+        targets = [
+            _native.available(_SOURCE, "double" if dtype == np.float64 else "float", name) for name in _FUNCTIONS
+        ]
+        if targets[0] is None or targets[1] is None:
+            return None
+        array: Any = jnp if isinstance(objective.normals, Tracer) else np
+        normals, norms = array.asarray(objective.normals), array.asarray(objective.norms)
+        sequences = norms.shape[-1]
+        parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences)
+        blocked = [_blocked(array, part.astype(dtype)) for part in parts]
+        signal = jnp.asarray(array.sum(array.asarray(objective.task.strengths) @ norms**2) / sequences)
+        return cls(
+            objective.task,
+            normals=blocked[0],
+            norms=blocked[1],
+            shares=blocked[2],
+            signal=signal,
+            sequences=sequences,
+            control=objective.control,
+            targets=(targets[0], targets[1]),
+        )
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        task = self.task
+        strengths, dims = np.array(task.strengths), np.array(task.dims)
+        numbers = np.stack([strengths, strengths * (dims - 1) + task.noise_variance, np.sqrt(dims)], axis=1)
+        data = jnp.asarray(numbers, self.norms.dtype), self.norms, self.shares
+        sums: Array = _sums(eigenvalues(model, task), data, self.normals, self.targets)  # pyright: ignore[reportAssignmentType]
+        mean = controlled_mean(sums, self.sequences) if self.control else sums[:, 0] / self.sequences
+        return self.signal + jnp.sum(mean)
+
+    def check(self, model: AbstractModel) -> None:
+        """It is made from an objective that checks."""
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _sums(
+    weights: tuple[Array, Array], data: tuple[Array, ...], normals: Array, targets: tuple[str, str]
+) -> Float[Array, "task 8"]:
+    """From omega and mu."""
+    return _forward(weights, data, normals, targets)[0]
+
+
+def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], normals: Array, targets: tuple[str, str]) -> Any:
+    heads, tasks = weights[0].shape
+    kept = heads * (1 + tasks + tasks * (tasks + 1) // 2) + heads * (heads + 1) // 2 * (1 + tasks)
+    results = [
+        jax.ShapeDtypeStruct((tasks, SUMS), np.float64),
+        jax.ShapeDtypeStruct((normals.shape[0], kept, normals.shape[-1]), normals.dtype),
+    ]
+    given = *(weight.astype(normals.dtype) for weight in weights), *data
+    sums, moments = jax.ffi.ffi_call(targets[0], results, vmap_method="expand_dims")(*given, normals)
+    return sums, (given, moments)
+
+
+def _backward(targets: tuple[str, str], kept: Any, cotangent: Array) -> Any:
+    given, moments = kept
+    results = jax.ShapeDtypeStruct((2, *given[0].shape), np.float64)
+    call = jax.ffi.ffi_call(targets[1], results, vmap_method="expand_dims")
+    return tuple(call(*given, moments, cotangent.astype(moments.dtype))), None, None
+
+
+_sums.defvjp(_forward, _backward)
