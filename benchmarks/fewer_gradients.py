@@ -6,7 +6,8 @@ longer step with the root of its length. LSODA is `flow`'s own, implicit where i
 gradients as there are weights. Each takes the largest tolerance that will do; the reference is Tsit5 with a tight one.
 
 Sampled softmax attention, merged and separate, has D = 4 and 500 sequences of 32 tokens; linear attention the moments
-of the same. RKC saves much against descent, and at 10⁻⁴ nothing against Tsit5: README.md says why. So it is not in `flow`.
+of the same. RKC saves much against descent and at 10⁻⁴ nothing against Tsit5, for the reason in README.md; so it is not
+in `flow`.
 """
 
 import functools
