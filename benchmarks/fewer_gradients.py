@@ -111,7 +111,7 @@ def compare(case: Case, accuracies: tuple[float, ...]) -> Iterator[Row]:
             "RKC": lambda rtol=rkc.rtol: solve(case.model, fast(case), Chebyshev(), rtol, times(case)),
             "LSODA": lambda rtol=lsoda.rtol: by_lsoda(case, rtol),
         }
-        taken = interleaved(sides, rounds=1)
+        taken = interleaved(sides, rounds=1, warm=place == 0)  # one program serves every tolerance
         descent = case.descent_steps * fine / accuracy
         taken["descent"] = per_step * descent
         said = {name: quantity(seconds, "s") for name, seconds in taken.items()}
