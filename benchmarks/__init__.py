@@ -6,6 +6,7 @@ BENCHMARKS = {
     "softmax_gradient": "gradient descent of softmax attention, against PyTorch, and on reduced sequences",
     "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
+    "fewer_gradients": "gradients that a flow costs by descent, Tsit5, a Chebyshev method and LSODA",
     "sampling": "drawing sequences and gathering their moments: time and memory",
     "whole_command": "commands from start to finish, as typed",
 }

@@ -14,7 +14,7 @@ from benchmarks import BENCHMARKS  # noqa: E402
 from benchmarks._row import Row, markdown, quantity, table  # noqa: E402
 from benchmarks._timing import interleaved  # noqa: E402
 
-WITHOUT_TORCH = ("spectral", "flow", "sampling", "whole_command")
+WITHOUT_TORCH = ("spectral", "flow", "fewer_gradients", "sampling", "whole_command")
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -46,15 +46,10 @@ def descend(
     `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or "interrupted" by Ctrl-C.
     """
     check(model, objective)
-    template = model.member(0) if isinstance(model, Ensemble) else model
-    if isinstance(objective, Ensemble):
-        members = [objective.member(number).for_descent(template) for number in range(objective.size)]
-        source: Any = Ensemble.of([Fixed(member) for member in members])
-    else:
-        source = Fixed(objective.for_descent(template))
+    fast = for_first_gradients(objective, model.member(0) if isinstance(model, Ensemble) else model)
     return follow(
         model,
-        source,
+        Ensemble(Fixed(fast.stacked), fast.size) if isinstance(fast, Ensemble) else Fixed(fast),
         {"dynamics": "descend", "objective": objective},
         rate=rate,
         steps=steps,
@@ -79,3 +74,10 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
     # Settings are the same for all members; only values of weights (label blocks) can differ.
     for number in range(model.size) if isinstance(model, Ensemble) else [None]:
         objective.check(model if number is None else model.member(number))  # pyright: ignore
+
+
+def for_first_gradients(objective: AbstractObjective | Ensemble, template: AbstractModel) -> Any:
+    """The same objective, or ensemble of them, in the form whose first gradient is fastest."""
+    if isinstance(objective, Ensemble):
+        return Ensemble.of([objective.member(number).for_descent(template) for number in range(objective.size)])
+    return objective.for_descent(template)

@@ -1,4 +1,4 @@
-"""One run by SciPy's LSODA, with a compiled gradient and a compiled Hessian as its Jacobian."""
+"""One run by SciPy's LSODA, with a compiled gradient and a compiled Jacobian."""
 
 import functools
 import math
