@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import optax
 import xarray as xr
 
 from stepwell._errors import InvalidInput
@@ -11,7 +10,7 @@ from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
 from ._follow import follow
-from ._march import Fixed, Observable
+from ._march import Fixed, Observable, Transformation
 from ._record import Steps
 
 
@@ -21,7 +20,7 @@ def descend(
     *,
     rate=None,
     steps: int,
-    optimiser: optax.GradientTransformation | None = None,
+    optimiser: Transformation | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,

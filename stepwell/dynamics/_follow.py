@@ -4,7 +4,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import xarray as xr
 
 from stepwell import _check
@@ -14,7 +13,7 @@ from stepwell.trajectory import TIME_UNIT
 
 from ._conversions import flow_time
 from ._ensemble import Ensemble, skeleton_of
-from ._march import AbstractRule, AbstractSource, ConstantRate, March, Observable, Optimiser
+from ._march import AbstractRule, AbstractSource, ConstantRate, March, Observable, Optimiser, Transformation
 from ._record import Steps
 from ._train import train
 
@@ -26,7 +25,7 @@ def follow(
     *,
     rate,
     steps: int,
-    optimiser: optax.GradientTransformation | None,
+    optimiser: Transformation | None,
     record: Steps,
     snapshots: Steps,
     observe: dict[str, Observable] | None,
@@ -76,9 +75,7 @@ def _with_time(trajectory: xr.Dataset, rate) -> xr.Dataset:
     return trajectory.assign_coords(time=time.assign_attrs(units=TIME_UNIT))
 
 
-def _rule(
-    model: AbstractModel | Ensemble, rate, optimiser: optax.GradientTransformation | None
-) -> AbstractRule | Ensemble:
+def _rule(model: AbstractModel | Ensemble, rate, optimiser: Transformation | None) -> AbstractRule | Ensemble:
     if (rate is None) == (optimiser is None):
         raise InvalidInput("give either a rate, for plain gradient descent, or an optimiser")
     if optimiser is not None:

@@ -2,12 +2,11 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from stepwell._compiler import FOR_LONG_LOOPS
@@ -74,17 +73,28 @@ class ConstantRate(AbstractRule):
         return weights - self.rate * gradient, state
 
 
+@runtime_checkable
+class Transformation(Protocol):
+    """What an optax optimiser is. Stated here, since importing optax takes a quarter of a second at every start."""
+
+    @property
+    def init(self) -> Callable[..., Any]: ...
+
+    @property
+    def update(self) -> Callable[..., Any]: ...
+
+
 class Optimiser(AbstractRule):
     """Any optax optimiser, on the vector of all weights."""
 
-    transformation: optax.GradientTransformation = eqx.field(static=True)
+    transformation: Transformation = eqx.field(static=True)
 
     def start(self, weights: Float[Array, " weights"]) -> Any:
         return self.transformation.init(weights)
 
     def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
         updates, state = self.transformation.update(gradient, state, weights)
-        return optax.apply_updates(weights, updates), state
+        return weights + updates, state
 
 
 class March(eqx.Module, Generic[Model]):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import optax
 import xarray as xr
 
 from stepwell import _check
@@ -15,7 +14,7 @@ from stepwell.tasks import AbstractTask
 from ._descend import check
 from ._ensemble import Ensemble
 from ._follow import follow
-from ._march import Fresh, Observable
+from ._march import Fresh, Observable, Transformation
 from ._record import Steps
 
 
@@ -27,7 +26,7 @@ def online(
     reduce: Reduce = "mean",
     rate=None,
     steps: int,
-    optimiser: optax.GradientTransformation | None = None,
+    optimiser: Transformation | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,
