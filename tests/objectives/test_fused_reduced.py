@@ -1,4 +1,4 @@
-"""The native passes over reduced sequences against automatic differentiation."""
+"""The native pass over reduced sequences against automatic differentiation."""
 
 import equinox as eqx
 import jax
@@ -63,6 +63,19 @@ def test_any_size(dims, heads, context, sequences, control, noise, scale):
     assert_same(ReducedSampled(task, sequences, control=control, key=KEY), model, rtol=1e-10)
 
 
+def test_right_to_rounding():
+    """One head and one task, from the definition in extended precision."""
+    objective = ReducedSampled(MultiTaskRegression((5,), context=30), 64, control=False, key=KEY)
+    model = SpectralAttention.balanced(np.array([[0.4]]), np.array([[1.7]]), (5,))
+    normals, norms = (np.asarray(part, np.longdouble)[..., 0, :] for part in (objective.normals, objective.norms))
+    omega, mu = (np.longdouble(part[0, 0]) for part in (model.omega(), model.mu()))
+    weights = np.exp(omega * norms * normals)
+    shares = weights / weights.sum(axis=0)
+    errors = (norms - mu * np.sum(shares * normals, axis=0)) ** 2 + 4 * mu**2 * np.sum(shares**2, axis=0)
+    loss, _ = value_and_gradient(objective.for_descent(model), model)
+    np.testing.assert_allclose(float(loss), float(errors.mean()), rtol=8 * np.finfo(float).eps)
+
+
 def test_whole_matrices_have_the_gradient_of_their_eigenvalues():
     task = MultiTaskRegression((2, 3), context=9, inputs_rotation="random", outputs_rotation="random", key=KEY)
     model = decomposable(random_model(np.random.default_rng(2), 3, (2, 3), 1.0), task)
@@ -75,6 +88,19 @@ def test_scores_far_apart():
     model = random_model(np.random.default_rng(3), 2, (4, 3), 30.0)
     assert float(jnp.abs(model.omega()).max()) > 20
     assert_same(ReducedSampled(task, 64, key=KEY), model, rtol=1e-9)
+
+
+def test_blocks_of_small_and_of_large_scores():
+    """Only in blocks that have large ones is the largest taken off before exponentials are made."""
+    task = MultiTaskRegression((4, 3), context=20)
+    model = SpectralAttention.balanced(np.array([[4.0, 1.0], [2.0, 3.0]]), np.array([[0.5, 0.2], [0.3, 0.8]]), (4, 3))
+    objective = ReducedSampled(task, 64, key=KEY)
+    objective = eqx.tree_at(lambda o: o.norms, objective, objective.norms * np.linspace(0.1, 10, 64))
+    largest = np.abs(objective.normals).max(axis=0) * np.asarray(objective.norms)
+    bounds = np.einsum("hi,is->hs", model.omega(), largest) * np.log2(np.e)
+    beyond = (bounds > 400).reshape(2, 8, 8).any(axis=(0, 2))
+    assert beyond.any() and not beyond.all()
+    assert_same(objective, model, rtol=1e-9)
 
 
 def test_scores_of_thousands_pick_one_token():
