@@ -10,7 +10,7 @@ typedef struct {
     Input omega, mu, numbers, norm, share, most, normal;
 } Job;
 
-/* Of a task on a block: l and u, zero where no sequence is, and c. */
+/* Of a task on a block: l, u and c. */
 typedef struct {
     vec loss, surplus, shift;
 } Terms;
@@ -43,8 +43,8 @@ INLINE void add_derivative(Terms of, vec dl, vec du, vec *sums)
 INLINE void add_task(int heads, int tasks, int i, const REAL *omega, const REAL *mu, const REAL *number,
                      const vec *norms, vec share, const vec *restrict moments, vec *restrict sums)
 {
-    const REAL strength = number[0], spread = number[1];
-    const vec n = norms[i];
+    const REAL strength = number[0];
+    const vec n = norms[i], spread = number[1] * share; /* where no sequence is, n and z are zero, and so all but g */
     vec answer = {0}, squares = {0}, surplus = {0};
     for (int h = 0; h < heads; h++) {
         const vec f = moments[h * head_size(tasks) + 1 + i];
@@ -54,11 +54,11 @@ INLINE void add_task(int heads, int tasks, int i, const REAL *omega, const REAL 
         for (int k = h; k < heads; k++)
             squares += (h == k ? m : 2 * m) * mu[k * tasks + i] * moments[pair_at(heads, tasks, h, k)];
     }
-    const Terms of = {.loss = share * (strength * answer * (answer - (REAL)2 * n) + spread * squares),
-                      .surplus = share * surplus,
+    const Terms of = {.loss = strength * answer * (answer - (REAL)2 * n) + spread * squares,
+                      .surplus = surplus,
                       .shift = n - number[2]};
     add(of, sums);
-    const vec by_answer = (REAL)2 * strength * share * (answer - n), by_squares = (REAL)2 * spread * share;
+    const vec by_answer = (REAL)2 * strength * (answer - n), by_squares = (REAL)2 * spread;
     for (int h = 0; h < heads; h++) {
         const vec *head = moments + h * head_size(tasks), *own = moments + pair_at(heads, tasks, h, h);
         const vec direction = omega[h * tasks + i] * n, left = (REAL)1 - own[0];
@@ -75,10 +75,9 @@ INLINE void add_task(int heads, int tasks, int i, const REAL *omega, const REAL 
             vec du = covariance + (REAL)2 * direction * (own[1 + j] - own[0] * f);
             if (i == j) du -= left;
             add_derivative(of, scale * (by_answer * covariance + by_squares * (mixed_normal - mixed * f)),
-                           scale * share * du, sums += SUMS);
+                           scale * du, sums += SUMS);
         }
-        add_derivative(of, by_answer * head[1 + i] + by_squares * mixed, share * (head[1 + i] - direction * left),
-                       sums += SUMS);
+        add_derivative(of, by_answer * head[1 + i] + by_squares * mixed, head[1 + i] - direction * left, sums += SUMS);
     }
 }
 
