@@ -12,7 +12,7 @@ static void *make(void *given)
     vec sum = {0};
     for (int64_t turn = mine->first; turn < mine->last; turn++)
         for (int64_t k = 0; k < job->count; k++)
-            sum += power_of_two(job->numbers[k] - (REAL)turn);
+            sum += power_of_two(job->numbers[k] - (REAL)turn / 8); /* never beyond FAR */
     mine->results[0] = (double)sum[0];
     return NULL;
 }

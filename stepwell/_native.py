@@ -9,6 +9,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -45,8 +46,7 @@ def _built(source: Path, element: str) -> Path:
     import jax
 
     command = [*shlex.split(os.environ.get("CC", "cc")), *_OPTIONS, f"-DREAL={element}", f"-I{jax.ffi.include_dir()}"]
-    texts = [path.read_text() for path in (source, *sorted(source.parent.glob("*.h")))]  # it may include any of them
-    told = "\0".join([*command, *texts, jax.__version__])
+    told = "\0".join([*command, *_texts(source), jax.__version__])
     folder = Path(compiled_programs() or tempfile.mkdtemp(prefix="stepwell-"))
     library = folder / f"{source.stem}-{element}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.so"
     if not library.exists():
@@ -63,3 +63,10 @@ def _built(source: Path, element: str) -> Path:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(unfinished)
     return library
+
+
+def _texts(source: Path) -> list[str]:
+    """Of the file and of all files of ours that it includes."""
+    text = source.read_text()
+    included = [source.parent / name for name in re.findall(r'^#include "(.*)"', text, re.MULTILINE)]
+    return [text, *(inner for path in included if path.exists() for inner in _texts(path))]

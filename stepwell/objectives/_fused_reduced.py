@@ -1,4 +1,4 @@
-"""The loss of reduced sequences with its gradient, in native passes."""
+"""The loss of reduced sequences with its gradient, in one native pass."""
 
 import functools
 from pathlib import Path
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ._reduced import ReducedSampled
 
 _SOURCE = Path(__file__).with_name("_reduced_sums.c")
-_FUNCTIONS = "reduced_sums", "reduced_sums_gradient"
 
 
 class FusedReduced(AbstractObjective):
@@ -42,31 +41,31 @@ class FusedReduced(AbstractObjective):
     $\partial f_i^h/\partial w_j^h = \sum_l p_l^h z_{l,i} z_{l,j} - f_i^h f_j^h, \quad \partial g^{hk}/\partial w_j^h =
     (1 + 1_{h = k}) (\sum_l p_l^h p_l^k z_{l,j} - g^{hk} f_j^h)$
 
-    so that the gradient by the sums, which is known only after the last sequence, goes back without the tokens.
+    The gradient by the sums is known only after the last sequence. So the pass returns with the sums their derivatives
+    by all $\omega$ and $\mu$, which are few numbers, and the gradient is a product of the two.
     """
 
     task: MultiTaskRegression
     normals: Float[Array, "*run block token task lanes"]
     norms: Float[Array, "*run block task lanes"]
     shares: Float[Array, "*run block lanes"]
+    largest: Float[Array, "*run block task lanes"]
     signal: Float[Array, "*run"]
     sequences: int = eqx.field(static=True)
     control: bool = eqx.field(static=True)
-    targets: tuple[str, str] = eqx.field(static=True)
+    target: str = eqx.field(static=True)
 
     @classmethod
     def of(cls, objective: "ReducedSampled") -> "FusedReduced | None":
-        """The same loss; None where the passes cannot be built."""
+        """The same loss; None where the pass cannot be built."""
         dtype = objective.normals.dtype
-        targets = [
-            _native.available(_SOURCE, "double" if dtype == np.float64 else "float", name) for name in _FUNCTIONS
-        ]
-        if targets[0] is None or targets[1] is None:
+        target = _native.available(_SOURCE, "double" if dtype == np.float64 else "float")
+        if target is None:
             return None
         array: Any = jnp if isinstance(objective.normals, Tracer) else np
         normals, norms = array.asarray(objective.normals), array.asarray(objective.norms)
         sequences = norms.shape[-1]
-        parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences)
+        parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences), array.asarray(objective._largest).T
         blocked = [_blocked(array, part.astype(dtype)) for part in parts]
         signal = jnp.asarray(array.sum(array.asarray(objective.task.strengths) @ norms**2) / sequences)
         return cls(
@@ -74,18 +73,19 @@ class FusedReduced(AbstractObjective):
             normals=blocked[0],
             norms=blocked[1],
             shares=blocked[2],
+            largest=blocked[3],
             signal=signal,
             sequences=sequences,
             control=objective.control,
-            targets=(targets[0], targets[1]),
+            target=target,
         )
 
     def __call__(self, model: AbstractModel) -> Loss:
         task = self.task
         strengths, dims = np.array(task.strengths), np.array(task.dims)
         numbers = np.stack([strengths, strengths * (dims - 1) + task.noise_variance, np.sqrt(dims)], axis=1)
-        data = jnp.asarray(numbers, self.norms.dtype), self.norms, self.shares
-        sums: Array = _sums(eigenvalues(model, task), data, self.normals, self.targets)  # pyright: ignore[reportAssignmentType]
+        data = jnp.asarray(numbers, self.norms.dtype), self.norms, self.shares, self.largest, self.normals
+        sums: Array = _sums(eigenvalues(model, task), data, self.target)  # pyright: ignore[reportAssignmentType]
         mean = controlled_mean(sums, self.sequences) if self.control else sums[:, 0] / self.sequences
         return self.signal + jnp.sum(mean)
 
@@ -96,31 +96,25 @@ class FusedReduced(AbstractObjective):
         return None
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _sums(
-    weights: tuple[Array, Array], data: tuple[Array, ...], normals: Array, targets: tuple[str, str]
-) -> Float[Array, "task 8"]:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _sums(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Float[Array, "task 8"]:
     """From omega and mu."""
-    return _forward(weights, data, normals, targets)[0]
+    return _forward(weights, data, target)[0]
 
 
-def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], normals: Array, targets: tuple[str, str]) -> Any:
+def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Any:
     heads, tasks = weights[0].shape
-    kept = heads * (1 + tasks + tasks * (tasks + 1) // 2) + heads * (heads + 1) // 2 * (1 + tasks)
-    results = [
-        jax.ShapeDtypeStruct((tasks, SUMS), np.float64),
-        jax.ShapeDtypeStruct((normals.shape[0], kept, normals.shape[-1]), normals.dtype),
-    ]
-    given = *(weight.astype(normals.dtype) for weight in weights), *data
-    sums, moments = jax.ffi.ffi_call(targets[0], results, vmap_method="expand_dims")(*given, normals)
-    return sums, (given, moments)
+    dtype = data[0].dtype
+    results = jax.ShapeDtypeStruct((tasks, 1 + heads * (tasks + 1), SUMS), np.float64)
+    call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
+    found = call(*(weight.astype(dtype) for weight in weights), *data)
+    return found[:, 0], found[:, 1:].reshape(tasks, heads, tasks + 1, SUMS)
 
 
-def _backward(targets: tuple[str, str], kept: Any, cotangent: Array) -> Any:
-    given, moments = kept
-    results = jax.ShapeDtypeStruct((2, *given[0].shape), np.float64)
-    call = jax.ffi.ffi_call(targets[1], results, vmap_method="expand_dims")
-    return tuple(call(*given, moments, cotangent.astype(moments.dtype))), None, None
+def _backward(target: str, derivatives: Float[Array, "task head by 8"], cotangent: Float[Array, "task 8"]) -> Any:
+    """The derivatives of a task's sums are by its row of omega, then by mu of this task."""
+    found = jnp.sum(derivatives * cotangent[:, None, None], axis=-1)
+    return (jnp.sum(found[:, :, :-1], axis=0), found[:, :, -1].T), None
 
 
 _sums.defvjp(_forward, _backward)

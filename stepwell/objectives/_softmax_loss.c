@@ -92,7 +92,7 @@ static void one_block(const Job *job, Room *room, int64_t run, int64_t block)
         for (int g = h; g < h + group; g++) {
             vec *w = room->weight + g * T, most = largest(w, T), sum = {0};
             for (int t = 0; t < T; t++) {
-                w[t] = power_of_two(w[t] - most);
+                w[t] = fraction_of_two(w[t] - most);
                 sum += w[t];
             }
             room->total[g] = (REAL)1 / sum;

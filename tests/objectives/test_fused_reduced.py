@@ -1,4 +1,4 @@
-"""The native passes over reduced sequences against automatic differentiation."""
+"""The native pass over reduced sequences against automatic differentiation."""
 
 import equinox as eqx
 import jax
@@ -40,7 +40,7 @@ def assert_same(objective: ReducedSampled, model, *, rtol: float):
     fused = objective.for_descent(model)
     assert isinstance(fused, FusedReduced)
     (loss, gradient), (fused_loss, fused_gradient) = (value_and_gradient(each, model) for each in (objective, fused))
-    np.testing.assert_allclose(fused_loss, loss, rtol=rtol)
+    np.testing.assert_allclose(fused_loss, loss, rtol=rtol, equal_nan=False)
     scale = max(np.abs(value).max() for value in gradient.weights().values())
     for name, value in gradient.weights().items():
         np.testing.assert_allclose(getattr(fused_gradient, name), value, atol=rtol * scale, rtol=0, err_msg=name)
@@ -63,6 +63,19 @@ def test_any_size(dims, heads, context, sequences, control, noise, scale):
     assert_same(ReducedSampled(task, sequences, control=control, key=KEY), model, rtol=1e-10)
 
 
+def test_right_to_rounding():
+    """One head and one task, from the definition in extended precision."""
+    objective = ReducedSampled(MultiTaskRegression((5,), context=30), 64, control=False, key=KEY)
+    model = SpectralAttention.balanced(np.array([[0.4]]), np.array([[1.7]]), (5,))
+    normals, norms = (np.asarray(part, np.longdouble)[..., 0, :] for part in (objective.normals, objective.norms))
+    omega, mu = (np.longdouble(part[0, 0]) for part in (model.omega(), model.mu()))
+    weights = np.exp(omega * norms * normals)
+    shares = weights / weights.sum(axis=0)
+    errors = (norms - mu * np.sum(shares * normals, axis=0)) ** 2 + 4 * mu**2 * np.sum(shares**2, axis=0)
+    loss, _ = value_and_gradient(objective.for_descent(model), model)
+    np.testing.assert_allclose(float(loss), float(errors.mean()), rtol=8 * np.finfo(float).eps)
+
+
 def test_whole_matrices_have_the_gradient_of_their_eigenvalues():
     task = MultiTaskRegression((2, 3), context=9, inputs_rotation="random", outputs_rotation="random", key=KEY)
     model = decomposable(random_model(np.random.default_rng(2), 3, (2, 3), 1.0), task)
@@ -75,6 +88,16 @@ def test_scores_far_apart():
     model = random_model(np.random.default_rng(3), 2, (4, 3), 30.0)
     assert float(jnp.abs(model.omega()).max()) > 20
     assert_same(ReducedSampled(task, 64, key=KEY), model, rtol=1e-9)
+
+
+def test_blocks_of_small_and_of_large_scores():
+    """Only in blocks that have large ones, whose exponentials overflow, is the largest taken off first."""
+    objective = ReducedSampled(MultiTaskRegression((4,), context=100), 64, key=KEY)
+    objective = eqx.tree_at(lambda o: o.norms, objective, objective.norms * np.linspace(0.1, 12, 64))
+    model = SpectralAttention.balanced(np.array([[4.0], [1.0]]), np.array([[0.5], [0.2]]), (4,))
+    largest = 4.0 * np.log2(np.e) * np.asarray(objective.norms * objective.normals.max(axis=0)).reshape(8, 8)
+    assert largest[0].max() < 200 and largest.max() > 512  # the square overflows
+    assert_same(objective, model, rtol=1e-9)
 
 
 def test_scores_of_thousands_pick_one_token():

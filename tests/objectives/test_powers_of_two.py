@@ -1,0 +1,90 @@
+"""The exponential of the native passes against that of extended precision."""
+
+import ctypes
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepwell import _native, objectives
+
+HEADERS = Path(objectives.__file__).parent
+FAR = {"double": 400, "float": 50}
+SOURCE = """
+#include <stdint.h>
+#include <string.h>
+#include "_vectors.h"
+
+void each(int fraction, const REAL *given, REAL *found, int blocks)
+{
+    for (int k = 0; k < blocks; k++) {
+        vec x;
+        memcpy(&x, given + k * LANES, sizeof(vec));
+        x = fraction ? fraction_of_two(x) : power_of_two(x);
+        memcpy(found + k * LANES, &x, sizeof(vec));
+    }
+}
+"""
+
+
+class Built:
+    """The functions of the header for one element type, on arrays."""
+
+    def __init__(self, folder: Path, element: str, options: list[str]):
+        self.element, self.dtype = element, np.float64 if element == "double" else np.float32
+        source, library = folder / "each.c", folder / "each.so"
+        source.write_text(SOURCE)
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        command = [*compiler, *_native._OPTIONS, *options, f"-DREAL={element}", f"-I{HEADERS}"]
+        subprocess.run([*command, "-o", str(library), str(source)], check=True, capture_output=True)
+        self.library = ctypes.CDLL(str(library))
+
+    def power(self, x, *, fraction: bool = False) -> np.ndarray:
+        x = np.asarray(x, self.dtype)
+        lanes = 64 // x.itemsize
+        given = np.resize(x, -(-x.size // lanes) * lanes)
+        found = np.empty_like(given)
+        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (given, found))
+        self.library.each(ctypes.c_int(fraction), *pointers, ctypes.c_int(given.size // lanes))
+        return found[: x.size]
+
+
+# Without the macro of processors that look up tables in registers, there is no table.
+@pytest.fixture(scope="module", params=["any processor", "no tables"])
+def options(request) -> list[str]:
+    return ["-U__AVX512F__"] if request.param == "no tables" else []
+
+
+@pytest.fixture(scope="module", params=["double", "float"])
+def built(request, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return Built(tmp_path_factory.mktemp("powers"), request.param, options)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, None])
+def test_right_to_little_more_than_a_unit_of_the_last_digit(built: Built, size: float | None):
+    """Half a unit is the rounding of the result, another half that of the number in the table."""
+    largest = size or FAR[built.element]
+    x = np.random.default_rng(0).uniform(-largest, largest, 100_000).astype(built.dtype)
+    exact = np.exp2(x.astype(np.longdouble))
+    unit = np.spacing(exact.astype(built.dtype)).astype(np.longdouble)
+    assert float(np.max(np.abs(built.power(x) - exact) / unit)) < 1.3
+
+
+def test_whole_powers_are_exact(built: Built):
+    x = np.arange(-FAR[built.element], FAR[built.element] + 1)
+    np.testing.assert_array_equal(built.power(x), np.exp2(x.astype(built.dtype)))
+
+
+def test_fractions_end_where_they_count_nothing(built: Built):
+    far = FAR[built.element]
+    found = built.power([0.0, -1.0, -far, -far - 1.0, -1e30, -np.inf], fraction=True)
+    np.testing.assert_array_equal(found, np.exp2(np.array([0.0, -1.0, -far, -far, -far, -far], built.dtype)))
+    assert np.finfo(built.dtype).eps ** 2 > 2.0**-far > 0
+
+
+def test_what_is_not_a_number_stays_so(built: Built):
+    for fraction in (False, True):
+        assert np.all(np.isnan(built.power([np.nan], fraction=fraction)))
