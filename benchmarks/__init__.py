@@ -7,6 +7,8 @@ BENCHMARKS = {
     "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
     "sampling": "drawing sequences and gathering their moments: time and memory",
+    "population_scale": "a step in population as the dimension grows, and where moments end",
+    "ensembles": "a thousand runs as one program, against one after another",
     "whole_command": "commands from start to finish, as typed",
 }
 """Each is a module of that name with `run(quick)`, which yields rows."""

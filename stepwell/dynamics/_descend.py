@@ -9,6 +9,7 @@ from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._devices import for_devices, placed
 from ._ensemble import Ensemble
 from ._follow import follow
 from ._march import Fixed, Observable
@@ -44,17 +45,19 @@ def descend(
     The result has `loss` and the observed curves over (run, step), and every weight over (run, snapshot, …). Its
     `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to there, with advice in
     `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or "interrupted" by Ctrl-C.
+
+    Where JAX sees several devices, the sequences of a `Sampled` are spread over them.
     """
     check(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     if isinstance(objective, Ensemble):
-        members = [objective.member(number).for_descent(template) for number in range(objective.size)]
+        members = [for_devices(objective.member(number), template) for number in range(objective.size)]
         source: Any = Ensemble.of([Fixed(member) for member in members])
     else:
-        source = Fixed(objective.for_descent(template))
+        source = Fixed(for_devices(objective, template))
     return follow(
         model,
-        source,
+        placed(source),
         {"dynamics": "descend", "objective": objective},
         rate=rate,
         steps=steps,
@@ -76,6 +79,13 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
                 f"{objective.size} objectives need as many models; give an Ensemble of {objective.size} models"
             )
         objective = objective.member(0)
-    # Settings are the same for all members; only values of weights (label blocks) can differ.
-    for number in range(model.size) if isinstance(model, Ensemble) else [None]:
-        objective.check(model if number is None else model.member(number))  # pyright: ignore
+    if not isinstance(model, Ensemble):
+        objective.check(model)  # pyright: ignore
+        return
+    # Settings are the same for all members; only values can differ, and what is asked of them is that label blocks are
+    # zero. Those are sums of products of weights: they are zero if they are with the largest absolute weights of all.
+    try:
+        objective.check(model.largest())  # pyright: ignore
+    except InvalidInput:
+        for number in range(model.size):
+            objective.check(model.member(number))  # pyright: ignore

@@ -1,6 +1,6 @@
 """Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -36,6 +36,13 @@ class Ensemble(eqx.Module, Generic[Member]):
         """One of the stacked."""
         return jax.tree.map(lambda leaf: _take(leaf, number) if eqx.is_array(leaf) else leaf, self.stacked)
 
+    def largest(self) -> Member:
+        """With the largest absolute value over all members in every entry."""
+        return jax.tree.map(
+            lambda leaf: jax.device_put(np.abs(np.asarray(leaf)).max(axis=0)) if eqx.is_array(leaf) else leaf,
+            self.stacked,
+        )
+
 
 # Members are stacked and taken apart by NumPy: operations of JAX would be compiled for each shape they meet.
 
@@ -66,13 +73,21 @@ def flatten(model: eqx.Module) -> Float[Array, "... weights"]:
 
 def unflatten(vector: Float[Array | np.ndarray, "... weights"], skeleton: Member) -> Member:
     """The model whose weights are in `vector`; any axes before the last stay in front of every weight."""
+    return _shaped(skeleton, lambda part, leaf: vector[..., part].reshape(*vector.shape[:-1], *leaf.shape))
+
+
+def unflatten_runs(vectors: Float[Array, "weights run"], skeleton: Member) -> Member:
+    """The models whose weights are the columns: runs are the last axis of every weight."""
+    return _shaped(skeleton, lambda part, leaf: vectors[part].reshape(*leaf.shape, -1))
+
+
+def _shaped(skeleton: Member, take: Callable[[slice, jax.ShapeDtypeStruct], Any]) -> Member:
     leaves, structure = jax.tree.flatten(skeleton)
     made, start = [], 0
     for leaf in leaves:
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            size = leaf.size
-            made.append(vector[..., start : start + size].reshape(*vector.shape[:-1], *leaf.shape).astype(leaf.dtype))
-            start += size
+            made.append(take(slice(start, start + leaf.size), leaf).astype(leaf.dtype))
+            start += leaf.size
         else:
             made.append(leaf)
     return jax.tree.unflatten(structure, made)

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
@@ -14,7 +15,8 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
-from ._ensemble import Ensemble, flatten, unflatten
+from ._devices import Divided, beside, divides, placed
+from ._ensemble import Ensemble, flatten, unflatten, unflatten_runs
 
 Model = TypeVar("Model", bound=AbstractModel)
 Observable = Callable[[Any], Array]
@@ -46,7 +48,8 @@ class Fresh(AbstractSource):
     reduce: Reduce = eqx.field(static=True, default="mean")
 
     def at(self, step: Int[Array, ""]) -> AbstractObjective:
-        return Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
+        drawn = Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
+        return placed(Divided.of(drawn)) if divides(self.batch) else drawn
 
 
 class AbstractRule(eqx.Module):
@@ -89,7 +92,8 @@ class Optimiser(AbstractRule):
 class March(eqx.Module, Generic[Model]):
     """A training run as a function from state to state; members of an ensemble are vectorised over a `run` axis.
 
-    `source` and `rule` are one for all runs, or ensembles of as many.
+    `source` and `rule` are one for all runs, or ensembles of as many. Weights and state of an ensemble have runs as
+    their last axis: what is computed for all of them alike is then vectorised over neighbours in memory.
     """
 
     skeleton: Model
@@ -98,34 +102,50 @@ class March(eqx.Module, Generic[Model]):
     observe: dict[str, Observable]
     runs: int | None = eqx.field(static=True)
 
-    def begin(self, model: Model | Ensemble) -> tuple[Array, Any]:
-        """(weights, state of the rule), with a first axis `run` for an ensemble."""
+    def begin(self, model: Model | Ensemble, step: int) -> tuple[Array, Any, Int[Array, ""]]:
+        """(weights, state of the rule, number of the step), the first two with runs as their last axis."""
         start = self.rule.stacked.start if isinstance(self.rule, Ensemble) else self.rule.start
-        weights = flatten(model)
-        return weights, jax.vmap(start)(weights) if isinstance(model, Ensemble) else start(weights)
+        weights = jax.device_put(np.ascontiguousarray(np.asarray(flatten(model)).T))
+        state = start(weights) if self.runs is None else jax.vmap(start, in_axes=-1, out_axes=-1)(weights)
+        # The step is typed, and all is where it will be later: otherwise `advance` would be compiled twice.
+        return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
     def step(self, weights: Array, state: Any, step: Int[Array, ""]):
         """One step of every run: (losses before it, new weights, new state)."""
 
-        def single(weights, state, source, rule):
-            objective = source.at(step).for_descent(self.skeleton)
-            loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
-            return loss, *rule.step(gradient, state, weights)
-
-        parts = [part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule)]
         if self.runs is None:
-            return single(weights, state, *parts)
-        axes = [eqx.if_array(0) if isinstance(part, Ensemble) else None for part in (self.source, self.rule)]
-        return eqx.filter_vmap(single, in_axes=(0, 0, *axes))(weights, state, *parts)
+            objective = self.source.at(step).for_descent(self.skeleton)  # pyright: ignore
+            loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
+            return loss, *self.rule.step(gradient, state, weights)  # pyright: ignore
+
+        (source, own), (rule, each) = map(_over_runs, (self.source, self.rule))
+
+        def losses(weights):
+            def loss(model, source):
+                return source.at(step).for_descent(self.skeleton)(model)
+
+            models = unflatten_runs(weights, self.skeleton)
+            found = eqx.filter_vmap(loss, in_axes=(eqx.if_array(-1), own))(models, source)
+            return jnp.sum(found), found
+
+        # No run's loss depends on another's weights, so the gradient of the sum has the gradient of each.
+        gradient, found = jax.grad(losses, has_aux=True)(weights)
+        moved = eqx.filter_vmap(lambda rule, *parts: rule.step(*parts), in_axes=(each, -1, -1, -1), out_axes=-1)
+        return found, *moved(rule, gradient, state, weights)
 
     def look(self, weights: Array) -> dict[str, Array]:
-        """The observables at these weights."""
+        """The observables at these weights, with runs as their first axis."""
 
         def single(weights):
             model = unflatten(weights, self.skeleton)
             return {name: jnp.asarray(function(model)) for name, function in self.observe.items()}
 
-        return single(weights) if self.runs is None else jax.vmap(single)(weights)
+        return single(weights) if self.runs is None else jax.vmap(single, in_axes=-1)(weights)
+
+
+def _over_runs(part: eqx.Module) -> tuple[Any, Any]:
+    """What is vectorised over the runs, and along which axis: the members of an ensemble, or one for all."""
+    return (part.stacked, eqx.if_array(0)) if isinstance(part, Ensemble) else (part, None)
 
 
 @eqx.filter_jit

@@ -51,14 +51,14 @@ def train(
     start = _check.whole("start", start, least=0)
     recorded = record_steps(record, steps)
     places = snapshot_places(snapshots, recorded)
-    initial, state = march.begin(model)
+    initial, state, step = march.begin(model, start)
     _require_room(march, initial, recorded.size, places.size)
 
     gaps = np.diff(recorded, append=recorded[-1])
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
     chunks: list[_Chunk] = []
     outcome, size, done = "finished", 16, 0
-    weights, step = initial, jnp.asarray(start, dtype=jnp.int64)  # typed: a weak type would compile `advance` twice
+    weights = initial
     with Meter("training", recorded.size, shown=progress) as meter, Interruptible() as ctrl_c:
         try:
             while done < recorded.size:
@@ -114,7 +114,7 @@ def _assemble(
 ) -> xr.Dataset:
     """Everything that was recorded up to the last finite loss, as a trajectory."""
     ends = np.cumsum([len(chunk.losses) for chunk in chunks], dtype=int)
-    losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[:-1]))
+    losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[1:]))
     finite = np.isfinite(losses).reshape(len(losses), march.runs or 1)
     kept = len(losses) if finite.any(axis=1).all() else int(np.argmin(finite.any(axis=1)))
     message = _message(march, initial, recorded, finite, outcome, start)
@@ -135,7 +135,7 @@ def _assemble(
     for name in march.observe:
         curves[name] = with_run(np.concatenate([chunk.seen[name] for chunk in chunks])[:kept] if chunks else losses)
     template = model.member(0) if isinstance(model, Ensemble) else model
-    stacked = np.stack([np.asarray(weights) for weights in snapshots.values()])
+    stacked = np.stack([np.asarray(weights).T for weights in snapshots.values()])
     models = unflatten(with_run(stacked), march.skeleton)
     return build(
         axis="step",
