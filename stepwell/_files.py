@@ -4,8 +4,11 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from ._errors import InvalidInput
+
+_unfinished: set[str] = set()
 
 
 def writable_folder(path: str | os.PathLike) -> Path:
@@ -25,15 +28,27 @@ def write_whole(path: str | os.PathLike, write: Callable[[str], None]) -> Path:
     """Call `write` with a temporary name beside `path` (same ending), then rename it to `path`."""
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
+    _unfinished.add(temporary)
     os.close(handle)
     try:
         write(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
-    except BaseException:
+    finally:  # nothing is left to remove where the renaming was done
         Path(temporary).unlink(missing_ok=True)
-        raise
+        _unfinished.discard(temporary)
     return target
+
+
+def end_at_once(status: int) -> NoReturn:
+    """End the process from a signal handler, and remove what it was writing.
+
+    An exception raised by the handler would not do: it is lost if the signal arrives while Python runs a callback of
+    its garbage collector, and the process goes on.
+    """
+    for temporary in _unfinished:
+        Path(temporary).unlink(missing_ok=True)
+    os._exit(status)
 
 
 def write_text(path: str | os.PathLike, text: str) -> Path:

@@ -14,8 +14,8 @@ def control_sums(
     shifts: Float[Array, "task sequences"],
 ) -> Float[Array, "task 8"]:
     r"""$\sum_s (l, u, cu, u^2, cu^2, c^2u^2, lu, lcu)$: `loss` is l, `surplus` u, `shifts` c."""
-    l, u, c = loss, surplus, shifts  # noqa: E741
-    terms = (l, u, c * u, u * u, c * u * u, c * c * u * u, l * u, l * c * u)
+    u, cu = surplus, shifts * surplus
+    terms = (loss, u, cu, u * u, cu * u, cu * cu, loss * u, loss * cu)
     return jnp.stack([jnp.sum(term, axis=1) for term in terms], axis=1)
 
 

@@ -9,13 +9,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from .._files import end_at_once
 from ._figure import Result, failure, make
 
 _PATIENCE = 5.0
@@ -114,7 +114,7 @@ def _end_with_parent() -> None:
 def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
     """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if cores:
         os.sched_setaffinity(0, cores)
