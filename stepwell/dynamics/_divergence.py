@@ -24,7 +24,7 @@ def stable_rate(march: March, initial: Array, run: int, step: int) -> str:
     if not isinstance(rule, ConstantRate):
         return "lower the optimiser's learning rate"
     source = march.source.member(run) if isinstance(march.source, Ensemble) else march.source
-    weights = initial if march.runs is None else initial[:, run]
+    weights = initial if march.runs is None else initial[run]
     deadline = time.monotonic() + _SECONDS
     rate = float(rule.rate)
     for halving in range(1, _HALVINGS + 1):

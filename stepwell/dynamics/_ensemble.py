@@ -1,6 +1,6 @@
 """Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -73,21 +73,13 @@ def flatten(model: eqx.Module) -> Float[Array, "... weights"]:
 
 def unflatten(vector: Float[Array | np.ndarray, "... weights"], skeleton: Member) -> Member:
     """The model whose weights are in `vector`; any axes before the last stay in front of every weight."""
-    return _shaped(skeleton, lambda part, leaf: vector[..., part].reshape(*vector.shape[:-1], *leaf.shape))
-
-
-def unflatten_runs(vectors: Float[Array, "weights run"], skeleton: Member) -> Member:
-    """The models whose weights are the columns: runs are the last axis of every weight."""
-    return _shaped(skeleton, lambda part, leaf: vectors[part].reshape(*leaf.shape, -1))
-
-
-def _shaped(skeleton: Member, take: Callable[[slice, jax.ShapeDtypeStruct], Any]) -> Member:
     leaves, structure = jax.tree.flatten(skeleton)
     made, start = [], 0
     for leaf in leaves:
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            made.append(take(slice(start, start + leaf.size), leaf).astype(leaf.dtype))
-            start += leaf.size
+            size = leaf.size
+            made.append(vector[..., start : start + size].reshape(*vector.shape[:-1], *leaf.shape).astype(leaf.dtype))
+            start += size
         else:
             made.append(leaf)
     return jax.tree.unflatten(structure, made)

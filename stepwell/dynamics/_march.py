@@ -7,16 +7,15 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, Reduce, Sampled
+from stepwell.objectives import AbstractLeaping, AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._devices import Divided, beside, divides, placed
-from ._ensemble import Ensemble, flatten, unflatten, unflatten_runs
+from ._ensemble import Ensemble, flatten, unflatten
 
 Model = TypeVar("Model", bound=AbstractModel)
 Observable = Callable[[Any], Array]
@@ -92,8 +91,7 @@ class Optimiser(AbstractRule):
 class March(eqx.Module, Generic[Model]):
     """A training run as a function from state to state; members of an ensemble are vectorised over a `run` axis.
 
-    `source` and `rule` are one for all runs, or ensembles of as many. Weights and state of an ensemble have runs as
-    their last axis: what is computed for all of them alike is then vectorised over neighbours in memory.
+    `source` and `rule` are one for all runs, or ensembles of as many.
     """
 
     skeleton: Model
@@ -103,49 +101,61 @@ class March(eqx.Module, Generic[Model]):
     runs: int | None = eqx.field(static=True)
 
     def begin(self, model: Model | Ensemble, step: int) -> tuple[Array, Any, Int[Array, ""]]:
-        """(weights, state of the rule, number of the step), the first two with runs as their last axis."""
+        """(weights, state of the rule, number of the step), the first two with a first axis `run` for an ensemble."""
         start = self.rule.stacked.start if isinstance(self.rule, Ensemble) else self.rule.start
-        weights = jax.device_put(np.ascontiguousarray(np.asarray(flatten(model)).T))
-        state = start(weights) if self.runs is None else jax.vmap(start, in_axes=-1, out_axes=-1)(weights)
+        weights = flatten(model)
+        state = jax.vmap(start)(weights) if isinstance(model, Ensemble) else start(weights)
         # The step is typed, and all is where it will be later: otherwise `advance` would be compiled twice.
         return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
-    def step(self, weights: Array, state: Any, step: Int[Array, ""]):
+    def leap(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
+        """So many steps of every run: (losses before them, new weights, new state)."""
+
+        def at_once(weights, state, source, rule):
+            loss, model = source.objective.leap(unflatten(weights, self.skeleton), rule.rate, steps)
+            return loss, jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(model)]), state
+
+        def plain(_, carry):
+            weights, state, step = carry
+            _, weights, state = self._step(weights, state, step)
+            return weights, state, step + 1
+
+        source, rule = (part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule))
+        objective = source.objective if isinstance(source, Fixed) else None
+        if isinstance(objective, AbstractLeaping) and isinstance(rule, ConstantRate):
+            return self._of_all(at_once, weights, state)
+        losses, *moved = self._step(weights, state, step)
+        weights, state = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), tuple(moved), (weights, state))
+        begun = weights, state, step + jnp.minimum(steps, 1)
+        weights, state, _ = jax.lax.fori_loop(1, steps, plain, begun)
+        return losses, weights, state
+
+    def _step(self, weights: Array, state: Any, step: Int[Array, ""]):
         """One step of every run: (losses before it, new weights, new state)."""
 
-        if self.runs is None:
-            objective = self.source.at(step).for_descent(self.skeleton)  # pyright: ignore
+        def single(weights, state, source, rule):
+            objective = source.at(step).for_descent(self.skeleton)
             loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
-            return loss, *self.rule.step(gradient, state, weights)  # pyright: ignore
+            return loss, *rule.step(gradient, state, weights)
 
-        (source, own), (rule, each) = map(_over_runs, (self.source, self.rule))
+        return self._of_all(single, weights, state)
 
-        def losses(weights):
-            def loss(model, source):
-                return source.at(step).for_descent(self.skeleton)(model)
-
-            models = unflatten_runs(weights, self.skeleton)
-            found = eqx.filter_vmap(loss, in_axes=(eqx.if_array(-1), own))(models, source)
-            return jnp.sum(found), found
-
-        # No run's loss depends on another's weights, so the gradient of the sum has the gradient of each.
-        gradient, found = jax.grad(losses, has_aux=True)(weights)
-        moved = eqx.filter_vmap(lambda rule, *parts: rule.step(*parts), in_axes=(each, -1, -1, -1), out_axes=-1)
-        return found, *moved(rule, gradient, state, weights)
+    def _of_all(self, single: Callable[..., Any], weights: Array, state: Any):
+        """A function of the weights, state, source and rule of one run, for all runs."""
+        parts = [part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule)]
+        if self.runs is None:
+            return single(weights, state, *parts)
+        axes = [eqx.if_array(0) if isinstance(part, Ensemble) else None for part in (self.source, self.rule)]
+        return eqx.filter_vmap(single, in_axes=(0, 0, *axes))(weights, state, *parts)
 
     def look(self, weights: Array) -> dict[str, Array]:
-        """The observables at these weights, with runs as their first axis."""
+        """The observables at these weights."""
 
         def single(weights):
             model = unflatten(weights, self.skeleton)
             return {name: jnp.asarray(function(model)) for name, function in self.observe.items()}
 
-        return single(weights) if self.runs is None else jax.vmap(single, in_axes=-1)(weights)
-
-
-def _over_runs(part: eqx.Module) -> tuple[Any, Any]:
-    """What is vectorised over the runs, and along which axis: the members of an ensemble, or one for all."""
-    return (part.stacked, eqx.if_array(0)) if isinstance(part, Ensemble) else (part, None)
+        return single(weights) if self.runs is None else jax.vmap(single)(weights)
 
 
 @eqx.filter_jit
@@ -163,21 +173,12 @@ def advance(
     `count` are meant. One compiled program serves any number of records up to the capacity and any gaps.
     """
 
-    def plain(_, carry):
-        weights, state, step = carry
-        _, weights, state = march.step(weights, state, step)
-        return weights, state, step + 1
-
     def one(record, carry):
         weights, state, step, losses, seen = carry
         gap = gaps[record]
         seen = jax.tree.map(lambda kept, new: kept.at[record].set(new), seen, march.look(weights))
-        loss, *moved = march.step(weights, state, step)
-        losses = losses.at[record].set(loss)
-        weights, state = jax.tree.map(lambda new, old: jnp.where(gap > 0, new, old), tuple(moved), (weights, state))
-        step = step + jnp.minimum(gap, 1)
-        weights, state, step = jax.lax.fori_loop(1, gap, plain, (weights, state, step))
-        return weights, state, step, losses, seen
+        loss, weights, state = march.leap(weights, state, step, gap)
+        return weights, state, step + gap, losses.at[record].set(loss), seen
 
     shape = () if march.runs is None else (march.runs,)
     losses = jnp.zeros((gaps.shape[0], *shape))

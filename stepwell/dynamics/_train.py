@@ -114,7 +114,7 @@ def _assemble(
 ) -> xr.Dataset:
     """Everything that was recorded up to the last finite loss, as a trajectory."""
     ends = np.cumsum([len(chunk.losses) for chunk in chunks], dtype=int)
-    losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[1:]))
+    losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[:-1]))
     finite = np.isfinite(losses).reshape(len(losses), march.runs or 1)
     kept = len(losses) if finite.any(axis=1).all() else int(np.argmin(finite.any(axis=1)))
     message = _message(march, initial, recorded, finite, outcome, start)
@@ -135,7 +135,7 @@ def _assemble(
     for name in march.observe:
         curves[name] = with_run(np.concatenate([chunk.seen[name] for chunk in chunks])[:kept] if chunks else losses)
     template = model.member(0) if isinstance(model, Ensemble) else model
-    stacked = np.stack([np.asarray(weights).T for weights in snapshots.values()])
+    stacked = np.stack([np.asarray(weights) for weights in snapshots.values()])
     models = unflatten(with_run(stacked), march.skeleton)
     return build(
         axis="step",

@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+from jaxtyping import Array, Float, Int
 
 from stepwell._errors import InvalidInput
 from stepwell._types import Loss
@@ -31,6 +32,14 @@ class AbstractObjective(eqx.Module):
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
+
+
+class AbstractLeaping(AbstractObjective):
+    """A loss that takes many steps of plain gradient descent in one call, faster than a loop of them."""
+
+    @abc.abstractmethod
+    def leap(self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]) -> tuple[Loss, AbstractModel]:
+        """The loss of the model, and the model after so many steps."""
 
 
 def require(condition: bool, message: str) -> None:

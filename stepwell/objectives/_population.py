@@ -15,7 +15,7 @@ from stepwell.tasks import AbstractTask, population_moments
 
 from ._abstract import AbstractObjective, require
 from ._cubic import check_label_blocks, check_linear
-from ._written_out import WrittenOut, is_small
+from ._fused_population import FusedPopulation
 
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -123,7 +123,7 @@ class Population(AbstractObjective):
         return model.with_weights(weights)
 
     def for_descent(self, model: AbstractModel) -> AbstractObjective:
-        return WrittenOut(self._input, self._drive, self._second, self.label_power) if is_small(model) else self
+        return FusedPopulation.of(self, model) or self
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)
