@@ -14,7 +14,7 @@ from benchmarks import BENCHMARKS  # noqa: E402
 from benchmarks._row import Row, quantity, table  # noqa: E402
 from benchmarks._timing import interleaved  # noqa: E402
 
-WITHOUT_TORCH = ("spectral", "flow", "sampling", "population_scale", "ensembles", "whole_command")
+WITHOUT_TORCH = ("spectral", "flow", "sampling", "streaming", "population_scale", "ensembles", "whole_command")
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
