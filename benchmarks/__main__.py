@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from . import BENCHMARKS
-from ._row import Row, Unavailable, table
+from ._row import Row, Unavailable, markdown, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print(f"\n{table([row for found in rows.values() for row in found])}")
+        write = markdown if given.markdown else table
+        print(f"\n{write([row for found in rows.values() for row in found])}")
         print(f"\n{machine['processor']}, {machine['cores']} cores, load {machine['load']:.2f} at the start")
     if any(row.check and not row.reached for found in rows.values() for row in found):
         print("a check failed: a number above is not what it should be", file=sys.stderr)
@@ -64,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which to run (default: all)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON document")
+    form.add_argument("--markdown", action="store_true", help="print the table as a page of documentation has it")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all works; no speed targets")
     return parser
 

@@ -27,11 +27,11 @@ class Limits(NamedTuple):
         """The least time for so many exponentials, or for reading so many bytes, whichever is longer."""
         return max(exponentials / self.exponentials, read / self.bytes)
 
-    def row(self, what: str, seconds: float, *, exponentials: int, read: int) -> Row:
-        """How near a time is to that; the ratio is one at the most."""
-        note = f"{exponentials:,} exponentials and {read / 2**20:,.1f} MiB; one of the two, on all cores, at full speed"
+    def beside(self, row: Row, *, exponentials: int, read: int) -> Row:
+        """The row of a time, with that limit."""
+        note = f"limit: {exponentials:,} exponentials or {read / 2**20:,.1f} MiB read, on all cores at full speed"
         least = self.seconds(exponentials=exponentials, read=read)
-        return Row(f"{what}: beside the machine's limit", seconds, "s", least, note=note)
+        return row._replace(limit=least, note="; ".join(filter(None, (row.note, note))))
 
 
 def limits(rounds: int, megabytes: int = 64) -> Limits:

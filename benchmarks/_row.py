@@ -15,6 +15,8 @@ class Row(NamedTuple):
     ours: float
     unit: str
     baseline: float | None = None
+    limit: float | None = None
+    """The least that this machine allows, where that can be said."""
     least_ratio: float | None = None
     most: float | None = None
     check: bool = False
@@ -50,6 +52,7 @@ class Row(NamedTuple):
             "unit": self.unit,
             "baseline": self.baseline,
             "ratio": self.ratio,
+            "limit": self.limit,
             "target": self.target or None,
             "reached": self.reached,
             "check": self.check,
@@ -78,28 +81,42 @@ def quantity(value: float, unit: str) -> str:
     return f"{_number(value)} {unit}".rstrip()
 
 
+HEAD = ("what", "ours", "baseline", "ratio", "limit", "target", "reached")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.what,
+        quantity(row.ours, row.unit),
+        "" if row.baseline is None else quantity(row.baseline, row.unit),
+        "" if row.ratio is None else f"{_number(row.ratio)} ×",
+        "" if row.limit is None else quantity(row.limit, row.unit),
+        row.target,
+        {None: "", True: "yes", False: "NO"}[row.reached],
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as a table for a page, each note under what it is about."""
+    lines = ["| " + " | ".join(HEAD) + " |", "|---" + "|--:" * (len(HEAD) - 1) + "|"]
+    for row in rows:
+        what, *numbers = _cells(row)
+        note = f"<br><small>{row.note}</small>" if row.note else ""
+        lines.append("| " + " | ".join([what + note, *numbers]) + " |")
+    return "\n".join(lines)
+
+
 def table(rows: Sequence[Row]) -> str:
     """The rows in columns, each note on a line below its row."""
-    head = ("what", "ours", "baseline", "ratio", "target", "reached")
-    body = [
-        (
-            row.what,
-            quantity(row.ours, row.unit),
-            "" if row.baseline is None else quantity(row.baseline, row.unit),
-            "" if row.ratio is None else f"{_number(row.ratio)} ×",
-            row.target,
-            {None: "", True: "yes", False: "NO"}[row.reached],
-        )
-        for row in rows
-    ]
-    widths = [max(len(line[column]) for line in [head, *body]) for column in range(len(head))]
+    body = [_cells(row) for row in rows]
+    widths = [max(len(line[column]) for line in [HEAD, *body]) for column in range(len(HEAD))]
 
     def written(line: tuple[str, ...]) -> str:
         cells = [line[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
         return "  ".join(cells).rstrip()
 
-    lines = [written(head), "  ".join("─" * width for width in widths)]
+    lines = [written(HEAD), "  ".join("─" * width for width in widths)]
     for line, row in zip(body, rows, strict=True):
         lines += [written(line), *([f"    {row.note}"] if row.note else [])]
     return "\n".join(lines)

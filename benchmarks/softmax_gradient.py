@@ -8,7 +8,7 @@ baseline projects every token to keys and values. There the loss over reduced se
 decomposable, stands beside ours.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -59,7 +59,8 @@ def published(quick: bool, machine: Limits) -> Iterator[Row]:
     }
     for name, model in models.items():
         what = f"softmax {name}, D = {dim}, P = {sequences}: a step"
-        ours, taken = descent(model, Sampled(batch)), []
+        ours = descent(model, Sampled(batch))
+        made, read = sequences * batch.tokens.shape[1] * model.value.shape[0], np.asarray(batch.tokens).nbytes
         for way, attend, least_ratio in (("all tokens attend", all_tokens, 100), ("the query attends", query_only, 2)):
             rows = compare(
                 f"{what}, {way}",
@@ -70,10 +71,7 @@ def published(quick: bool, machine: Limits) -> Iterator[Row]:
                 rounds=1 if quick else 3,
                 least_ratio=least_ratio,
             )
-            yield from rows
-            taken += [row.ours for row in rows if row.unit == "s"]
-        made = sequences * batch.tokens.shape[1] * model.value.shape[0]
-        yield machine.row(what, min(taken), exponentials=made, read=np.asarray(batch.tokens).nbytes)
+            yield from with_limit(rows, machine, made, read)
 
 
 def multi_head(quick: bool, machine: Limits) -> Iterator[Row]:
@@ -93,9 +91,8 @@ def multi_head(quick: bool, machine: Limits) -> Iterator[Row]:
         rounds=1 if quick else 3,
         least_ratio=10,
     )
-    yield from rows
-    made, taken = sequences * 100 * heads, min(row.ours for row in rows if row.unit == "s")
-    yield machine.row(what, taken, exponentials=made, read=np.asarray(batch.tokens).nbytes)
+    made = sequences * 100 * heads
+    yield from with_limit(rows, machine, made, np.asarray(batch.tokens).nbytes)
 
     start = SpectralAttention.balanced(0.004 + 0.004 * np.eye(heads), np.full((heads, heads), 0.3), task.dims)
     whole = decomposable(start, task)
@@ -107,9 +104,8 @@ def multi_head(quick: bool, machine: Limits) -> Iterator[Row]:
     for name, objective in by_precision.items():
         taken = times[name] / (5 * steps)
         reduced = f"reduced sequences, {name}, I = H = {heads}, L = 100, {sequences} sequences: a step"
-        yield Row(f"{reduced}, whole sequences", taken, "s", times["whole"] / steps, least_ratio=10)
-        if name == "float64":
-            yield machine.row(reduced, taken, exponentials=made, read=objective.normals.nbytes)
+        row = Row(f"{reduced}, whole sequences", taken, "s", times["whole"] / steps, least_ratio=10)
+        yield machine.beside(row, exponentials=made, read=objective.normals.nbytes) if name == "float64" else row
     yield Row(
         "the loss of whole and of reduced sequences differ by, standard errors",
         difference(whole, batch, start, by_precision["float64"]),
@@ -120,6 +116,12 @@ def multi_head(quick: bool, machine: Limits) -> Iterator[Row]:
 
 
 PRECISIONS = ("float64", "float32")
+
+
+def with_limit(rows: Iterable[Row], machine: Limits, exponentials: int, read: int) -> Iterator[Row]:
+    """The rows, those of a time beside the least that it can take."""
+    for row in rows:
+        yield machine.beside(row, exponentials=exponentials, read=read) if row.unit == "s" else row
 
 
 def descent(model: AbstractModel, objective: AbstractObjective) -> Callable[[int, int], Any]:

@@ -13,6 +13,7 @@ import warnings
 from typing import Any
 
 from ._cache import compiled_programs
+from ._compiler import compile_quickly
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ def _set_up_jax(settings: dict[str, Any]) -> None:
 
 
 _set_up_jax(_SETTINGS)
+compile_quickly()
 _folder = _KEEP_COMPILED["jax_compilation_cache_dir"]
 _chosen = (
     sys.modules["jax"].config.jax_compilation_cache_dir

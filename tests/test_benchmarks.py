@@ -11,10 +11,19 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # they are not part of the installed package
 
 from benchmarks import BENCHMARKS  # noqa: E402
-from benchmarks._row import Row, quantity, table  # noqa: E402
+from benchmarks._row import Row, markdown, quantity, table  # noqa: E402
 from benchmarks._timing import interleaved  # noqa: E402
 
-WITHOUT_TORCH = ("spectral", "flow", "sampling", "streaming", "population_scale", "ensembles", "whole_command")
+WITHOUT_TORCH = (
+    "spectral",
+    "flow",
+    "fewer_gradients",
+    "sampling",
+    "streaming",
+    "population_scale",
+    "ensembles",
+    "whole_command",
+)
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -84,6 +93,9 @@ def test_targets():
     correct = Row("c", 1e-9, "", most=1e-8, check=True)
     assert correct.without_speed_target() == correct
     assert "NO" in table([faster]) and "yes" in table([short])
+    near = faster._replace(limit=0.5, note="why")
+    assert near.record()["limit"] == 0.5 and "500 ms" in table([near])
+    assert markdown([near]).splitlines()[-1] == "| a<br><small>why</small> | 2 s | 8 s | 4 × | 500 ms | ≥ 5 × | NO |"
 
 
 def test_sides_are_warmed_and_take_turns():

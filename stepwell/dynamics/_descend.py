@@ -1,5 +1,6 @@
 """Gradient descent on a fixed objective."""
 
+from collections.abc import Callable
 from typing import Any
 
 import optax
@@ -50,14 +51,10 @@ def descend(
     """
     check(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
-    if isinstance(objective, Ensemble):
-        members = [for_devices(objective.member(number), template) for number in range(objective.size)]
-        source: Any = Ensemble.of([Fixed(member) for member in members])
-    else:
-        source = Fixed(for_devices(objective, template))
+    fast = of_each(lambda member: for_devices(member, template), objective)
     return follow(
         model,
-        placed(source),
+        placed(Ensemble(Fixed(fast.stacked), fast.size) if isinstance(fast, Ensemble) else Fixed(fast)),
         {"dynamics": "descend", "objective": objective},
         rate=rate,
         steps=steps,
@@ -89,3 +86,10 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
     except InvalidInput:
         for number in range(model.size):
             objective.check(model.member(number))  # pyright: ignore
+
+
+def of_each(form: Callable[[AbstractObjective], AbstractObjective], objective: AbstractObjective | Ensemble) -> Any:
+    """Another form of an objective, or of every member of an ensemble of them."""
+    if isinstance(objective, Ensemble):
+        return Ensemble.of([form(objective.member(number)) for number in range(objective.size)])
+    return form(objective)

@@ -63,7 +63,7 @@ def for_devices(objective: AbstractObjective, model: AbstractModel) -> AbstractO
     """The form in which an objective is descended. The fastest is for one device; sequences go to several."""
     if isinstance(objective, Sampled) and divides(objective.batch.size):
         return Divided.of(objective)
-    return objective.for_descent(model)
+    return objective.for_leaps(model)
 
 
 def placed(tree: Tree) -> Tree:

@@ -4,6 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
@@ -15,7 +16,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 from stepwell.trajectory import build
 
-from ._descend import check
+from ._descend import check, of_each
 from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
 from ._march import Observable
 
@@ -87,6 +88,8 @@ class Field(eqx.Module):
 
     objective: AbstractObjective
     skeleton: AbstractModel
+    twice: bool = eqx.field(static=True, default=True)
+    """Whether the objective has a second gradient."""
 
     def loss(self, weights: Float[Array, " weights"]) -> Array:
         return self.objective(unflatten(weights, self.skeleton))
@@ -95,7 +98,12 @@ class Field(eqx.Module):
         return -0.5 * jax.grad(self.loss)(weights)
 
     def jacobian(self, weights: Float[Array, " weights"]) -> Float[Array, "weights weights"]:
-        return -0.5 * jax.hessian(self.loss)(weights)
+        r"""$-\tfrac12$ of the Hessian; without second gradients by differences, as good as half of the digits."""
+        if self.twice:
+            return -0.5 * jax.hessian(self.loss)(weights)
+        kinds = [leaf.dtype for leaf in jax.tree.leaves(self.objective) if eqx.is_inexact_array(leaf)]
+        steps = max(float(jnp.finfo(kind).eps) for kind in kinds) ** 0.5 * (1 + jnp.abs(weights))
+        return (jax.vmap(self)(weights + jnp.diag(steps)) - self(weights)).T / steps
 
 
 def flow(
@@ -120,6 +128,7 @@ def flow(
     - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
     - `solver`: "lsoda" (SciPy's, with compiled gradient and Hessian) for one run, "kvaerno5" or "tsit5" (Diffrax's,
       implicit and explicit) for an ensemble as one vectorised program; "auto" is lsoda for one run, else kvaerno5.
+      Over softmax sequences lsoda and tsit5 take the native pass, and lsoda makes its Hessian of differences of that.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁴ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
 
@@ -134,10 +143,12 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    if isinstance(objective, Ensemble):
-        fields: Any = Ensemble(Field(objective.stacked, skeleton), objective.size)
+    # Diffrax differentiates for itself what an implicit method asks for.
+    followed = objective if chosen == "kvaerno5" else of_each(lambda each: each.for_descent(template), objective)
+    if isinstance(followed, Ensemble):
+        fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
-        fields = Field(objective, skeleton)
+        fields = Field(followed, skeleton, twice=followed is objective)
     starts = np.asarray(losses(fields, initial)) if until == "converged" else None
     if starts is not None and not np.all(np.isfinite(starts)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")

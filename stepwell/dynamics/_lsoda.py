@@ -1,4 +1,4 @@
-"""One run by SciPy's LSODA, with a compiled gradient and a compiled Hessian as its Jacobian."""
+"""One run by SciPy's LSODA, with a compiled gradient and a compiled Jacobian."""
 
 import functools
 import math
@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.integrate import LSODA
 
 from stepwell._errors import InvalidInput
@@ -19,6 +20,8 @@ from ._flow import Field, Plan, Solution
 
 _LOOK_EVERY = 8
 """Solver steps between two looks at the loss, to see whether it has converged."""
+_AT_ONCE = 64
+"""Weights whose losses one call brings, at the most."""
 
 
 class _Compiled:
@@ -31,7 +34,7 @@ class _Compiled:
     def __init__(self, field: Field):
         arrays, rest = eqx.partition(field, eqx.is_array)
         self._leaves, structure = jax.tree.flatten(arrays)
-        self._field, self._jacobian, self._loss = _functions(_Kind(structure, rest))
+        self._field, self._jacobian, self._losses = _functions(_Kind(structure, rest))
 
     def field(self, _: float, weights: np.ndarray) -> np.ndarray:
         return np.asarray(self._field(weights, *self._leaves))
@@ -40,7 +43,16 @@ class _Compiled:
         return np.asarray(self._jacobian(weights, *self._leaves))
 
     def loss(self, weights: np.ndarray) -> float:
-        return float(self._loss(weights, *self._leaves))
+        return float(self.losses(weights[None])[0])
+
+    def losses(self, states: np.ndarray) -> np.ndarray:
+        """Of any number of states. One compiled program serves them all."""
+        found, room = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
+        for first in range(0, len(states), _AT_ONCE):
+            piece = states[first : first + _AT_ONCE]
+            room[: len(piece)] = piece
+            found.append(np.asarray(self._losses(room, len(piece), *self._leaves))[: len(piece)])
+        return np.concatenate(found)
 
 
 class _Kind(NamedTuple):
@@ -55,15 +67,23 @@ class _Kind(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
-    """Compiled field, Jacobian and loss."""
+    """Compiled field, Jacobian and losses."""
 
-    def compiled(method: Any) -> Any:
+    def of_leaves(method: Any) -> Any:
         def call(weights: Array, *leaves: Array) -> Array:
             return method(eqx.combine(jax.tree.unflatten(kind.structure, leaves), kind.rest), weights)
 
-        return jax.jit(call)
+        return call
 
-    return compiled(Field.__call__), compiled(Field.jacobian), compiled(Field.loss)
+    loss = of_leaves(Field.loss)
+
+    def losses(states: Array, count: Int[Array, ""], *leaves: Array) -> Array:
+        def put(place: Int[Array, ""], found: Array) -> Array:
+            return found.at[place].set(loss(states[place], *leaves))
+
+        return jax.lax.fori_loop(0, count, put, jnp.zeros(_AT_ONCE))
+
+    return jax.jit(of_leaves(Field.__call__)), jax.jit(of_leaves(Field.jacobian)), jax.jit(losses)
 
 
 def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:
@@ -105,8 +125,7 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
     times = plan.times(float(pieces[-1].t) if pieces else 0.0)
     work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
     states = _read(pieces, times, start)
-    losses = np.array([compiled.loss(state) for state in states])
-    return Solution(times, states[None], outcome, message, work, losses[None])
+    return Solution(times, states[None], outcome, message, work, compiled.losses(states)[None])
 
 
 def _read(pieces: list[Any], times: np.ndarray, start: np.ndarray) -> np.ndarray:

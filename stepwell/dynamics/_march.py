@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from stepwell._compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractLeaping, AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
@@ -158,8 +159,7 @@ class March(eqx.Module, Generic[Model]):
         return single(weights) if self.runs is None else jax.vmap(single)(weights)
 
 
-@eqx.filter_jit
-def advance(
+def _advance(
     march: March,
     weights: Array,
     state: Any,
@@ -186,3 +186,7 @@ def advance(
     seen = jax.tree.map(lambda s: jnp.zeros((gaps.shape[0], *s.shape), s.dtype), observed)
     weights, state, step, losses, seen = jax.lax.fori_loop(0, count, one, (weights, state, step, losses, seen))
     return weights, state, step, losses, seen
+
+
+advance = eqx.filter_jit(_advance)
+advance_far = eqx.filter_jit(_advance, compiler_options=FOR_LONG_LOOPS)  # pyright: ignore[reportCallIssue]

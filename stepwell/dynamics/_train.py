@@ -18,13 +18,15 @@ from stepwell.trajectory import build
 
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, unflatten
-from ._march import March, advance
+from ._march import March, advance, advance_far
 from ._record import Steps, record_steps, snapshot_places
 
 _CHUNK_SECONDS = 0.4
 """How long a compiled chunk should take: short enough for progress and Ctrl-C."""
 _CAPACITY = 4096
 """Records in a chunk at the most."""
+_FAR = 100_000
+"""Steps from which a program that takes longer to compile and less to run is worth having."""
 
 
 class _Chunk(NamedTuple):
@@ -54,6 +56,7 @@ def train(
     initial, state, step = march.begin(model, start)
     _require_room(march, initial, recorded.size, places.size)
 
+    go = advance if steps < _FAR else advance_far
     gaps = np.diff(recorded, append=recorded[-1])
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
     chunks: list[_Chunk] = []
@@ -69,7 +72,7 @@ def train(
                 padded = np.zeros(capacity, dtype=np.int64)
                 padded[:count] = gaps[done : done + count]
                 begun = time.monotonic()
-                result = advance(march, weights, state, step, jax.device_put(padded), jnp.asarray(count))
+                result = go(march, weights, state, step, jax.device_put(padded), jnp.asarray(count))
                 losses = np.asarray(result[3])[:count]
                 elapsed = time.monotonic() - begun
                 seen = {name: np.asarray(values)[:count] for name, values in result[4].items()}

@@ -32,7 +32,7 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
             "Ensemble.of"
         )
     sizes = [math.prod(shape) for shape in shapes]
-    drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 63).bit_length()))
+    drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 1023).bit_length()))
     parts = np.split(drawn[: sum(sizes)], list(itertools.accumulate(sizes))[:-1])
     return [
         jax.device_put(deviation * part.reshape(shape))

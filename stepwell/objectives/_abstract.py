@@ -29,6 +29,10 @@ class AbstractObjective(eqx.Module):
         """The same loss of models like this one in the form whose first gradient is fastest; it may have no second."""
         return self
 
+    def for_leaps(self, model: AbstractModel) -> "AbstractObjective":
+        """The same loss in the form that descends fastest: an `AbstractLeaping` where there is one."""
+        return self.for_descent(model)
+
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""

@@ -122,7 +122,7 @@ class Population(AbstractObjective):
             weight[..., : model.dim] = weight[..., : model.dim] @ vectors
         return model.with_weights(weights)
 
-    def for_descent(self, model: AbstractModel) -> AbstractObjective:
+    def for_leaps(self, model: AbstractModel) -> AbstractObjective:
         return FusedPopulation.of(self, model) or self
 
     def check(self, model: AbstractModel) -> None:

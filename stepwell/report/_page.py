@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from stepwell._text import superscript
 from stepwell.papers import PAPERS
 
 _TEMPLATE = "page.html"
@@ -42,12 +43,8 @@ def number(value: Any, digits: int = 6) -> str:
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
         mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")
         plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{'' if plain == '1' else plain + '·'}10{_raised(int(power))}".replace("-", "−")
+        return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
     return f"{value:.{digits}g}".replace("-", "−")
-
-
-def _raised(power: int) -> str:
-    return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def setting(value: Any) -> str:

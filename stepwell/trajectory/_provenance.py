@@ -1,6 +1,7 @@
 """How a trajectory came about, in words that a file can hold."""
 
 import dataclasses
+import functools
 import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -37,8 +38,9 @@ def describe(thing: Any) -> Any:
     return getattr(thing, "__qualname__", type(thing).__name__)
 
 
+@functools.cache
 def versions() -> dict[str, str]:
-    """Versions of Stepwell and of the libraries that make its numbers."""
+    """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
     found = {"stepwell": __version__}
     for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
         try:

@@ -28,7 +28,7 @@ def model_of(dim, heads, rank=1, seed=0):
 
 
 def fused(task, model):
-    found = Population(task).for_descent(model)
+    found = Population(task).for_leaps(model)
     assert isinstance(found, AbstractLeaping)
     return found
 
@@ -132,7 +132,7 @@ def test_without_native_functions_the_descent_is_the_same(monkeypatch):
     monkeypatch.setenv("STEPWELL_NATIVE", "off")
     _native.available.cache_clear()
     try:
-        assert objective.for_descent(model) is objective
+        assert objective.for_leaps(model) is objective
         plain = descend(model, objective, **options)
     finally:
         _native.available.cache_clear()
@@ -150,4 +150,4 @@ def test_what_the_native_descent_does_not_know_is_left_to_the_objective():
     )
     for model, task in cases:
         objective = Population(task)
-        assert objective.for_descent(model) is objective
+        assert objective.for_leaps(model) is objective

@@ -1,0 +1,41 @@
+"""The look of figures: powers of ten on the axes, and what is written to files."""
+
+from pathlib import Path
+
+import pytest
+from fontTools import subset
+
+from stepwell._errors import InvalidInput
+from stepwell.papers._style import new_figure, save_figure, styled
+
+
+def drawn(low: float = 1e-3, high: float = 1e4):
+    with styled():
+        made = new_figure(3, 2)
+        axes = made.add_subplot()
+        axes.loglog([low, high], [1, 10])
+        axes.set_xlabel("$t/\\tau$")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(1e-3, 1e4, {"10⁻²", "10⁰", "10⁴"}), (2.0, 5.0, {"2×10⁰", "3×10⁰", "4×10⁰"})]
+)
+def test_powers_of_ten_are_plain_text(tmp_path: Path, low: float, high: float, expected: set[str]):
+    made = drawn(low, high)
+    save_figure(made, tmp_path / "a.svg")
+    axis = made.axes[0].xaxis
+    labels = {label.get_text() for label in [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]}
+    assert expected <= labels and not any("$" in label for label in labels)
+
+
+def test_the_same_figure_gives_the_same_files(tmp_path: Path):
+    usual = list(subset.Options._drop_tables_default)
+    for ending in ("svg", "pdf", "png"):
+        save_figure(drawn(), tmp_path / f"a.{ending}")
+        save_figure(drawn(), tmp_path / f"b.{ending}")
+        assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+    assert subset.Options._drop_tables_default == usual
+    with pytest.raises(InvalidInput, match="svg, pdf or png"):
+        save_figure(drawn(), tmp_path / "a.jpg")
+    assert b"/Type0" in (tmp_path / "a.pdf").read_bytes()  # embedded as TrueType: text can be selected and searched

@@ -1,0 +1,49 @@
+"""How XLA is asked to compile."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from stepwell import _compiler
+from stepwell.dynamics import _train, descend
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Population
+from stepwell.tasks import InContextRegression
+
+
+def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_other=1")
+    _compiler.compile_quickly()
+    assert os.environ["XLA_FLAGS"] == "--xla_other=1 --xla_cpu_use_fusion_emitters=false"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    _compiler.compile_quickly()
+    assert os.environ["XLA_FLAGS"] == "--xla_cpu_use_fusion_emitters=true"
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(_compiler, "_KNOWN", False)
+    _compiler.compile_quickly()
+    assert os.environ["XLA_FLAGS"] == ""
+
+
+def test_xla_knows_the_option():
+    """An unknown one would end the process."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    program = "import stepwell, os, jax; jax.numpy.zeros(1) + 1; print(os.environ['XLA_FLAGS'])"
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "--xla_cpu_use_fusion_emitters=false" and run.stderr == ""
+
+
+def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):
+    model = SeparateAttention.random(dim=2, heads=2, scale=0.3, key=jax.random.key(0))
+    objective = Population(InContextRegression(np.diag([0.7, 0.3]), 10))
+
+    def losses():
+        return descend(model, objective, rate=0.1, steps=50, record=10, progress=False)["loss"].values.ravel()
+
+    short = losses()
+    monkeypatch.setattr(_train, "_FAR", 1)
+    np.testing.assert_allclose(losses(), short, rtol=1e-13)
+    assert short[-1] < short[0]
