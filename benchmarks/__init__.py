@@ -7,7 +7,10 @@ BENCHMARKS = {
     "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
     "fewer_gradients": "gradients that a flow costs by descent, Tsit5, a Chebyshev method and LSODA",
-    "sampling": "drawing sequences and gathering their moments: time and memory",
+    "sampling": "drawing sequences",
+    "streaming": "moments of more sequences than one would hold: time, memory, and what limits them",
+    "population_scale": "a step in population as the dimension grows, and where moments end",
+    "ensembles": "a thousand runs as one program, against one after another",
     "whole_command": "commands from start to finish, as typed",
 }
 """Each is a module of that name with `run(quick)`, which yields rows."""

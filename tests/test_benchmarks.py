@@ -14,7 +14,16 @@ from benchmarks import BENCHMARKS  # noqa: E402
 from benchmarks._row import Row, markdown, quantity, table  # noqa: E402
 from benchmarks._timing import interleaved  # noqa: E402
 
-WITHOUT_TORCH = ("spectral", "flow", "fewer_gradients", "sampling", "whole_command")
+WITHOUT_TORCH = (
+    "spectral",
+    "flow",
+    "fewer_gradients",
+    "sampling",
+    "streaming",
+    "population_scale",
+    "ensembles",
+    "whole_command",
+)
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:

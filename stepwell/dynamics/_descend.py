@@ -1,5 +1,6 @@
 """Gradient descent on a fixed objective."""
 
+from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
@@ -8,6 +9,7 @@ from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._devices import for_devices, placed
 from ._ensemble import Ensemble
 from ._follow import follow
 from ._march import Fixed, Observable, Transformation
@@ -43,12 +45,15 @@ def descend(
     The result has `loss` and the observed curves over (run, step), and every weight over (run, snapshot, …). Its
     `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to there, with advice in
     `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or "interrupted" by Ctrl-C.
+
+    Where JAX sees several devices, the sequences of a `Sampled` are spread over them.
     """
     check(model, objective)
-    fast = for_first_gradients(objective, model.member(0) if isinstance(model, Ensemble) else model)
+    template = model.member(0) if isinstance(model, Ensemble) else model
+    fast = of_each(lambda member: for_devices(member, template), objective)
     return follow(
         model,
-        Ensemble(Fixed(fast.stacked), fast.size) if isinstance(fast, Ensemble) else Fixed(fast),
+        placed(Ensemble(Fixed(fast.stacked), fast.size) if isinstance(fast, Ensemble) else Fixed(fast)),
         {"dynamics": "descend", "objective": objective},
         rate=rate,
         steps=steps,
@@ -70,13 +75,20 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
                 f"{objective.size} objectives need as many models; give an Ensemble of {objective.size} models"
             )
         objective = objective.member(0)
-    # Settings are the same for all members; only values of weights (label blocks) can differ.
-    for number in range(model.size) if isinstance(model, Ensemble) else [None]:
-        objective.check(model if number is None else model.member(number))  # pyright: ignore
+    if not isinstance(model, Ensemble):
+        objective.check(model)  # pyright: ignore
+        return
+    # Settings are the same for all members; only values can differ, and what is asked of them is that label blocks are
+    # zero. Those are sums of products of weights: they are zero if they are with the largest absolute weights of all.
+    try:
+        objective.check(model.largest())  # pyright: ignore
+    except InvalidInput:
+        for number in range(model.size):
+            objective.check(model.member(number))  # pyright: ignore
 
 
-def for_first_gradients(objective: AbstractObjective | Ensemble, template: AbstractModel) -> Any:
-    """The same objective, or ensemble of them, in the form whose first gradient is fastest."""
+def of_each(form: Callable[[AbstractObjective], AbstractObjective], objective: AbstractObjective | Ensemble) -> Any:
+    """Another form of an objective, or of every member of an ensemble of them."""
     if isinstance(objective, Ensemble):
-        return Ensemble.of([objective.member(number).for_descent(template) for number in range(objective.size)])
-    return objective.for_descent(template)
+        return Ensemble.of([form(objective.member(number)) for number in range(objective.size)])
+    return form(objective)

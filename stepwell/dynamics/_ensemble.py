@@ -36,6 +36,13 @@ class Ensemble(eqx.Module, Generic[Member]):
         """One of the stacked."""
         return jax.tree.map(lambda leaf: _take(leaf, number) if eqx.is_array(leaf) else leaf, self.stacked)
 
+    def largest(self) -> Member:
+        """With the largest absolute value over all members in every entry."""
+        return jax.tree.map(
+            lambda leaf: jax.device_put(np.abs(np.asarray(leaf)).max(axis=0)) if eqx.is_array(leaf) else leaf,
+            self.stacked,
+        )
+
 
 # Members are stacked and taken apart by NumPy: operations of JAX would be compiled for each shape they meet.
 

@@ -16,7 +16,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 from stepwell.trajectory import build
 
-from ._descend import check, for_first_gradients
+from ._descend import check, of_each
 from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
 from ._march import Observable
 
@@ -144,7 +144,7 @@ def flow(
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
     # Diffrax differentiates for itself what an implicit method asks for.
-    followed = objective if chosen == "kvaerno5" else for_first_gradients(objective, template)
+    followed = objective if chosen == "kvaerno5" else of_each(lambda each: each.for_descent(template), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:

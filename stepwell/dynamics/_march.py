@@ -11,9 +11,10 @@ from jaxtyping import Array, Float, Int
 
 from stepwell._compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, Reduce, Sampled
+from stepwell.objectives import AbstractLeaping, AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
+from ._devices import Divided, beside, divides, placed
 from ._ensemble import Ensemble, flatten, unflatten
 
 Model = TypeVar("Model", bound=AbstractModel)
@@ -46,7 +47,8 @@ class Fresh(AbstractSource):
     reduce: Reduce = eqx.field(static=True, default="mean")
 
     def at(self, step: Int[Array, ""]) -> AbstractObjective:
-        return Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
+        drawn = Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
+        return placed(Divided.of(drawn)) if divides(self.batch) else drawn
 
 
 class AbstractRule(eqx.Module):
@@ -109,13 +111,37 @@ class March(eqx.Module, Generic[Model]):
     observe: dict[str, Observable]
     runs: int | None = eqx.field(static=True)
 
-    def begin(self, model: Model | Ensemble) -> tuple[Array, Any]:
-        """(weights, state of the rule), with a first axis `run` for an ensemble."""
+    def begin(self, model: Model | Ensemble, step: int) -> tuple[Array, Any, Int[Array, ""]]:
+        """(weights, state of the rule, number of the step), the first two with a first axis `run` for an ensemble."""
         start = self.rule.stacked.start if isinstance(self.rule, Ensemble) else self.rule.start
         weights = flatten(model)
-        return weights, jax.vmap(start)(weights) if isinstance(model, Ensemble) else start(weights)
+        state = jax.vmap(start)(weights) if isinstance(model, Ensemble) else start(weights)
+        # The step is typed, and all is where it will be later: otherwise `advance` would be compiled twice.
+        return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
-    def step(self, weights: Array, state: Any, step: Int[Array, ""]):
+    def leap(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
+        """So many steps of every run: (losses before them, new weights, new state)."""
+
+        def at_once(weights, state, source, rule):
+            loss, model = source.objective.leap(unflatten(weights, self.skeleton), rule.rate, steps)
+            return loss, jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(model)]), state
+
+        def plain(_, carry):
+            weights, state, step = carry
+            _, weights, state = self._step(weights, state, step)
+            return weights, state, step + 1
+
+        source, rule = (part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule))
+        objective = source.objective if isinstance(source, Fixed) else None
+        if isinstance(objective, AbstractLeaping) and isinstance(rule, ConstantRate):
+            return self._of_all(at_once, weights, state)
+        losses, *moved = self._step(weights, state, step)
+        weights, state = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), tuple(moved), (weights, state))
+        begun = weights, state, step + jnp.minimum(steps, 1)
+        weights, state, _ = jax.lax.fori_loop(1, steps, plain, begun)
+        return losses, weights, state
+
+    def _step(self, weights: Array, state: Any, step: Int[Array, ""]):
         """One step of every run: (losses before it, new weights, new state)."""
 
         def single(weights, state, source, rule):
@@ -123,6 +149,10 @@ class March(eqx.Module, Generic[Model]):
             loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
             return loss, *rule.step(gradient, state, weights)
 
+        return self._of_all(single, weights, state)
+
+    def _of_all(self, single: Callable[..., Any], weights: Array, state: Any):
+        """A function of the weights, state, source and rule of one run, for all runs."""
         parts = [part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule)]
         if self.runs is None:
             return single(weights, state, *parts)
@@ -153,21 +183,12 @@ def _advance(
     `count` are meant. One compiled program serves any number of records up to the capacity and any gaps.
     """
 
-    def plain(_, carry):
-        weights, state, step = carry
-        _, weights, state = march.step(weights, state, step)
-        return weights, state, step + 1
-
     def one(record, carry):
         weights, state, step, losses, seen = carry
         gap = gaps[record]
         seen = jax.tree.map(lambda kept, new: kept.at[record].set(new), seen, march.look(weights))
-        loss, *moved = march.step(weights, state, step)
-        losses = losses.at[record].set(loss)
-        weights, state = jax.tree.map(lambda new, old: jnp.where(gap > 0, new, old), tuple(moved), (weights, state))
-        step = step + jnp.minimum(gap, 1)
-        weights, state, step = jax.lax.fori_loop(1, gap, plain, (weights, state, step))
-        return weights, state, step, losses, seen
+        loss, weights, state = march.leap(weights, state, step, gap)
+        return weights, state, step + gap, losses.at[record].set(loss), seen
 
     shape = () if march.runs is None else (march.runs,)
     losses = jnp.zeros((gaps.shape[0], *shape))

@@ -12,6 +12,7 @@ from stepwell.objectives import Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._descend import check
+from ._devices import divides, everywhere
 from ._ensemble import Ensemble
 from ._follow import follow
 from ._march import Fresh, Observable, Transformation
@@ -40,7 +41,7 @@ def online(
     The recorded loss is that of the step's own batch, before the step. All runs of an ensemble see the same batches.
     The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
     whenever it is taken, so a run can be resumed with `start`. `reduce` says whether the loss is the mean over outputs
-    or their sum.
+    or their sum. Where JAX sees several devices, each draws its part of the batch.
     """
     batch = _check.whole("batch", batch)
     runs = model.size if isinstance(model, Ensemble) else 1
@@ -51,7 +52,7 @@ def online(
     check(model, Sampled(task.draw(2, key=key), reduce))
     return follow(
         model,
-        Fresh(task, batch, key, reduce),
+        Fresh(task, batch, everywhere(key) if divides(batch) else key, reduce),
         {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key},
         rate=rate,
         steps=steps,

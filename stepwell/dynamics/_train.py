@@ -53,7 +53,7 @@ def train(
     start = _check.whole("start", start, least=0)
     recorded = record_steps(record, steps)
     places = snapshot_places(snapshots, recorded)
-    initial, state = march.begin(model)
+    initial, state, step = march.begin(model, start)
     _require_room(march, initial, recorded.size, places.size)
 
     go = advance if steps < _FAR else advance_far
@@ -61,7 +61,7 @@ def train(
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
     chunks: list[_Chunk] = []
     outcome, size, done = "finished", 16, 0
-    weights, step = initial, jnp.asarray(start, dtype=jnp.int64)  # typed: a weak type would compile `advance` twice
+    weights = initial
     with Meter("training", recorded.size, shown=progress) as meter, Interruptible() as ctrl_c:
         try:
             while done < recorded.size:

@@ -1,5 +1,6 @@
 """Several ways to the same loss, one call: `objective(model)`."""
 
+from ._abstract import AbstractLeaping as AbstractLeaping
 from ._abstract import AbstractObjective as AbstractObjective
 from ._exact import Exact as Exact
 from ._moments import Moments as Moments

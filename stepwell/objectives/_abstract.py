@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+from jaxtyping import Array, Float, Int
 
 from stepwell._errors import InvalidInput
 from stepwell._types import Loss
@@ -28,9 +29,21 @@ class AbstractObjective(eqx.Module):
         """The same loss of models like this one in the form whose first gradient is fastest; it may have no second."""
         return self
 
+    def for_leaps(self, model: AbstractModel) -> "AbstractObjective":
+        """The same loss in the form that descends fastest: an `AbstractLeaping` where there is one."""
+        return self.for_descent(model)
+
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
+
+
+class AbstractLeaping(AbstractObjective):
+    """A loss that takes many steps of plain gradient descent in one call, faster than a loop of them."""
+
+    @abc.abstractmethod
+    def leap(self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]) -> tuple[Loss, AbstractModel]:
+        """The loss of the model, and the model after so many steps."""
 
 
 def require(condition: bool, message: str) -> None:

@@ -18,10 +18,11 @@ from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract import AbstractObjective, require
 from ._cubic import check_label_blocks, check_linear
+from ._gram import gram
 
 Features = Literal["full", "cubic"]
 
-_WORKING_SET = 2**28
+_WORKING_SET = 2**26
 """Bytes of feature vectors held at a time while moments are gathered."""
 
 
@@ -73,7 +74,7 @@ class Moments(AbstractObjective):
         key: RandomKey,
     ) -> "Moments":
         """Of `n` sequences drawn on the fly: those of `task.sample(n, key=key)`."""
-        chunks = _counted(task.chunks(n, key=key), n, progress)
+        chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
         return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
@@ -95,8 +96,8 @@ class Moments(AbstractObjective):
                 gathered = _gather(gathered, piece, features, normalisation, attends_query)
         if gathered is None:
             raise InvalidInput("there are no sequences; give at least one chunk")
-        count, gram, cross, power = gathered
-        return cls(gram / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query)
+        count, matrix, cross, power = gathered
+        return cls(matrix / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query)
 
     @classmethod
     def of_features(cls, batch: FeatureBatch) -> "Moments":
@@ -107,8 +108,7 @@ class Moments(AbstractObjective):
             outputs * dim * dim == batch.features.shape[1],
             f"{batch.features.shape[1]} features for {outputs} outputs; cubic features number outputs * dim * dim",
         )
-        gram, cross, power = _sums(batch)
-        return cls(gram, cross, power, dim, outputs, "cubic", None, True)
+        return cls(*_sums(batch), dim, outputs, "cubic", None, True)
 
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
         r"""$\Theta$."""
@@ -189,9 +189,9 @@ def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
 
 
 def _sums(batch: FeatureBatch):
-    weighted = batch.features * batch.weights[:, None]
-    power = jnp.sum(batch.weights[:, None] * batch.labels**2) / batch.labels.shape[1]
-    return weighted.T @ batch.features, batch.labels.T @ weighted, power
+    root = jnp.sqrt(batch.weights)[:, None]
+    phi, y = batch.features * root, batch.labels * root
+    return gram(phi), y.T @ phi, jnp.sum(y**2) / y.shape[1]
 
 
 @eqx.filter_jit

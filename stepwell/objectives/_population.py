@@ -1,17 +1,31 @@
 """The loss over infinitely many sequences, in closed form."""
 
+from typing import Literal, get_args
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell import _check
 from stepwell._types import Loss, Normalisation
-from stepwell.models import AbstractCubicModel, AbstractModel
+from stepwell.models import AbstractCubicModel, AbstractModel, SeparateAttention
 from stepwell.tasks import AbstractTask, population_moments
 
 from ._abstract import AbstractObjective, require
 from ._cubic import check_label_blocks, check_linear
+from ._fused_population import FusedPopulation
+
+Basis = Literal["given", "eigen"]
+Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
+"""A diagonal matrix by its diagonal, any other as it is."""
+
+_ROUNDING = 1e-13
+"""In the eigenbasis, entries off the diagonal that are smaller, relative to the largest entry, are rounding errors."""
+
+_LARGE = 32
+"""Dimension from which pairs are used. With eight of them, in the basis given, both ways take as long at D = 16."""
 
 
 class Population(AbstractObjective):
@@ -20,6 +34,19 @@ class Population(AbstractObjective):
 
     for linear attention with its label blocks at zero, where they stay. $A$ is the effective map, $M, C, \Lambda$ the
     task's moments (`population_moments`), O the number of outputs.
+
+    Separate heads of rank R have $A_{op} = \sum_a v_{a,op} k_a q_a^\top$ over H·R pairs a. Where these are fewer than
+    the dimension D, and that is large enough for it to matter, A is never formed:
+
+    $\sum_{op} \mathrm{tr}(A_{op}^\top C A_{op} \Lambda) = \sum_{ab} \big(\sum_{op} v_{a,op} v_{b,op}\big)
+    (k_a^\top C k_b)(q_a^\top \Lambda q_b)$
+
+    takes of the order of (HR)² D operations, and to multiply all $k_a$ and $q_a$ by the moments HRD² of them.
+
+    With `basis="eigen"` the loss is that of a model in the eigenvectors of $\Lambda$, the columns of `directions`;
+    `turned` brings a model there, once. If $\Omega$ commutes with $\Lambda$ all moments are diagonal in that basis, and
+    products with them cost HRD. Descent and flow from a turned model are those from the model itself, turned. If all
+    moments are diagonal from the start, nothing is turned.
     """
 
     input: Float[Array, "dim dim"]
@@ -28,23 +55,75 @@ class Population(AbstractObjective):
     label_power: Float[Array, ""]
     outputs: int = eqx.field(static=True)
     normalisation: Normalisation = eqx.field(static=True)
+    basis: Basis = eqx.field(static=True)
+    directions: Float[Array, "dim dim"] | None
+    _input: Moment
+    _drive: Moment
+    _second: Moment
 
-    def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N"):
+    def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
         moments = population_moments(task, normalisation)
-        self.input = jax.device_put(moments.input)
-        self.cross = jax.device_put(moments.cross)
-        self.second = jax.device_put(moments.second)
+        self.basis = _check.one_of("basis", basis, get_args(Basis))
+        found = moments.input, moments.cross, moments.second
+        products = moments.input, moments.cross @ moments.input, moments.second
+        self.directions = None
+        if basis == "eigen":
+            vectors = _eigenvectors(moments.input, all(map(_is_diagonal, found)))
+            found = [vectors.T @ moment @ vectors for moment in found]
+            products = [_compact(vectors.T @ moment @ vectors) for moment in products]
+            self.directions = jax.device_put(vectors)
+        self.input, self.cross, self.second = (jax.device_put(moment) for moment in found)
+        self._input, self._drive, self._second = (jax.device_put(moment) for moment in products)
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
         self.normalisation = normalisation
 
     def __call__(self, model: AbstractModel) -> Loss:
         assert isinstance(model, AbstractCubicModel)
+        if isinstance(model, SeparateAttention) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
+            linear, quadratic = self._by_pairs(model)
+        else:
+            linear, quadratic = self._by_map(model)
+        return self.label_power + (quadratic - 2 * linear) / self.outputs
+
+    def _by_map(self, model: AbstractCubicModel) -> tuple[Loss, Loss]:
+        """The sums in L that are linear and quadratic in A."""
         maps = model.effective_map()
         own = jnp.einsum("ooij->ij", maps)
-        linear = jnp.sum(own * (self.cross @ self.input))
-        quadratic = jnp.sum(maps * (self.second @ maps @ self.input))
-        return self.label_power + (quadratic - 2 * linear) / self.outputs
+        own = jnp.diagonal(own) if self._drive.ndim == 1 else own
+        products = maps * self._second[:, None] if self._second.ndim == 1 else self._second @ maps
+        return jnp.sum(own * self._drive), jnp.sum(maps * _times(products, self._input))
+
+    def _by_pairs(self, model: SeparateAttention) -> tuple[Loss, Loss]:
+        """The same without A."""
+        heads, rank, _ = model.key.shape
+        dim = model.dim
+        values = jnp.repeat(model.value[..., dim:], rank, axis=0)
+        keys, queries = (part.reshape(heads * rank, -1)[:, :dim] for part in (model.key, model.query))
+        linear = jnp.einsum("aoo,ad,ad->", values, _times(keys, self._drive), queries)
+        flat = values.reshape(heads * rank, -1)
+        grams = (_times(keys, self._second) @ keys.T) * (_times(queries, self._input) @ queries.T)
+        return linear, jnp.sum(flat @ flat.T * grams)
+
+    def turned(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
+        r"""The model in the basis of this objective: $k \to E^\top k$, $q \to E^\top q$; or from there `back`."""
+        require(
+            self.directions is not None,
+            "this objective is in the basis of the task itself; for that of the eigenvectors give basis='eigen'",
+        )
+        require(
+            isinstance(model, SeparateAttention) and model.dim == self.input.shape[0],
+            f"{type(model).__name__} cannot be turned; give a SeparateAttention of dimension {self.input.shape[0]}",
+        )
+        vectors = np.asarray(self.directions)
+        vectors = vectors.T if back else vectors
+        weights = {name: np.array(weight) for name, weight in model.weights().items()}
+        for weight in weights.values():
+            weight[..., : model.dim] = weight[..., : model.dim] @ vectors
+        return model.with_weights(weights)
+
+    def for_leaps(self, model: AbstractModel) -> AbstractObjective:
+        return FusedPopulation.of(self, model) or self
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)
@@ -71,3 +150,21 @@ class Population(AbstractObjective):
         root = (vectors * np.sqrt(np.clip(lam, 0.0, None))) @ vectors.T
         strengths = np.linalg.svd(inverse_root @ np.asarray(self.cross) @ root, compute_uv=False) ** 2
         return float(self.label_power) - float(strengths[:rank].sum())
+
+
+def _times(rows: Float[Array, "... dim"], moment: Moment) -> Float[Array, "... dim"]:
+    """Every row times a moment."""
+    return rows * moment if moment.ndim == 1 else rows @ moment
+
+
+def _is_diagonal(moment: Float[np.ndarray, "dim dim"], tolerance: float = 0.0) -> bool:
+    return bool(np.abs(moment - np.diag(np.diag(moment))).max() <= tolerance * np.abs(moment).max())
+
+
+def _compact(moment: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, " dim"] | Float[np.ndarray, "dim dim"]:
+    return np.diag(moment).copy() if _is_diagonal(moment, _ROUNDING) else moment
+
+
+def _eigenvectors(matrix: Float[np.ndarray, "dim dim"], diagonal: bool) -> Float[np.ndarray, "dim dim"]:
+    """As columns, the largest eigenvalue first; the axes as they are if all is diagonal already."""
+    return np.eye(matrix.shape[0]) if diagonal else np.linalg.eigh(matrix)[1][:, ::-1]

@@ -1,6 +1,7 @@
 """What every task can do: draw sequences, all at once or in chunks of bounded size."""
 
 import abc
+import itertools
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell._types import RandomKey
 
+from ._ahead import ahead
 from ._batch import Batch, concatenate
 from ._generator import generator
 from ._lengths import ContextLengths
@@ -84,11 +86,12 @@ class AbstractTask(eqx.Module):
         wanted = _CHUNK // block if size is None else _check.whole("chunk size", size) // _BLOCK
         blocks = max(1, wanted)
         correction = self.correction(n, key=key)
-        starts = range(0, n, _BLOCK)
-        for first in range(0, len(starts), blocks):
-            numbers = (start // _BLOCK for start in starts[first : first + blocks])
-            drawn = [_block(self, _normals(self, key, b), jnp.asarray(b), jnp.asarray(n), correction) for b in numbers]
-            yield _first(concatenate(drawn), n - starts[first])
+        normals, total = _all_normals(self, key, n), jnp.asarray(n)
+        made = (_block(self, part, jnp.asarray(number), total, correction) for number, part in enumerate(normals))
+        left = n
+        while part := list(itertools.islice(made, blocks)):
+            yield _first(concatenate(part), left)
+            left -= len(part) * _BLOCK
 
     def sample(self, n: int, *, key: RandomKey) -> Batch:
         """`n` sequences."""
@@ -115,11 +118,10 @@ class AbstractTask(eqx.Module):
             )
         totals = None
         with Meter("centring and whitening", n) as meter:
-            for start in range(0, n, _BLOCK):
-                number = start // _BLOCK
-                sums = _sums(self, _normals(self, key, number), jnp.asarray(number), jnp.asarray(n))
+            for number, normals in enumerate(_all_normals(self, key, n)):
+                sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
                 totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
-                meter.update(start)
+                meter.update(number * _BLOCK)
         assert totals is not None
         input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
         dim, outputs = self.dim, self.outputs
@@ -150,9 +152,11 @@ def _parts(task: AbstractTask, normals: Float[Array, "sequences numbers"]):
     )
 
 
-def _normals(task: AbstractTask, key: RandomKey, block: int) -> Float[Array, "sequences numbers"]:
-    """All Gaussians of a block."""
-    return jax.device_put(generator(key, block).standard_normal((_BLOCK, _per_sequence(task))))
+def _all_normals(task: AbstractTask, key: RandomKey, n: int) -> Iterator[Float[Array, "sequences numbers"]]:
+    """All Gaussians of `n` sequences, block by block."""
+    shape = _BLOCK, _per_sequence(task)
+    blocks = range(-(-n // _BLOCK))
+    return map(jax.device_put, ahead(lambda block: generator(key, block).standard_normal(shape), blocks))
 
 
 @eqx.filter_jit

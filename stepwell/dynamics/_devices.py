@@ -1,0 +1,106 @@
+"""Sequences spread over the devices that JAX sees; weights are on all of them."""
+
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array
+
+from stepwell._types import Loss
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective, Sampled
+from stepwell.tasks import Batch, FeatureBatch
+
+from ._ensemble import Ensemble
+
+Tree = TypeVar("Tree")
+
+_AXIS = "sequences"
+
+
+class Divided(AbstractObjective):
+    r"""What `Sampled` computes, $L = s\, L_\text{even} + (1 - s)\, L_\text{rest}$, with `even` on all devices.
+
+    `even` has as many sequences as divide by the number of devices, the fraction s of them; each device has its part,
+    and the compiler adds up what they find. The `rest`, fewer than there are devices, is computed on every device.
+    Feature vectors carry their weights in the mean, so there both shares are 1.
+    """
+
+    even: Sampled
+    rest: Sampled | None
+    shares: tuple[float, float] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, objective: Sampled) -> "Divided":
+        """The same loss, cut; see `placed`."""
+        size, devices = objective.batch.size, jax.local_device_count()
+        cut = size - size % devices
+        rest = None if cut == size else Sampled(_rows(objective.batch, slice(cut, size)), objective.reduce)
+        share = cut / size
+        shares = (1.0, 1.0) if isinstance(objective.batch, FeatureBatch) else (share, 1 - share)
+        return cls(Sampled(_rows(objective.batch, slice(0, cut)), objective.reduce), rest, shares)
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        even = self.shares[0] * self.even(model)
+        return even if self.rest is None else even + self.shares[1] * self.rest(model)
+
+    def check(self, model: AbstractModel) -> None:
+        """It is made of an objective that was checked."""
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return None
+
+
+def divides(size: int) -> bool:
+    """Whether so many sequences are spread: over several devices, with something to do for each."""
+    return 1 < jax.local_device_count() <= size
+
+
+def for_devices(objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
+    """The form in which an objective is descended. The fastest is for one device; sequences go to several."""
+    if isinstance(objective, Sampled) and divides(objective.batch.size):
+        return Divided.of(objective)
+    return objective.for_leaps(model)
+
+
+def placed(tree: Tree) -> Tree:
+    """With the even parts of all divided objectives spread over the devices; members of an ensemble each so."""
+    axis = 1 if isinstance(tree, Ensemble) else 0
+
+    def put(node):
+        if not isinstance(node, Divided):
+            return node
+        return eqx.tree_at(lambda node: node.even, node, jax.tree.map(lambda part: _spread(part, axis), node.even))
+
+    return jax.tree.map(put, tree, is_leaf=lambda node: isinstance(node, Divided))
+
+
+def everywhere(tree: Tree) -> Tree:
+    """With every array on every device."""
+    return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
+
+
+def beside(source: eqx.Module, tree: Tree) -> Tree:
+    """With every array where those of `source` are: on every device, if any of them is on several."""
+    arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array)]
+    return everywhere(tree) if any(len(array.sharding.device_set) > 1 for array in arrays) else tree
+
+
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.local_devices()), (_AXIS,))
+
+
+def _spread(array: Array, axis: int) -> Array:
+    sharding = NamedSharding(_mesh(), PartitionSpec(*(None,) * axis, _AXIS))
+    if isinstance(array, Tracer):
+        return jax.lax.with_sharding_constraint(array, sharding)
+    return jax.device_put(array, sharding)
+
+
+def _rows(batch: Batch | FeatureBatch, rows: slice) -> Batch | FeatureBatch:
+    if isinstance(batch, Batch):
+        return Batch(batch.tokens[rows], batch.labels[rows], batch.lengths)
+    return FeatureBatch(batch.features[rows], batch.labels[rows], batch.weights[rows])
