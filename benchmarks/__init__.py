@@ -6,6 +6,7 @@ BENCHMARKS = {
     "softmax_gradient": "gradient descent of softmax attention, against PyTorch, and on reduced sequences",
     "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
+    "flow_solvers": "solvers of the gradient flow at equal accuracy, and an ensemble beside a loop",
     "fewer_gradients": "gradients that a flow costs by descent, Tsit5, a Chebyshev method and LSODA",
     "sampling": "drawing sequences",
     "streaming": "moments of more sequences than one would hold: time, memory, and what limits them",

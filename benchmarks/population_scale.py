@@ -35,8 +35,7 @@ class ByMaps(AbstractObjective):
 
     def __call__(self, model):
         assert isinstance(model, SeparateAttention)
-        linear, quadratic = self.population._by_map(model)
-        return self.population.label_power + (quadratic - 2 * linear) / self.population.outputs
+        return self.population.quadratic(self.population.coefficients(model))
 
     def check(self, model):
         self.population.check(model)

@@ -17,6 +17,7 @@ from benchmarks._timing import interleaved  # noqa: E402
 WITHOUT_TORCH = (
     "spectral",
     "flow",
+    "flow_solvers",
     "fewer_gradients",
     "sampling",
     "streaming",

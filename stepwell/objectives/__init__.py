@@ -2,6 +2,7 @@
 
 from ._abstract import AbstractLeaping as AbstractLeaping
 from ._abstract import AbstractObjective as AbstractObjective
+from ._abstract import AbstractQuadraticObjective as AbstractQuadraticObjective
 from ._exact import Exact as Exact
 from ._moments import Moments as Moments
 from ._population import Population as Population

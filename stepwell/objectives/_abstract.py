@@ -38,6 +38,24 @@ class AbstractObjective(eqx.Module):
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
 
 
+class AbstractQuadraticObjective(AbstractObjective):
+    """A loss that is quadratic in coefficients of the model; how they depend on the weights is the model's affair.
+
+    The coefficients of a model with heads are sums over its heads.
+    """
+
+    @abc.abstractmethod
+    def coefficients(self, model: AbstractModel) -> Float[Array, "..."]:
+        """What the loss is quadratic in."""
+
+    @abc.abstractmethod
+    def quadratic(self, coefficients: Float[Array, "..."]) -> Loss:
+        """The loss, from the coefficients."""
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        return self.quadratic(self.coefficients(model))
+
+
 class AbstractLeaping(AbstractObjective):
     """A loss that takes many steps of plain gradient descent in one call, faster than a loop of them."""
 

@@ -16,7 +16,7 @@ from stepwell._types import Loss, Normalisation, RandomKey
 from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
-from ._abstract import AbstractObjective, require
+from ._abstract import AbstractQuadraticObjective, require
 from ._cubic import check_label_blocks, check_linear
 from ._gram import gram
 
@@ -26,7 +26,7 @@ _WORKING_SET = 2**26
 """Bytes of feature vectors held at a time while moments are gathered."""
 
 
-class Moments(AbstractObjective):
+class Moments(AbstractQuadraticObjective):
     r"""$L = c + \tfrac1O \sum_o (\Theta_o^\top G\, \Theta_o - 2\, b_o^\top \Theta_o)$, exactly the loss over the data.
 
     Linear attention is linear in features $\phi$ of a sequence, $\hat y_o = \Theta_o^\top \phi$, so the data enter the
@@ -121,8 +121,8 @@ class Moments(AbstractObjective):
         both = (whole + whole.transpose(0, 2, 1, 3))[:, rows, columns]
         return (both * np.where(rows == columns, 0.5, 1.0)[:, None]).reshape(self.outputs, -1)
 
-    def __call__(self, model: AbstractModel) -> Loss:
-        theta = self.coefficients(model)
+    def quadratic(self, coefficients: Float[Array, "outputs features"]) -> Loss:
+        theta = coefficients
         return self.label_power + jnp.sum(theta * (theta @ self.gram - 2 * self.cross)) / self.outputs
 
     def check(self, model: AbstractModel) -> None:

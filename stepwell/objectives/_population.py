@@ -13,7 +13,7 @@ from stepwell._types import Loss, Normalisation
 from stepwell.models import AbstractCubicModel, AbstractModel, SeparateAttention
 from stepwell.tasks import AbstractTask, population_moments
 
-from ._abstract import AbstractObjective, require
+from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
 from ._cubic import check_label_blocks, check_linear
 from ._fused_population import FusedPopulation
 
@@ -28,7 +28,7 @@ _LARGE = 32
 """Dimension from which pairs are used. With eight of them, in the basis given, both ways take as long at D = 16."""
 
 
-class Population(AbstractObjective):
+class Population(AbstractQuadraticObjective):
     r"""$L = \mathrm{tr}(\Omega\Lambda) - \tfrac2O \sum_o \mathrm{tr}(A_{oo}^\top M \Lambda)
     + \tfrac1O \sum_{op} \mathrm{tr}(A_{op}^\top C A_{op} \Lambda)$
 
@@ -78,24 +78,26 @@ class Population(AbstractObjective):
         self.outputs = task.outputs
         self.normalisation = normalisation
 
-    def __call__(self, model: AbstractModel) -> Loss:
+    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
+        """$A$."""
         assert isinstance(model, AbstractCubicModel)
-        if isinstance(model, SeparateAttention) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
-            linear, quadratic = self._by_pairs(model)
-        else:
-            linear, quadratic = self._by_map(model)
-        return self.label_power + (quadratic - 2 * linear) / self.outputs
+        return model.effective_map()
 
-    def _by_map(self, model: AbstractCubicModel) -> tuple[Loss, Loss]:
-        """The sums in L that are linear and quadratic in A."""
-        maps = model.effective_map()
+    def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
+        maps = coefficients
         own = jnp.einsum("ooij->ij", maps)
         own = jnp.diagonal(own) if self._drive.ndim == 1 else own
         products = maps * self._second[:, None] if self._second.ndim == 1 else self._second @ maps
-        return jnp.sum(own * self._drive), jnp.sum(maps * _times(products, self._input))
+        linear, quadratic = jnp.sum(own * self._drive), jnp.sum(maps * _times(products, self._input))
+        return self.label_power + (quadratic - 2 * linear) / self.outputs
 
-    def _by_pairs(self, model: SeparateAttention) -> tuple[Loss, Loss]:
-        """The same without A."""
+    def __call__(self, model: AbstractModel) -> Loss:
+        if isinstance(model, SeparateAttention) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
+            return self._by_pairs(model)
+        return super().__call__(model)
+
+    def _by_pairs(self, model: SeparateAttention) -> Loss:
+        """The loss without A."""
         heads, rank, _ = model.key.shape
         dim = model.dim
         values = jnp.repeat(model.value[..., dim:], rank, axis=0)
@@ -103,7 +105,7 @@ class Population(AbstractObjective):
         linear = jnp.einsum("aoo,ad,ad->", values, _times(keys, self._drive), queries)
         flat = values.reshape(heads * rank, -1)
         grams = (_times(keys, self._second) @ keys.T) * (_times(queries, self._input) @ queries.T)
-        return linear, jnp.sum(flat @ flat.T * grams)
+        return self.label_power + (jnp.sum(flat @ flat.T * grams) - 2 * linear) / self.outputs
 
     def turned(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
         r"""The model in the basis of this objective: $k \to E^\top k$, $q \to E^\top q$; or from there `back`."""

@@ -121,7 +121,7 @@ def test_save_times_are_spaced_as_asked():
     np.testing.assert_allclose(given.loss[0, 0], linear.loss[0, 1], rtol=1e-9)
 
 
-def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
+def test_an_interrupted_run_of_lsoda_keeps_what_was_done(monkeypatch):
     from stepwell.dynamics import _lsoda
 
     looks = []
@@ -134,8 +134,23 @@ def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
         return step(self)
 
     monkeypatch.setattr(_lsoda.LSODA, "step", interrupted)
-    found = flow(separate(), OBJECTIVE)
+    found = flow(separate(), OBJECTIVE, solver="lsoda")
     assert found.attrs["outcome"] == "interrupted" and np.all(np.isfinite(found.loss)) and found.sizes["time"] > 10
+
+
+def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
+    from stepwell.dynamics import _rodas
+
+    class Pressed(_rodas.Interruptible):
+        def __enter__(self):
+            self.pressed = True
+            return self
+
+    whole = flow(separate(scale=1e-4), OBJECTIVE)
+    monkeypatch.setattr(_rodas, "Interruptible", Pressed)
+    found = flow(separate(scale=1e-4), OBJECTIVE)
+    assert found.attrs["outcome"] == "interrupted" and "kept" in found.attrs["message"]
+    assert 0 < found.time[-1] < whole.time[-1] and np.all(np.isfinite(found.loss))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def flow_losses(
     if look is not None:
         times = np.unique(np.concatenate([times, look]))
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": name}}
-    found = flow(model, Population(task), until=until, save=times, **options)
+    found = flow(model, Population(task), solver="lsoda", until=until, save=times, **options)
     return completed(found)[["loss"]].isel(run=0)
 
 

@@ -113,7 +113,7 @@ def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
     drifts, moved = [], np.zeros_like(times)
     for tolerance in chosen.tolerances:
         options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance * INIT, "progress": False}
-        run = completed(flow(start(kind), objective, until=UNTIL, save=times, **options))
+        run = completed(flow(start(kind), objective, solver="lsoda", until=UNTIL, save=times, **options))
         drifts.append(drift(conserved(run))[0])
         moved = drift(conserved(run, sign=1.0))[0]
     return xr.Dataset(

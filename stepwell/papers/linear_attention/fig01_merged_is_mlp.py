@@ -164,7 +164,7 @@ def flow_on_population(starts: list[Start], times: Float[np.ndarray, " time"]) -
         model = in_paper_weights(start.model)
         # Tighter than the deviation to be resolved, which is of the order of the initial weights.
         options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * INIT, "progress": False}
-        found = flow(model, Population(start.task), until=float(times[-1]), save=times, **options)
+        found = flow(model, Population(start.task), solver="lsoda", until=float(times[-1]), save=times, **options)
         runs.append(completed(found)[["loss"]])
     return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
 

@@ -114,7 +114,9 @@ def run(
         configuration = {"figure": NAME, "init": init, **asdict(chosen)}
         # Drop times are compared to parts in a thousand, and follow from weights as small as `init`.
         options: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-6 * init, "progress": False}
-        found = flow(model, objective, until=times[-1], save=times, configuration=configuration, **options)
+        found = flow(
+            model, objective, solver="lsoda", until=times[-1], save=times, configuration=configuration, **options
+        )
         runs.append(completed(found))
     return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=list(chosen.seeds))
 

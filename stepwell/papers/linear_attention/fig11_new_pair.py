@@ -183,7 +183,7 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
         times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
     smallest = float(np.abs(model.key[model.key != 0]).min())
     options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
-    return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
+    return completed(flow(model, Population(task), solver="lsoda", until=float(times[-1]), save=times, **options))
 
 
 def size(ran: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:

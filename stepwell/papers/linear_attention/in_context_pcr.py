@@ -99,7 +99,9 @@ def train(task: InContextRegression, chosen: Settings) -> xr.Dataset:
     configuration = {"figure": NAME, **asdict(chosen)}
     objective = Population(task)
     runs = [
-        completed(flow(m, objective, until=times[-1], save=times, configuration=configuration, **options))
+        completed(
+            flow(m, objective, solver="lsoda", until=times[-1], save=times, configuration=configuration, **options)
+        )
         for m in models
     ]
     return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=list(chosen.seeds))

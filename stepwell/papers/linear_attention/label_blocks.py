@@ -94,7 +94,9 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def at_half_drop(chosen: Settings) -> MergedAttention:
     """Weights halfway down the drop on the population, blocks at zero."""
     model = start(chosen.seed, 0.0)
-    found = completed(flow(model, Population(TASK), until=chosen.duration, save=2001, rtol=1e-8, progress=False))
+    found = completed(
+        flow(model, Population(TASK), solver="lsoda", until=chosen.duration, save=2001, rtol=1e-8, progress=False)
+    )
     loss = found["loss"].values[0]
     return model_at(found, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
 
@@ -139,6 +141,7 @@ def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
         found = flow(
             start(chosen.seed, size),
             objective,
+            solver="lsoda",
             until=chosen.duration,
             save=np.concatenate([np.linspace(0, 100, 201), np.geomspace(101, chosen.duration, 200)]),
             rtol=1e-7,

@@ -98,7 +98,16 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
     found = completed(
-        flow(model, objective, save=save, gap=GAP, rtol=1e-8, progress=False, configuration={"figure": NAME})
+        flow(
+            model,
+            objective,
+            solver="lsoda",
+            save=save,
+            gap=GAP,
+            rtol=1e-8,
+            progress=False,
+            configuration={"figure": NAME},
+        )
     )
     maps = eqx.filter_jit(lambda m: m.effective_map()[0, 0])
     return found.assign(final_map=(("row", "column"), np.asarray(maps(model_at(found, model)))))

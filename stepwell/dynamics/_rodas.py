@@ -1,0 +1,181 @@
+"""One run or an ensemble by Rodas5P, step after step in one compiled program."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from stepwell._interrupt import Interruptible
+from stepwell._progress import Meter
+
+from ._ensemble import Ensemble
+from ._flow import Plan, Solution, over_runs
+from ._rosenbrock import GAMMA, Pace, between, error_of, next_pace, step
+from ._stiffness import Reading, structure
+
+_TRIES = 128
+"""Tries of a step in one call of the compiled program; after each call the host looks and listens."""
+_FIRST = 1e-6
+"""The first step; they grow fast."""
+_SHORTEST = 4 * np.finfo(float).eps
+"""A step shorter than this fraction of the time does not move on."""
+
+
+class _State(NamedTuple):
+    """Where a run is, or with a first axis `run` where all are."""
+
+    weights: Any
+    time: Any
+    pace: Pace
+    loss: Any
+    arrived: Any
+    failed: Any
+
+
+class _Try(NamedTuple):
+    """A try of a step: whether it was good, where it led, and the path in between."""
+
+    good: Any
+    time: Any
+    weights: Any
+    bend: Any
+
+
+def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:
+    """Integrate every run with steps of its own until the time or the loss that the plan names.
+
+    Runs that converge before the last one go on to its time: all have the same save times.
+    """
+    start = np.asarray(initial)
+    places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, initial[0])
+    reading = _reading(fields, places, heads)
+    state = _begin(start[:, list(places)])
+    record = _Record(state.weights)
+    ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
+    targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
+    tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+    outcome, message = "", ""
+    with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
+        while True:
+            state, tries, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
+            record.add(tries, int(count))
+            times, found = state.time, state.loss
+            if np.any(state.failed):
+                outcome = "solver failed"
+                message = f"no step from time {times[state.failed].min():.6g} on is good; try another rtol or atol"
+                break
+            if np.all(state.arrived) and np.all(times == times.max()):
+                break
+            if np.all(state.arrived):
+                ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
+            elif ctrl_c.pressed:
+                outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
+                break
+            done = plan.nearness(float(found.max())) if plan.until is None else float(times.min() / plan.until)
+            meter.update(done, f"loss {found.mean():.4g}, time {times.min():.3g}")
+    if not outcome:
+        outcome, message = _verdict(plan, found, float(times.max()))
+    moments = plan.times(float(times.min()))
+    weights = np.repeat(start[:, None], moments.size, axis=1)
+    weights[:, :, list(places)] = record.at(moments)
+    return Solution(moments, weights, outcome, message, record.work(), np.asarray(_path_losses(fields, weights)))
+
+
+def _verdict(plan: Plan, found: np.ndarray, time: float) -> tuple[str, str]:
+    """Outcome and message of runs that came to their end."""
+    if plan.targets is None:
+        return "finished", ""
+    return ("converged", "") if np.all(found <= plan.targets) else ("stuck", plan.stuck(float(found.max()), time))
+
+
+def _reading(fields: Any, places: tuple[int, ...], heads: int | None) -> Any:
+    if isinstance(fields, Ensemble):
+        return Ensemble(Reading(fields.stacked, places, heads), fields.size)
+    return Reading(fields, places, heads)
+
+
+def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
+    runs = weights.shape[0]
+    no, zero, one = np.zeros(runs, bool), np.zeros(runs), np.ones(runs)
+    return _State(weights, zero, Pace(_FIRST * one, _FIRST * one, one, no), one, no, no)
+
+
+@eqx.filter_jit
+def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any):
+    """(state, tries, how many) after up to `_TRIES` tries; fewer when every run has arrived or one has failed."""
+
+    def single(reading: Reading, given: tuple[_State, Array, Array]) -> tuple[_State, _Try]:
+        return _try(reading, *given, rtol, atol)
+
+    def every(state: _State) -> tuple[_State, _Try]:
+        return over_runs(reading, single, (state, ends, targets))
+
+    def going(carry: tuple[_State, _Try, Array]) -> Bool[Array, ""]:
+        state, _, count = carry
+        return (count < _TRIES) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
+
+    def body(carry: tuple[_State, _Try, Array]):
+        state, tries, count = carry
+        state, tried = every(state)
+        return state, jax.tree.map(lambda all, new: all.at[count].set(new), tries, tried), count + 1
+
+    shapes = jax.eval_shape(every, state)[1]
+    tries = jax.tree.map(lambda shape: jnp.zeros((_TRIES, *shape.shape), shape.dtype), shapes)
+    waiting = state._replace(arrived=jnp.zeros_like(state.arrived))
+    return jax.lax.while_loop(going, body, (waiting, tries, jnp.zeros((), int)))
+
+
+def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array, atol: Array) -> tuple[_State, _Try]:
+    """One try of a step of one run; nothing moves once it has arrived."""
+    loss, velocity = reading.loss_and_velocity(state.weights)
+    sound = jnp.isfinite(loss) & jnp.all(jnp.isfinite(velocity))
+    arrived = sound & ((loss <= target) | (state.time >= end))
+    length = jnp.minimum(state.pace.length, end - state.time)
+    solve = reading.shifted(state.weights, 1 / (GAMMA * length))
+    after, estimate, bend = step(reading.velocity, solve, state.weights, velocity, length)
+    error = error_of(estimate, state.weights, after, rtol, atol)
+    good = (error <= 1.0) & ~arrived
+    time = jnp.where(length < end - state.time, state.time + length, end)
+    failed = ~sound | (~arrived & (length <= _SHORTEST * state.time))
+    pace = jax.tree.map(lambda old, new: jnp.where(arrived, old, new), state.pace, next_pace(state.pace, length, error))
+    weights, now = jnp.where(good, after, state.weights), jnp.where(good, time, state.time)
+    return _State(weights, now, pace, loss, arrived, failed), _Try(good, time, after, bend)
+
+
+@eqx.filter_jit
+def _path_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
+    return over_runs(fields, lambda field, path: jax.vmap(field.loss)(path), weights)
+
+
+class _Record:
+    """The good steps of every run."""
+
+    def __init__(self, start: Float[np.ndarray, "run weights"]):
+        self._start = start
+        self._parts: list[_Try] = []
+
+    def add(self, tries: _Try, count: int) -> None:
+        self._parts.append(_Try(*(np.asarray(part)[:count] for part in tries)))
+
+    def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
+        """The weights at these times, from the path between steps."""
+        tries = _Try(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
+        return np.stack([self._run(tries, run, moments) for run in range(self._start.shape[0])])
+
+    def _run(self, tries: _Try, run: int, moments: np.ndarray) -> np.ndarray:
+        good = np.flatnonzero(tries.good[:, run])
+        times = np.concatenate([[0.0], tries.time[good, run]])
+        states = np.concatenate([self._start[None, run], tries.weights[good, run]])
+        if good.size == 0:
+            return np.broadcast_to(states, (moments.size, states.shape[1]))
+        place = np.searchsorted(times[1:], moments).clip(0, good.size - 1)
+        fraction = (moments - times[place]) / (times[place + 1] - times[place])
+        return between(fraction, states[place], states[place + 1], tries.bend[good[place], run])
+
+    def work(self) -> dict[str, int]:
+        steps = sum(int(part.good.sum()) for part in self._parts)
+        tries = sum(part.good.size for part in self._parts)
+        return {"steps": steps, "gradients": 8 * tries, "jacobians": tries}

@@ -1,0 +1,140 @@
+r"""The field of a run on the weights that its loss reads, and linear systems with its Jacobian.
+
+A loss that is quadratic in coefficients $\theta(w)$ which are sums over heads has the Hessian
+
+$\partial^2 L = \Theta^\top Q\, \Theta + \sum_c \frac{\partial L}{\partial \theta_c}\, \partial^2 \theta_c, \quad
+\Theta = \partial\theta/\partial w, \quad Q = \partial^2 L/\partial\theta^2$
+
+whose first part has the rank of $\theta$ at most and whose second part is a block for each head. Both are far cheaper
+than differentiating the gradient by every weight, and where weights are many, the system is solved without ever forming
+the whole matrix (Woodbury's identity).
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from stepwell.objectives import AbstractQuadraticObjective
+
+from ._ensemble import unflatten
+from ._flow import Field
+
+Vector = Float[Array, " weights"]
+Solve = Callable[[Vector], Vector]
+
+_WHOLE = 100
+"""Up to so many weights the whole matrix is formed."""
+
+
+class Reading(eqx.Module):
+    """A field on the weights that the loss reads. The others, such as label blocks held at zero, stay as they are."""
+
+    field: Field
+    places: tuple[int, ...] = eqx.field(static=True)
+    """Where they are among all weights, those of a head together if `heads` is given."""
+    heads: int | None = eqx.field(static=True)
+    """How many heads there are, if the loss is quadratic in sums over them."""
+
+    def full(self, weights: Vector) -> Float[Array, " every"]:
+        """All weights, with zeros where the loss does not look."""
+        total = sum(
+            leaf.size for leaf in jax.tree.leaves(self.field.skeleton) if isinstance(leaf, jax.ShapeDtypeStruct)
+        )
+        sources = np.full(total, len(self.places))
+        sources[list(self.places)] = np.arange(len(self.places))
+        return jnp.append(weights, 0.0)[sources]
+
+    def loss(self, weights: Vector) -> Float[Array, ""]:
+        return self.field.loss(self.full(weights))
+
+    def loss_and_velocity(self, weights: Vector) -> tuple[Float[Array, ""], Vector]:
+        loss, gradient = jax.value_and_grad(self.loss)(weights)
+        return loss, -0.5 * gradient
+
+    def velocity(self, weights: Vector) -> Vector:
+        return self.loss_and_velocity(weights)[1]
+
+    def shifted(self, weights: Vector, shift: Float[Array, ""]) -> Solve:
+        """r ↦ (shift - J)⁻¹ r, with J the Jacobian of the velocity at these weights."""
+        if self.heads is None:
+            return _whole(shift * jnp.eye(weights.size) - jax.jacrev(self.velocity)(weights))
+        blocks, left, right = self._parts(weights)
+        blocks = blocks + shift * jnp.eye(blocks.shape[1])
+        if weights.size > _WHOLE:
+            return _woodbury(blocks, left, right)
+        diagonal = jnp.einsum("hij,hk->hikj", blocks, jnp.eye(self.heads)).reshape(weights.size, weights.size)
+        return _whole(diagonal + left.T @ right)
+
+    def _parts(self, weights: Vector) -> tuple[Array, Array, Array]:
+        r"""(blocks, Θ, ½QΘ): -J is the block diagonal matrix plus $\Theta^\top \tfrac12 Q \Theta$."""
+        objective = self.field.objective
+        assert isinstance(objective, AbstractQuadraticObjective) and self.heads is not None
+
+        def coefficients(weights: Vector) -> Array:
+            return objective.coefficients(unflatten(self.full(weights), self.field.skeleton))
+
+        theta = coefficients(weights)
+        pull = jax.grad(objective.quadratic)
+        slope = pull(theta)
+        by_weight = jax.jacrev(coefficients)(weights)
+        bent = jax.vmap(lambda change: jax.jvp(pull, (theta,), (change,))[1], in_axes=-1, out_axes=-1)(by_weight)
+        along = jax.grad(lambda weights: jnp.sum(slope * coefficients(weights)))
+        # Heads do not meet in this gradient, so that one direction serves all of them.
+        directions = jnp.tile(jnp.eye(weights.size // self.heads), (1, self.heads))
+        columns = jax.vmap(lambda direction: jax.jvp(along, (weights,), (direction,))[1])(directions)
+        blocks = 0.5 * columns.reshape(-1, self.heads, columns.shape[0]).transpose(1, 2, 0)
+        return blocks, by_weight.reshape(-1, weights.size), 0.5 * bent.reshape(-1, weights.size)
+
+
+def _whole(matrix: Float[Array, "weights weights"]) -> Solve:
+    factors, _, order = jax.lax.linalg.lu(matrix)
+
+    def solve(right: Vector) -> Vector:
+        half = solve_triangular(factors, right[order], lower=True, unit_diagonal=True)
+        return solve_triangular(factors, half)
+
+    return solve
+
+
+def _woodbury(
+    blocks: Float[Array, "head block block"], left: Float[Array, "rank weights"], right: Float[Array, "rank weights"]
+) -> Solve:
+    r"""$(B + U^\top V)^{-1} = B^{-1} - B^{-1} U^\top (1 + V B^{-1} U^\top)^{-1} V B^{-1}$, for U `left`, V `right`."""
+    heads, size, _ = blocks.shape
+    inverses = jnp.linalg.inv(blocks)
+    spread = jnp.einsum("hij,rhj->hir", inverses, left.reshape(-1, heads, size)).reshape(heads * size, -1)
+    small = jnp.linalg.inv(jnp.eye(left.shape[0]) + right @ spread)
+
+    def solve(given: Vector) -> Vector:
+        apart = jnp.einsum("hij,hj->hi", inverses, given.reshape(heads, size)).reshape(-1)
+        return apart - spread @ (small @ (right @ apart))
+
+    return solve
+
+
+def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
+    """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
+    read = ~np.isfinite(np.asarray(_spoilt(field, weights)))
+    model = field.skeleton
+    if not isinstance(field.objective, AbstractQuadraticObjective):
+        return tuple(np.flatnonzero(read).tolist()), None
+    head_of = []
+    for name, dims in model.weight_dims.items():
+        shape = getattr(model, name).shape
+        head_of.append(np.indices(shape)[dims.index("head")].reshape(-1))
+    heads = np.concatenate(head_of)[read]
+    order = np.argsort(heads, kind="stable")
+    places = tuple(np.flatnonzero(read)[order].tolist())
+    sizes = np.bincount(heads)
+    return places, int(sizes.size) if np.all(sizes == sizes[0]) else None
+
+
+@eqx.filter_jit
+def _spoilt(field: Field, weights: Vector) -> Vector:
+    """The loss with each weight in turn not a number."""
+    return jax.lax.map(lambda place: field.loss(weights.at[place].set(jnp.nan)), jnp.arange(weights.size))
