@@ -70,3 +70,16 @@ def _texts(source: Path) -> list[str]:
     text = source.read_text()
     included = [source.parent / name for name in re.findall(r'^#include "(.*)"', text, re.MULTILINE)]
     return [text, *(inner for path in included if path.exists() for inner in _texts(path))]
+
+
+def build_all() -> None:
+    """Build every native function of the package, in float64, now rather than at first use."""
+    for source in sorted(Path(__file__).parent.rglob("*.c")):
+        _built(source, "double")
+
+
+if __name__ == "__main__":
+    try:
+        build_all()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"no native functions, JAX alone will do their work: {error}")

@@ -1,7 +1,13 @@
 """Native libraries: which texts one is named after."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from stepwell import _native
 from stepwell._native import _texts
 
 
@@ -14,3 +20,16 @@ def test_a_library_is_named_after_all_that_it_includes(tmp_path: Path):
     source = tmp_path / "a.c"
     source.write_text('#include "one.h"\n')
     assert [text.splitlines()[-1] for text in _texts(source)] == ['#include "one.h"', "one", "deep"]
+
+
+def test_all_are_built_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And where there is no compiler, that is said in a line."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    environment["STEPWELL_CACHE"] = str(tmp_path)
+    command = [sys.executable, "-m", "stepwell._native"]
+    without = subprocess.run(command, env=environment | {"CC": "no-such-compiler"}, capture_output=True, text=True)
+    assert without.returncode == 0 and without.stdout.startswith("no native functions") and without.stderr == ""
+    monkeypatch.setattr(_native, "_built", lambda source, element: built.append((source.name, element)))
+    built: list[tuple[str, str]] = []
+    _native.build_all()
+    assert ("_softmax_loss.c", "double") in built and len(built) == len(set(built)) >= 4

@@ -12,6 +12,7 @@ from typing import Any
 
 from stepwell import _check
 from stepwell._files import writable_folder, write_text
+from stepwell._versions import versions
 from stepwell.papers import FIGURES, Claim
 
 from ._figure import Result, make
@@ -81,8 +82,6 @@ def _held(result: dict[str, Any]) -> bool:
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
     """`claims.json`: claims and figures in the order of the register, seconds of this run, versions."""
-    from stepwell.trajectory import versions
-
     together = {**kept, **done}
     ordered = [together[name] for name in FIGURES if name in together]
     return {

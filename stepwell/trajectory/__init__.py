@@ -7,4 +7,3 @@ from ._netcdf import load as load
 from ._netcdf import save as save
 from ._provenance import describe as describe
 from ._provenance import provenance as provenance
-from ._provenance import versions as versions

@@ -1,9 +1,7 @@
 """How a trajectory came about, in words that a file can hold."""
 
 import dataclasses
-import functools
 import json
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell import __version__
+from stepwell._versions import versions
 
 _WRITTEN_OUT = 1024
 """Arrays of up to so many entries are written out in a description, larger ones by shape."""
@@ -36,18 +34,6 @@ def describe(thing: Any) -> Any:
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__name__)
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
-    found = {"stepwell": __version__}
-    for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            pass
-    return found
 
 
 def provenance(configuration: dict[str, Any]) -> dict[str, str]:

@@ -28,4 +28,4 @@ class Settings:
 
 
 FULL = Settings()
-QUICK = Settings(seeds=(0, 1, 2), inits=(SHOWN_INIT, 1e-4), points=500, frames=20)
+QUICK = Settings(seeds=(0, 1), inits=(SHOWN_INIT, 1e-4), points=300, frames=12)

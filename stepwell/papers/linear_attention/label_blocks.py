@@ -56,7 +56,7 @@ class Settings:
 
 
 PUBLISHED = Settings()
-QUICK = Settings(sizes=(250, 500, 1000, 2000, 4000), sets=6)
+QUICK = Settings(sizes=(250, 1000, 4000), sets=6)
 
 
 def settings(quick: bool) -> dict[str, Any]:

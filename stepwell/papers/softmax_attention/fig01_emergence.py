@@ -56,7 +56,7 @@ class Settings:
 
 
 FULL = Settings()
-QUICK = Settings(runs=((64, 1),), population_steps=600, sequences=640, blocks=16, block_size=64)
+QUICK = Settings(runs=((32, 1),), population_steps=600, sequences=640, blocks=16, block_size=64)
 SCALES = (1.0, 0.5, 0.25, 0.125)
 """Of the start, for the law of the emergence time."""
 LATE = (8.5, 10.0)

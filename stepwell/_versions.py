@@ -1,0 +1,18 @@
+"""What made a result."""
+
+import functools
+from importlib.metadata import PackageNotFoundError, version
+
+from . import __version__
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
+    found = {"stepwell": __version__}
+    for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            pass
+    return found
