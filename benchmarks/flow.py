@@ -47,7 +47,7 @@ def run(quick: bool) -> Iterator[Row]:
             f"{name}: to convergence",
             times[slowest],
             "s",
-            most=0.3,
+            most=0.15,
             note=f"the slowest of {len(times)} seeds; the fastest {min(times.values()):.3g} s",
         )
         others = ", ".join(f"{count:,} {kind}" for kind, count in work.items() if kind != "steps")

@@ -31,11 +31,11 @@ RESOLVED = 0.02
 
 
 def run(quick: bool) -> Iterator[Row]:
-    sizes = ((2, 2, 1),) if quick else ((4, 4, 1), (8, 9, 8))
-    for dim, heads, rank in sizes:
+    cases = {(2, 2, 1): (1e-2,)} if quick else {(4, 4, 1): (1e-2, 1e-4, 1e-6, 1e-8), (8, 9, 8): (1e-2,)}
+    for (dim, heads, rank), scales in cases.items():
         eigenvalues = np.arange(dim, 0, -1) / (dim * (dim + 1) / 2)
         objective = Population(InContextRegression(covariance(eigenvalues), 31))
-        for scale in (1e-2,) if quick else (1e-2, 1e-4, 1e-6, 1e-8):
+        for scale in scales:
             model = SeparateAttention.random(dim=dim, heads=heads, rank=rank, scale=scale, key=jax.random.key(0))
             name = f"D = {dim}, H = {heads}, R = {rank}, init {scale:g}"
             yield from _compared(model, objective, scale, name, rounds=1 if quick else 3 if dim < 8 else 1)
