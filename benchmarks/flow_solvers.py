@@ -10,6 +10,7 @@ which curves are compared resolve the fronts.
 import itertools
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -87,7 +88,8 @@ def _compared(
 
 
 def _tight(model: AbstractModel, objective: AbstractObjective, scale: float, save: np.ndarray) -> np.ndarray:
-    found = flow(model, objective, until=save[-1], save=save, rtol=1e-9, atol=1e-8 * scale, progress=False)
+    options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-10, "atol": 1e-9 * scale, "progress": False}
+    found = flow(model, objective, until=save[-1], save=save, **options)
     return found.loss[0].values
 
 

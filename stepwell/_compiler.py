@@ -6,12 +6,21 @@ older way is taken, but for loops that are long enough to earn it back.
 """
 
 import os
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 _OPTION = "xla_cpu_use_fusion_emitters"
-_KNOWN = version("jaxlib").startswith("0.10.")
-"""XLA ends the process that names an option it does not have, so other versions are left as they are."""
+
+
+def _known() -> bool:
+    """XLA ends the process that names an option it does not have, so other versions are left as they are."""
+    try:
+        return version("jaxlib").startswith("0.10.")
+    except PackageNotFoundError:
+        return False
+
+
+_KNOWN = _known()
 
 FOR_LONG_LOOPS: dict[str, Any] | None = {_OPTION: True} if _KNOWN else None
 """Compiler options."""

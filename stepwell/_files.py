@@ -1,5 +1,6 @@
 """Files appear whole or not at all: written under a temporary name, then renamed."""
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
@@ -46,9 +47,12 @@ def end_at_once(status: int) -> NoReturn:
     An exception raised by the handler would not do: it is lost if the signal arrives while Python runs a callback of
     its garbage collector, and the process goes on.
     """
-    for temporary in _unfinished:
-        Path(temporary).unlink(missing_ok=True)
-    os._exit(status)
+    try:
+        for temporary in tuple(_unfinished):
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+    finally:
+        os._exit(status)
 
 
 def write_text(path: str | os.PathLike, text: str) -> Path:

@@ -1,5 +1,6 @@
 """Gradient flow by a stiff solver."""
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
@@ -25,6 +26,8 @@ Spacing = Literal["linear", "log"]
 
 _PATIENCE = 1e12
 """A run to convergence may take this over the scale of its initial weights: plateaus last as long as 1/(λ² scale)."""
+_COEFFICIENTS = 256
+"""Up to so many coefficients of a quadratic loss its Hessian is cheaper by way of them."""
 _FIRST_LOG_TIME = 1e-4
 """Log-spaced save times begin at this fraction of the last."""
 
@@ -102,6 +105,7 @@ class Field(eqx.Module):
         if self.twice:
             return -0.5 * jax.hessian(self.loss)(weights)
         kinds = [leaf.dtype for leaf in jax.tree.leaves(self.objective) if eqx.is_inexact_array(leaf)]
+        kinds += [leaf.dtype for leaf in jax.tree.leaves(self.skeleton) if isinstance(leaf, jax.ShapeDtypeStruct)]
         steps = max(float(jnp.finfo(kind).eps) for kind in kinds) ** 0.5 * (1 + jnp.abs(weights))
         return (jax.vmap(self)(weights + jnp.diag(steps)) - self(weights)).T / steps
 
@@ -128,8 +132,8 @@ def flow(
     - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
     - `solver`: "rodas5p" (a Rosenbrock method in one compiled program) and "kvaerno5" or "tsit5" (Diffrax's, implicit
       and explicit) take one run or an ensemble, "lsoda" (SciPy's, with compiled gradient and Hessian) one run. "auto"
-      is rodas5p for losses that are quadratic in what the heads do together, whose Hessian is cheap; for others it is
-      lsoda for one run, else kvaerno5. lsoda compiles in half the time of rodas5p, and pays where a run is made once.
+      is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap;
+      else lsoda for one run, kvaerno5 for several. lsoda compiles in half the time of rodas5p: good for one run.
       Over softmax sequences lsoda and tsit5 take the native pass, and lsoda makes its Hessian of differences of that.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁵ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
@@ -145,8 +149,8 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    # Diffrax differentiates for itself what an implicit method asks for.
-    followed = objective if chosen == "kvaerno5" else of_each(lambda each: each.for_descent(template), objective)
+    twice = chosen in ("kvaerno5", "rodas5p")  # they differentiate the gradient themselves
+    followed = objective if twice else of_each(lambda each: each.for_descent(template), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
@@ -206,7 +210,11 @@ def flow(
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> Solver:
     kind = objective.stacked if isinstance(objective, Ensemble) else objective
     if isinstance(kind, AbstractQuadraticObjective):
-        return "rodas5p"
+        single = objective.member(0) if isinstance(objective, Ensemble) else objective
+        template = model.member(0) if isinstance(model, Ensemble) else model
+        assert isinstance(single, AbstractQuadraticObjective)
+        if jax.eval_shape(single.coefficients, template).size <= _COEFFICIENTS:
+            return "rodas5p"
     return "kvaerno5" if isinstance(model, Ensemble) else "lsoda"
 
 
@@ -239,11 +247,20 @@ def _scale(initial: Array) -> float:
     return largest * float(np.sqrt(np.mean((np.asarray(initial) / largest) ** 2)))
 
 
+_WORKING: dict[str, Callable[[int], int]] = {
+    "tsit5": lambda weights: 0,
+    "lsoda": lambda weights: 4 * weights**2,
+    "kvaerno5": lambda weights: 4 * weights**2,
+    "rodas5p": lambda weights: (4 * weights + 2 * _COEFFICIENTS + 5_000) * weights,  # and its record of steps
+}
+"""Numbers that a solver holds for a run."""
+
+
 def _require_room(initial: Array, plan: Plan, solver: str) -> None:
     runs, weights = initial.shape
     saves = plan.saves if isinstance(plan.saves, int) else plan.saves.size
     require_memory(
-        8 * runs * (2 * saves * weights + (0 if solver == "tsit5" else 4 * weights**2)),
+        8 * runs * (2 * saves * weights + _WORKING[solver](weights)),
         what=f"a flow of {runs} runs of {weights} weights with a Jacobian, saved at {saves} times",
         instead="save fewer times (save=), take fewer heads, or use descend",
     )

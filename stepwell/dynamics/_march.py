@@ -96,7 +96,7 @@ class Optimiser(AbstractRule):
 
     def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
         updates, state = self.transformation.update(gradient, state, weights)
-        return weights + updates, state
+        return (weights + updates).astype(weights.dtype), state
 
 
 class March(eqx.Module, Generic[Model]):

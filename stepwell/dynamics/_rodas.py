@@ -49,8 +49,8 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
 
     Runs that converge before the last one go on to its time: all have the same save times.
     """
-    start = np.asarray(initial)
-    places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, initial[0])
+    start = np.asarray(initial, dtype=np.float64)
+    places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, jnp.asarray(start[0]))
     reading = _reading(fields, places, heads)
     state = _begin(start[:, list(places)])
     record = _Record(state.weights)
@@ -139,7 +139,7 @@ def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array
     error = error_of(estimate, state.weights, after, rtol, atol)
     good = (error <= 1.0) & ~arrived
     time = jnp.where(length < end - state.time, state.time + length, end)
-    failed = ~sound | (~arrived & (length <= _SHORTEST * state.time))
+    failed = ~sound | (~arrived & (state.pace.length <= _SHORTEST * state.time))
     pace = jax.tree.map(lambda old, new: jnp.where(arrived, old, new), state.pace, next_pace(state.pace, length, error))
     weights, now = jnp.where(good, after, state.weights), jnp.where(good, time, state.time)
     return _State(weights, now, pace, loss, arrived, failed), _Try(good, time, after, bend)
@@ -147,7 +147,7 @@ def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array
 
 @eqx.filter_jit
 def _path_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
-    return over_runs(fields, lambda field, path: jax.vmap(field.loss)(path), weights)
+    return over_runs(fields, lambda field, path: jax.lax.map(field.loss, path), weights)
 
 
 class _Record:
@@ -158,7 +158,7 @@ class _Record:
         self._parts: list[_Try] = []
 
     def add(self, tries: _Try, count: int) -> None:
-        self._parts.append(_Try(*(np.asarray(part)[:count] for part in tries)))
+        self._parts.append(_Try(*(np.array(part[:count]) for part in tries)))
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""

@@ -28,7 +28,7 @@ Vector = Float[Array, " weights"]
 Solve = Callable[[Vector], Vector]
 
 _WHOLE = 100
-"""Up to so many weights the whole matrix is formed."""
+"""Up to so many weights the whole matrix is formed, and for more where the product is of no lower rank."""
 
 
 class Reading(eqx.Module):
@@ -65,7 +65,7 @@ class Reading(eqx.Module):
             return _whole(shift * jnp.eye(weights.size) - jax.jacrev(self.velocity)(weights))
         blocks, left, right = self._parts(weights)
         blocks = blocks + shift * jnp.eye(blocks.shape[1])
-        if weights.size > _WHOLE:
+        if weights.size > _WHOLE and 2 * left.shape[0] < weights.size:
             return _woodbury(blocks, left, right)
         diagonal = jnp.einsum("hij,hk->hikj", blocks, jnp.eye(self.heads)).reshape(weights.size, weights.size)
         return _whole(diagonal + left.T @ right)
@@ -76,7 +76,7 @@ class Reading(eqx.Module):
         assert isinstance(objective, AbstractQuadraticObjective) and self.heads is not None
 
         def coefficients(weights: Vector) -> Array:
-            return objective.coefficients(unflatten(self.full(weights), self.field.skeleton))
+            return objective.coefficients(unflatten(self.full(weights), self.field.skeleton)).astype(weights.dtype)
 
         theta = coefficients(weights)
         pull = jax.grad(objective.quadratic)
@@ -122,6 +122,8 @@ def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | Non
     read = ~np.isfinite(np.asarray(_spoilt(field, weights)))
     model = field.skeleton
     if not isinstance(field.objective, AbstractQuadraticObjective):
+        return tuple(np.flatnonzero(read).tolist()), None
+    if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None
     head_of = []
     for name, dims in model.weight_dims.items():

@@ -37,7 +37,8 @@ class FusedPopulation(AbstractLeaping):
     """
 
     population: "Population"
-    drive: Float[Array, "*run dim dim"]
+    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
+    r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
     target: str = eqx.field(static=True)
 
     @classmethod
@@ -51,8 +52,10 @@ class FusedPopulation(AbstractLeaping):
         target = _native.available(_SOURCE, "double")
         if target is None:
             return None
-        drive = np.asarray(population.cross) @ np.asarray(population.input)
-        return cls(population, jax.device_put(drive), target)
+        compact = map(np.asarray, (population._input, population._drive, population._second))
+        whole = (np.diag(moment) if moment.ndim == 1 else moment for moment in compact)
+        first, drive, second = map(jax.device_put, whole)
+        return cls(population, (first, drive, second), target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         return self.population(model)
@@ -64,8 +67,7 @@ class FusedPopulation(AbstractLeaping):
         weights = model.value, model.key, model.query
         results = [jax.ShapeDtypeStruct(part.shape, np.float64) for part in (rate, *weights)]
         call = jax.ffi.ffi_call(self.target, results, vmap_method="expand_dims")
-        given = self.population
-        moments = given.input, self.drive, given.second, given.label_power
+        moments = *self.moments, self.population.label_power
         loss, *moved = call(*weights, *moments, rate, steps.astype(np.int64))
         return loss, model.with_weights(dict(zip(("value", "key", "query"), moved, strict=True)))
 

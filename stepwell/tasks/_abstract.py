@@ -16,7 +16,7 @@ from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell._types import RandomKey
 
-from ._ahead import ahead
+from ._ahead import THREADS, ahead
 from ._batch import Batch, concatenate
 from ._generator import generator
 from ._lengths import ContextLengths
@@ -79,7 +79,7 @@ class AbstractTask(eqx.Module):
         n = _check.whole("number of sequences", n)
         block = 8 * _BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
-            4 * block,
+            (4 + THREADS) * block,
             what=f"{_BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
             instead="take a shorter context or a smaller dimension",
         )

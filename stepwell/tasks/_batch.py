@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
@@ -112,6 +113,8 @@ class FeatureBatch(eqx.Module):
         weights: Float[Array, " sequences"] | None = None,
     ):
         size = features.shape[0]
+        if weights is not None and not isinstance(weights, Tracer) and np.any(np.asarray(weights) < 0):
+            raise InvalidInput(f"a weight of an example is {float(np.min(weights)):g}; weights are 0 or more")
         self.features = features
         self.labels = labels
         self.weights = jnp.full(size, 1.0 / size) if weights is None else weights

@@ -1,5 +1,7 @@
 """The Rosenbrock solver: its order, its linear systems, and its runs against LSODA's."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._flow import Field
 from stepwell.dynamics._rosenbrock import GAMMA, Pace, between, next_pace, step
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
-from stepwell.objectives import Moments, Population
+from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression
 
 KEY = jax.random.key(0)
@@ -122,3 +124,26 @@ def test_an_ensemble_is_its_runs_though_their_steps_differ():
         alone = flow(model, objective, until=end, save=50, rtol=1e-9, atol=1e-9, progress=False)
         np.testing.assert_allclose(together.loss[run], alone.loss[0], rtol=1e-6)
         np.testing.assert_allclose(together["query"][run], alone["query"][0], atol=1e-6)
+
+
+def test_auto_takes_it_where_the_loss_depends_on_few_numbers():
+    def chosen(dim):
+        model = SeparateAttention.random(dim=dim, heads=2, scale=0.1, key=jax.random.key(0))
+        objective = Population(InContextRegression(np.eye(dim) / dim, 20))
+        found = flow(model, objective, until=0.1, save=2, progress=False)
+        return json.loads(found.attrs["configuration"])["solver"]
+
+    assert chosen(4) == "rodas5p" and chosen(20) == "lsoda"
+
+
+def test_softmax_sequences_and_single_precision():
+    """The native pass has no second gradient, so the plain objective is followed; weights may be float32."""
+    task = InContextRegression(np.diag([0.7, 0.3]), 6)
+    model = SeparateAttention.random(dim=2, heads=2, scale=0.5, activation="softmax", key=jax.random.key(0))
+    objective = Sampled(task.sample(20, key=jax.random.key(1)))
+    rodas, lsoda = (flow(model, objective, solver=s, until=2.0, save=3, progress=False) for s in ("rodas5p", "lsoda"))
+    np.testing.assert_allclose(rodas["loss"], lsoda["loss"], rtol=1e-5)
+    linear = SeparateAttention.random(dim=2, heads=2, scale=0.5, key=jax.random.key(0))
+    single = linear.with_weights({name: np.float32(weight) for name, weight in linear.weights().items()})
+    double, rounded = (flow(m, Population(task), until=2.0, save=3, progress=False) for m in (linear, single))
+    np.testing.assert_allclose(rounded["loss"], double["loss"], rtol=1e-6)

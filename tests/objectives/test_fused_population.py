@@ -151,3 +151,15 @@ def test_what_the_native_descent_does_not_know_is_left_to_the_objective():
     for model, task in cases:
         objective = Population(task)
         assert objective.for_leaps(model) is objective
+
+
+def test_rounding_does_not_lead_off_a_saddle():
+    """In the eigenbasis modes do not mix: heads along the first stay there, however long they are followed."""
+    task = InContextRegression(covariance((0.4, 0.3, 0.2, 0.1), key=jax.random.key(3)), 31)
+    weights = {name: np.array(weight) for name, weight in model_of(4, 2).weights().items()}
+    for name in ("key", "query"):
+        weights[name][..., 1:] = 0.0
+    start = model_of(4, 2).with_weights(weights)
+    found = descend(start, Population(task, basis="eigen"), rate=0.05, steps=5000, record=5000, progress=False)
+    assert np.all(found["key"].values[..., 1:] == 0.0)
+    assert found["loss"].values.ravel()[-1] < found["loss"].values.ravel()[0]
