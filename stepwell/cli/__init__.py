@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stepwell import __version__
 from stepwell._errors import InvalidInput
+from stepwell._interrupt import heard
 
 from ._parser import Parser
 
@@ -32,9 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        module = importlib.import_module(f"stepwell.cli._{verb}")
-        module.configure(parser)
-        return module.run(parser.parse_args(given[1:]))
+        with heard():
+            module = importlib.import_module(f"stepwell.cli._{verb}")
+            module.configure(parser)
+            return module.run(parser.parse_args(given[1:]))
     except InvalidInput as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
