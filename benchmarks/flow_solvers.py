@@ -10,7 +10,7 @@ which curves are compared resolve the fronts.
 import itertools
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from stepwell.tasks import InContextRegression, covariance
 from ._row import Row
 from ._timing import interleaved
 
+Compared = Literal["rodas5p", "lsoda"]
 ACCURACY = 1e-4
 TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 """Of a step, relative; the absolute one is that times ten times the scale of the initial weights, and 1e-5 at most."""
@@ -51,19 +52,19 @@ def _compared(
     save, places = np.unique(near, return_inverse=True)
     early, late = _tight(model, objective, scale, save)[places.reshape(near.shape)]
 
-    def follow(solver: str, rtol: float) -> xr.Dataset:
+    def follow(solver: Compared, rtol: float) -> xr.Dataset:
         atol = min(10 * rtol, 1e-5) * scale
-        return flow(model, objective, until=times[-1], save=times, solver=solver, rtol=rtol, atol=atol, progress=False)  # type: ignore[arg-type]
+        return flow(model, objective, until=times[-1], save=times, solver=solver, rtol=rtol, atol=atol, progress=False)
 
     def accurate(found: xr.Dataset) -> bool:
         loss = found.loss[0].values
         return bool(np.all(loss <= early * (1 + ACCURACY)) and np.all(loss >= late * (1 - ACCURACY)))
 
-    def largest(solver: str) -> float | None:
+    def largest(solver: Compared) -> float | None:
         good = itertools.takewhile(lambda rtol: accurate(follow(solver, rtol)), reversed(TOLERANCES))
         return min(good, default=None, key=lambda rtol: -rtol)
 
-    tolerances = {solver: largest(solver) for solver in ("rodas5p", "lsoda")}
+    tolerances = {solver: largest(solver) for solver in get_args(Compared)}
     reached = {solver: rtol for solver, rtol in tolerances.items() if rtol is not None}
     found = interleaved({solver: lambda s=solver: follow(s, reached[s]) for solver in reached}, rounds=rounds)
     work = {solver: json.loads(follow(solver, reached[solver]).attrs["configuration"])["work"] for solver in reached}

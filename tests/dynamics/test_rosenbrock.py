@@ -1,5 +1,6 @@
 """The Rosenbrock solver: its order, its linear systems, and its runs against LSODA's."""
 
+import functools
 import json
 
 import jax
@@ -38,7 +39,7 @@ def logistic(count):
     @jax.jit
     def forward(state):
         matrix = jnp.eye(2) / (GAMMA * length) - jax.jacfwd(velocity)(state)
-        solve = lambda right: jnp.linalg.solve(matrix, right)  # noqa: E731
+        solve = functools.partial(jnp.linalg.solve, matrix)
         return step(velocity, solve, state, velocity(state), jnp.asarray(length))
 
     state, middle = jnp.asarray(start), 0.0
