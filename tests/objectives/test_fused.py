@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell import _native
 from stepwell.dynamics import Ensemble, descend, online
 from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Sampled
@@ -74,33 +73,25 @@ def test_single_precision_keeps_six_digits():
 
 
 @pytest.mark.parametrize("who", ["one", "shared data", "own data"])
-def test_a_descent_is_the_same_with_and_without(who: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_descent_is_the_same_with_and_without(who: str, with_and_without):
     task = InContextRegression(np.diag([0.6, 0.4]), 8)
     keys = jax.random.split(jax.random.key(0), 3)
     models = [SeparateAttention.random(dim=2, heads=3, scale=0.3, activation="softmax", key=key) for key in keys]
     objectives = [Sampled(task.sample(30, key=key)) for key in keys]
     model = models[0] if who == "one" else Ensemble.of(models)
     objective = Ensemble.of(objectives) if who == "own data" else objectives[0]
-    found = []
-    for switch in ("on", "off"):
-        monkeypatch.setenv("STEPWELL_NATIVE", switch)
-        _native.available.cache_clear()
-        found.append(descend(model, objective, rate=0.1, steps=50, progress=False))
-    _native.available.cache_clear()
+    found = with_and_without(lambda: descend(model, objective, rate=0.1, steps=50, progress=False))
     for name in ("loss", "key", "value"):
         np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-10, atol=1e-12)
     assert float(found[0]["loss"][0, -1]) < float(found[0]["loss"][0, 0])
 
 
-def test_online_is_the_same_with_and_without(monkeypatch: pytest.MonkeyPatch):
+def test_online_is_the_same_with_and_without(with_and_without):
     task = InContextRegression(np.diag([0.6, 0.4]), 8)
     model = MergedAttention.random(dim=2, heads=3, scale=0.3, activation="softmax", key=jax.random.key(0))
-    found = []
-    for switch in ("on", "off"):
-        monkeypatch.setenv("STEPWELL_NATIVE", switch)
-        _native.available.cache_clear()
-        found.append(online(model, task, batch=20, rate=0.1, steps=30, progress=False, key=jax.random.key(1)))
-    _native.available.cache_clear()
+    found = with_and_without(
+        lambda: online(model, task, batch=20, rate=0.1, steps=30, progress=False, key=jax.random.key(1))
+    )
     np.testing.assert_allclose(found[0]["loss"], found[1]["loss"], rtol=1e-10)
 
 

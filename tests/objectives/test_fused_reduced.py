@@ -139,19 +139,14 @@ def test_what_is_not_a_number_stays_so():
 
 
 @pytest.mark.parametrize("who", ["one", "shared data", "own data"])
-def test_a_descent_is_the_same_with_and_without(who: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_descent_is_the_same_with_and_without(who: str, with_and_without):
     task = MultiTaskRegression((3,), context=8)
     rng = np.random.default_rng(4)
     models = [random_model(rng, 2, (3,), 0.5) for _ in range(3)]
     objectives = [ReducedSampled(task, 40, key=key) for key in jax.random.split(KEY, 3)]
     model = models[0] if who == "one" else Ensemble.of(models)
     objective = Ensemble.of(objectives) if who == "own data" else objectives[0]
-    found = []
-    for switch in ("on", "off"):
-        monkeypatch.setenv("STEPWELL_NATIVE", switch)
-        _native.available.cache_clear()
-        found.append(descend(model, objective, rate=0.02, steps=50, progress=False))
-    _native.available.cache_clear()
+    found = with_and_without(lambda: descend(model, objective, rate=0.02, steps=50, progress=False))
     for name in ("loss", "key", "value"):
         np.testing.assert_allclose(found[0][name], found[1][name], rtol=1e-9, atol=1e-12)
     assert float(found[0]["loss"][0, -1]) < float(found[0]["loss"][0, 0])
