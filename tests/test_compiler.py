@@ -16,24 +16,33 @@ from stepwell.tasks import InContextRegression
 
 
 def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
+    older, whole = "--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"
     monkeypatch.setenv("XLA_FLAGS", "--xla_other=1")
     _compiler.compile_quickly()
-    assert os.environ["XLA_FLAGS"] == "--xla_other=1 --xla_cpu_use_fusion_emitters=false"
+    assert os.environ["XLA_FLAGS"] == f"--xla_other=1 {older} {whole}"
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     _compiler.compile_quickly()
-    assert os.environ["XLA_FLAGS"] == "--xla_cpu_use_fusion_emitters=true"
+    assert os.environ["XLA_FLAGS"] == f"--xla_cpu_use_fusion_emitters=true {whole}"
+    _compiler.compile_carelessly()
+    assert os.environ["XLA_FLAGS"].endswith(f"{whole} --xla_backend_optimization_level=0")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
+    _compiler.compile_carelessly()
+    assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setattr(_compiler, "_KNOWN", False)
     _compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == ""
 
 
-def test_xla_knows_the_option():
+def test_xla_knows_the_options():
     """An unknown one would end the process."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
-    program = "import stepwell, os, jax; jax.numpy.zeros(1) + 1; print(os.environ['XLA_FLAGS'])"
+    program = (
+        "import stepwell._compiler, os, jax; stepwell._compiler.compile_carelessly(); "
+        "jax.numpy.zeros(1) + 1; print(os.environ['XLA_FLAGS'])"
+    )
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "--xla_cpu_use_fusion_emitters=false" and run.stderr == ""
+    assert len(run.stdout.split()) == 3 and run.stderr == ""
 
 
 def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):

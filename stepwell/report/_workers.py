@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from .._compiler import compile_carelessly
 from .._files import end_at_once
 from ._figure import Result, failure, make
 
@@ -119,6 +120,8 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
     gc.set_threshold(_COLLECT_AFTER)
+    if quick:
+        compile_carelessly()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if cores:
         os.sched_setaffinity(0, cores)
