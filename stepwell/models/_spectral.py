@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -99,8 +100,8 @@ class SpectralAttention(AbstractAttention):
             activation=activation,
             normalisation=normalisation,
         )
-        query, key = _halves(jnp.asarray(omega, dtype=float) / model.omega())
-        output, value = _halves(jnp.asarray(mu, dtype=float))
+        query, key = _halves(jnp.asarray(omega, dtype=float), jnp.asarray(model.score_scale / np.array(model.dims)))
+        output, value = _halves(jnp.asarray(mu, dtype=float), jnp.asarray(np.ones(len(model.dims))))
         return model.with_weights({"key": key, "query": query, "value": value, "output": output})
 
     def omega(self) -> Float[Array, "head task"]:
@@ -132,7 +133,10 @@ class SpectralAttention(AbstractAttention):
         return self.omega()[:, np.repeat(np.arange(len(self.dims)), self.dims)]
 
 
-def _halves(product: Float[Array, "head task"]) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
-    """Two factors of the same size; the first takes the sign."""
-    root = jnp.sqrt(jnp.abs(product))
+@jax.jit
+def _halves(
+    product: Float[Array, "head task"], unit: Float[Array, " task"]
+) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
+    """Two factors of the same size, whose product times the unit is given; the first takes the sign."""
+    root = jnp.sqrt(jnp.abs(product / unit))
     return jnp.sign(product) * root, root

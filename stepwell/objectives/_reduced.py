@@ -105,6 +105,7 @@ class ReducedSampled(AbstractObjective):
         """The loss of each task."""
         return jnp.mean(self.per_sequence(model), axis=1)
 
+    @eqx.filter_jit
     def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
         """Of the loss, as an average over other draws, from independent groups of sequences."""
         total = jnp.sum(self.per_sequence(model), axis=0)

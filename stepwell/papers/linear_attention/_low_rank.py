@@ -146,8 +146,8 @@ def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
     times = np.full((len(ranks), len(chosen.seeds), DIM), np.nan)
     for place, rank in enumerate(ranks):
         for run, model in enumerate(starts(rank, chosen)):
-            weights = model.value[:, 0, DIM], model.key[:, :, :DIM], model.query
-            drops = theory.drop_schedule(task(), *(np.asarray(weight) for weight in weights))
+            value, key, query = (np.asarray(weight) for weight in (model.value, model.key, model.query))
+            drops = theory.drop_schedule(task(), value[:, 0, DIM], key[:, :, :DIM], query)
             times[place, run, : len(drops)] = [drop.time for drop in drops]
     found = xr.Dataset({"drop_time": (("rank", "run", "plateau"), times)}, {"rank": list(ranks)})
     found["drop_time"].attrs["units"] = TIME_UNIT

@@ -109,7 +109,7 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
     times, course, law = np.empty(shape), np.empty(shape), np.empty(shape)
     for place in np.ndindex(shape):
         component, value = place[0], chosen.values[place[1]]
-        order = jnp.roll(jnp.eye(DIM), -component, axis=1)
+        order = jnp.asarray(np.roll(np.eye(DIM), -component, axis=1))
         model = SeparateAttention.aligned(order, heads=1, scale=value)
         end = theory.aligned_end(expected_of, component)
         course[place] = theory.aligned_time(expected_of, component, value, np.array([end * 0.5 ** (1 / 3)]))[0]

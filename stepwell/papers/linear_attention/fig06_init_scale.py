@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
@@ -93,9 +92,9 @@ def start(kind: str, scale: float, seed: int) -> MergedAttention | SeparateAtten
     made = MergedAttention if kind == "merged" else SeparateAttention
     model = made.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
     half = HEADS[kind] // 2
-    weights = {name: weight[:half] for name, weight in model.weights().items()}
+    weights = {name: np.asarray(weight)[:half] for name, weight in model.weights().items()}
     return model.with_weights(
-        {name: jnp.concatenate([part, -part if name == "value" else part]) for name, part in weights.items()}
+        {name: np.concatenate([part, -part if name == "value" else part]) for name, part in weights.items()}
     )
 
 
