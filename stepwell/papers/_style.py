@@ -116,9 +116,17 @@ def _glyphs_alone() -> Iterator[None]:
     A PDF names its glyphs by number and place, so it does not use these tables, and cutting them down to the glyphs
     that occur takes most of the time of writing it.
     """
-    usual = subset.Options._drop_tables_default
-    subset.Options._drop_tables_default = [*usual, "GDEF", "GPOS", "GSUB"]
+    usual = subset.load_font
+
+    def without_layout(*given: Any, **options: Any) -> Any:
+        font = usual(*given, **options)
+        for table in ("GDEF", "GPOS", "GSUB"):
+            if table in font:
+                del font[table]
+        return font
+
+    subset.load_font = without_layout
     try:
         yield
     finally:
-        subset.Options._drop_tables_default = usual
+        subset.load_font = usual
