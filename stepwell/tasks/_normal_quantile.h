@@ -2,7 +2,7 @@
 
    z = x Q(w) with w = -log(1 - x^2), where Q is smooth. It is a polynomial about the middle of [0, CUT], and another
    one beyond, which one number in a thousand needs. Coefficients are those of Chebyshev's interpolation, for single and
-   for double precision, to less than half a unit of the last digit.
+   for double precision, good to about half a unit of the last digit.
 
    1 - x^2 is taken from the rounded square, as JAX does. Far out the rounding changes z by more than the last digit,
    and would change it differently if it were not there. */
@@ -45,7 +45,7 @@ static const double tail_coefficients[2][37] = {
      -1.0225553706464829e-38, 7.071606074485951e-40, 1.9333261320885484e-41, -1.4224982656449813e-42,
      -1.888453910044904e-44, 1.6308049650323587e-45, 4.8189213084006484e-48, -7.115981855012764e-49}};
 
-/* So many vectors are taken at a time: each step of a polynomial waits for the last, and those of others fill the wait. */
+/* Vectors taken at a time: each step of a polynomial waits for the last, and those of others fill the wait. */
 enum { TOGETHER = 8 };
 
 /* p = sum_k coefficients[k] t^k */
