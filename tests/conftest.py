@@ -1,10 +1,14 @@
-"""Settings of the whole suite: Hypothesis profiles, figures without a screen, Ctrl-C, and no silent skips."""
+"""What all tests share: Hypothesis profiles, figures without a screen, Ctrl-C, no silent skips, native or not."""
 
 import os
 import signal
+from collections.abc import Callable
+from typing import TypeVar
 
 import hypothesis
 import pytest
+
+Found = TypeVar("Found")
 
 # In the environment, so that the commands started by tests inherit it.
 os.environ["MPLBACKEND"] = "Agg"
@@ -40,3 +44,20 @@ def pytest_make_collect_report():
     if report.skipped:
         _fail_skip(report, "Skip tests, marked optional, rather than a whole file.")
     return report
+
+
+@pytest.fixture
+def with_and_without(monkeypatch: pytest.MonkeyPatch):
+    """Call a function with the native passes and without them: both results."""
+    from stepwell import _native  # not before its types are watched
+
+    def both(run: Callable[[], Found]) -> tuple[Found, Found]:
+        found = []
+        for switch in ("on", "off"):
+            monkeypatch.setenv("STEPWELL_NATIVE", switch)
+            _native.available.cache_clear()
+            found.append(run())
+        _native.available.cache_clear()
+        return found[0], found[1]
+
+    return both

@@ -2,7 +2,7 @@
 
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */
 
-#include "_native.h"
+#include "../_native.h"
 
 /* sum_m left[m] right[m][c] for `columns` of them, written to out[c]. */
 INLINE void row(int columns, int middle, const vec *left, int along, const vec *right, int width, vec *out)

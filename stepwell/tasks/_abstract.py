@@ -20,6 +20,7 @@ from ._ahead import THREADS, ahead
 from ._batch import Batch, concatenate
 from ._generator import generator
 from ._lengths import ContextLengths
+from ._normals import standard_normals
 
 _CHUNK = 2**26
 """Bytes of sequences handed over at a time."""
@@ -71,7 +72,7 @@ class AbstractTask(eqx.Module):
 
     def draw(self, size: int, *, key: RandomKey) -> Batch:
         """`size` sequences by one traceable computation, without finite-sample corrections, for use under `jax.jit`."""
-        parts = _parts(self, jax.random.normal(key, (size, _per_sequence(self))))
+        parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(size), size)
 
     def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:

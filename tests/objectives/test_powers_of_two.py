@@ -1,17 +1,12 @@
 """The exponential of the native passes against that of extended precision."""
 
 import ctypes
-import os
-import shlex
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from native_code import library
 
-from stepwell import _native, objectives
-
-HEADERS = Path(objectives.__file__).parent
 FAR = {"double": 400, "float": 50}
 SOURCE = """
 #include <stdint.h>
@@ -35,12 +30,7 @@ class Built:
 
     def __init__(self, folder: Path, element: str, options: list[str]):
         self.element, self.dtype = element, np.float64 if element == "double" else np.float32
-        source, library = folder / "each.c", folder / "each.so"
-        source.write_text(SOURCE)
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-        command = [*compiler, *_native._OPTIONS, *options, f"-DREAL={element}", f"-I{HEADERS}"]
-        subprocess.run([*command, "-o", str(library), str(source)], check=True, capture_output=True)
-        self.library = ctypes.CDLL(str(library))
+        self.library = library(SOURCE, folder, element, options)
 
     def power(self, x, *, fraction: bool = False) -> np.ndarray:
         x = np.asarray(x, self.dtype)
