@@ -36,6 +36,7 @@ _SETTINGS: dict[str, Any] = {
     "font.size": 10,
     "axes.titlesize": 10.5,
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # nothing is written above the axes, so it need not be looked for each time
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": False,
