@@ -36,7 +36,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)
-	@echo "Installing PyTorch for the benchmarks (once)"
+	@echo "Installing PyTorch and CVODE for the benchmarks (once)"
 	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 

@@ -48,14 +48,18 @@ def solve(
     rtol: float,
     times: Float[np.ndarray, " time"],
     *,
+    atol: float | None = None,
     counted: bool = False,
 ) -> tuple[Array, Array]:
     """(losses at those times, steps); counting takes time."""
-    return _solve(model, objective, solver, jnp.asarray(rtol), jnp.asarray(times), counted)
+    atol = ABSOLUTE * rtol if atol is None else atol
+    return _solve(model, objective, solver, jnp.asarray([rtol, atol]), jnp.asarray(times), counted)
 
 
 @eqx.filter_jit
-def _solve(model: Any, objective: Any, solver: Any, rtol: Array, times: Array, counted: bool) -> tuple[Array, Array]:
+def _solve(
+    model: Any, objective: Any, solver: Any, tolerances: Array, times: Array, counted: bool
+) -> tuple[Array, Array]:
     start, restore = jax.flatten_util.ravel_pytree(model.weights())
 
     def loss(weights: Array) -> Array:
@@ -74,7 +78,7 @@ def _solve(model: Any, objective: Any, solver: Any, rtol: Array, times: Array, c
         None,
         start,
         saveat=diffrax.SaveAt(ts=times),
-        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=ABSOLUTE * rtol),
+        stepsize_controller=diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1]),
         max_steps=1_000_000,
     )
     return jax.lax.map(loss, solution.ys), solution.stats["num_steps"]

@@ -1,0 +1,91 @@
+"""One gradient flow by several solvers: the laboratory's own, Diffrax's implicit ones, and CVODE.
+
+All are given the gradient as a compiled program, and all but Diffrax's, which make their own, the Jacobian too.
+"""
+
+import importlib
+import json
+from typing import Any, NamedTuple, Protocol
+
+import diffrax
+import jax
+import jax.flatten_util
+import numpy as np
+from jaxtyping import Float
+
+from stepwell.dynamics import flow
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective
+
+from . import _counted
+from ._row import Unavailable
+
+_SMALL = 100
+"""Weights up to which SUNDIALS' own elimination is faster than LAPACK's."""
+
+
+class Solved(NamedTuple):
+    losses: Float[np.ndarray, " time"]
+    work: dict[str, int]
+
+
+class Solver(Protocol):
+    """Solves one flow, up to the last of the times (time 0 is not among them)."""
+
+    def __call__(self, times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved: ...
+
+
+def own(model: AbstractModel, objective: AbstractObjective, solver: Any) -> Solver:
+    """By `stepwell.dynamics.flow`."""
+
+    def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
+        found = flow(model, objective, until=times[-1], save=times, solver=solver, rtol=rtol, atol=atol, progress=False)
+        return Solved(found.loss[0].values, json.loads(found.attrs["configuration"])["work"])
+
+    return solve
+
+
+def of_diffrax(model: AbstractModel, objective: AbstractObjective, solver: diffrax.AbstractSolver) -> Solver:
+    """By a solver of Diffrax, from beginning to end in one compiled program."""
+
+    def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
+        from_zero = np.concatenate([[0.0], times])
+        losses, steps = _counted.solve(model, objective, solver, rtol, from_zero, atol=atol)
+        return Solved(np.asarray(losses)[1:], {"steps": int(steps)})
+
+    return solve
+
+
+def of_sundials(model: AbstractModel, objective: AbstractObjective) -> Solver:
+    """By CVODE: backward differences, direct solution of the linear equations."""
+    try:
+        cvode: Any = importlib.import_module("sksundae.cvode")
+    except ImportError:
+        raise Unavailable("needs scikit-sundae; `make bench` installs it") from None
+    start, restore = jax.flatten_util.ravel_pytree(model.weights())
+    start = np.array(start)
+
+    def loss(weights: Any) -> Any:
+        return objective(model.with_weights(restore(weights)))
+
+    def gradient(weights: Any) -> Any:
+        return -0.5 * jax.grad(loss)(weights)
+
+    losses = jax.jit(lambda states: jax.lax.map(loss, states))
+    field, jacobian = jax.jit(gradient), jax.jit(jax.jacfwd(gradient))
+
+    def velocity(_: float, weights: np.ndarray, out: np.ndarray) -> None:
+        out[:] = field(weights)
+
+    def derivative(_: float, weights: np.ndarray, __: np.ndarray, out: np.ndarray) -> None:
+        out[:] = jacobian(weights)
+
+    def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
+        elimination = "dense" if start.size <= _SMALL else "lapackdense"
+        options = {"jacfn": derivative, "linsolver": elimination, "max_num_steps": 1_000_000}
+        found = cvode.CVODE(velocity, rtol=rtol, atol=atol, **options).solve(np.concatenate([[0.0], times]), start)
+        if not found.success:
+            return Solved(np.full(times.size, np.nan), {})
+        return Solved(np.asarray(losses(found.y[1:])), {"gradients": int(found.nfev), "jacobians": int(found.njev)})
+
+    return solve
