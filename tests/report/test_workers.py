@@ -33,6 +33,19 @@ def test_side_by_side_is_as_one_by_one(tmp_path: Path):
         assert (tmp_path / "a" / "figures" / path.name).is_file()
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_only_quick_figures_are_compiled_without_optimising(quick: bool):
+    """A line that is dead from the start ends the process's work at once."""
+    program = (
+        "import os, multiprocessing\nfrom stepwell.report import _workers\n"
+        "near, far = multiprocessing.Pipe()\nnear.close()\n_workers._end_with_parent = lambda: None\n"
+        f"_workers._work(far, {quick}, None, set())\nprint(os.environ['XLA_FLAGS'])"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ("--xla_backend_optimization_level=0" in run.stdout.split()) == quick
+
+
 def test_a_process_that_dies_costs_its_figure_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The second figure's process is killed as it begins; the third is made by a new one."""
     send = _workers._Worker.send
