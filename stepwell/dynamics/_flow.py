@@ -149,12 +149,11 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    twice = chosen in ("kvaerno5", "rodas5p")  # they differentiate the gradient themselves
-    followed = objective if twice else of_each(lambda each: each.for_descent(template), objective)
+    followed = of_each(lambda each: _form(each, template, chosen), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
-        fields = Field(followed, skeleton, twice=followed is objective)
+        fields = Field(followed, skeleton, twice=chosen == "rodas5p" or followed is objective)
     starts = np.asarray(losses(fields, initial)) if until == "converged" else None
     if starts is not None and not np.all(np.isfinite(starts)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
@@ -205,6 +204,14 @@ def flow(
         outcome=solution.outcome,
         message=solution.message,
     )
+
+
+def _form(objective: AbstractObjective, model: AbstractModel, solver: Solver) -> AbstractObjective:
+    """That which a solver follows fastest."""
+    if solver == "rodas5p":
+        return objective.for_steps(model)
+    # kvaerno5 differentiates the gradient itself, which may be possible in the plain form only.
+    return objective if solver == "kvaerno5" else objective.for_descent(model)
 
 
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> Solver:
