@@ -133,7 +133,8 @@ def flow(
     - `solver`: "rodas5p" (a Rosenbrock method in one compiled program) and "kvaerno5" or "tsit5" (Diffrax's, implicit
       and explicit) take one run or an ensemble, "lsoda" (SciPy's, with compiled gradient and Hessian) one run. "auto"
       is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap;
-      else lsoda for one run, kvaerno5 for several. lsoda compiles in half the time of rodas5p: good for one run.
+      else lsoda for one run, kvaerno5 for several. Separate attention in population takes the steps of rodas5p in a
+      native pass; elsewhere lsoda compiles in half the time of rodas5p: good for one run.
       Over softmax sequences lsoda and tsit5 take the native pass, and lsoda makes its Hessian of differences of that.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁵ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.

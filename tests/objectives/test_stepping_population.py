@@ -98,7 +98,8 @@ def test_steps_are_those_with_the_whole_jacobian(dim, heads, rank, length):
 
 @pytest.mark.parametrize("length", [1.0, 1e3, 1e6])
 def test_steps_are_those_with_the_whole_jacobian_however_long(length):
-    """On plateaus, where a step is longer than all that decays, and at the end. Some weights are of the order of 1."""
+    """On plateaus, where a step is longer than all that decays, and at the end. Bends are sums of large terms."""
+    digits = float(np.finfo(float).eps * np.abs(RODAS5P.d).sum())
     objective, model = Population(diagonal()), model_of(4, 4, scale=1e-6)
     run = flow(model, objective, save=401, progress=False)
     loss, fall = run.loss[0].values, np.abs(np.diff(run.loss[0].values))
@@ -106,7 +107,7 @@ def test_steps_are_those_with_the_whole_jacobian_however_long(length):
     for least, most in ((0.3, 0.6), (0.6, 0.8), (0.999, 1.0)):
         place = np.argmin(np.where((shed > least) & (shed < most), fall, np.inf))
         there = model.with_weights({name: run[name].values[0, place] for name in ("value", "key", "query")})
-        assert_same_step(objective, there, length, 1e-14)
+        assert_same_step(objective, there, length, digits)
 
 
 @pytest.mark.parametrize("inputs", [[0.6, 0.4, 0.0], [1.0, 0.0, 0.0], [1e-200, 0.0, 0.0]])
