@@ -69,23 +69,6 @@ static Input input(const XLA_FFI_Buffer *buffer, int own)
 INLINE const REAL *of_run(Input array, int64_t run) { return array.data + run * array.step; }
 INLINE const vec *vectors_of_run(Input array, int64_t run) { return (const vec *)of_run(array, run); }
 
-/* `rows` rows of `width` entries, the first of which is `from`, between an array with rows of `stride` and the lanes. */
-INLINE void bring(Input array, int64_t run, int lanes, int rows, int width, int stride, int from, vec *out)
-{
-    for (int lane = 0; lane < lanes; lane++)
-        for (int r = 0; r < rows; r++)
-            for (int k = 0; k < width; k++)
-                out[r * width + k][lane] = of_run(array, run + lane)[r * stride + from + k];
-}
-
-INLINE void hand_back(REAL *array, int64_t run, int lanes, int rows, int width, int stride, int from, const vec *in)
-{
-    for (int lane = 0; lane < lanes; lane++)
-        for (int r = 0; r < rows; r++)
-            for (int k = 0; k < width; k++)
-                array[((run + lane) * rows + r) * stride + from + k] = in[r * width + k][lane];
-}
-
 static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *frame, const char *message)
 {
     XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, message,

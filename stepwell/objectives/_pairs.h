@@ -1,4 +1,21 @@
-/* Products of small matrices in lanes, and the effective map of pairs of keys and queries with its part in the loss. */
+/* Weights brought into the lanes, products of small matrices there, and the effective map of keys and queries. */
+
+/* `rows` rows of `width` entries, from entry `from` on, between an array with rows of `stride` and the lanes. */
+static void bring(Input array, int64_t run, int lanes, int rows, int width, int stride, int from, vec *out)
+{
+    for (int lane = 0; lane < lanes; lane++)
+        for (int r = 0; r < rows; r++)
+            for (int k = 0; k < width; k++)
+                out[r * width + k][lane] = of_run(array, run + lane)[r * stride + from + k];
+}
+
+static void hand_back(REAL *array, int64_t run, int lanes, int rows, int width, int stride, int from, const vec *in)
+{
+    for (int lane = 0; lane < lanes; lane++)
+        for (int r = 0; r < rows; r++)
+            for (int k = 0; k < width; k++)
+                array[((run + lane) * rows + r) * stride + from + k] = in[r * width + k][lane];
+}
 
 /* sum_m left[m] right[m][c] for `columns` of them, written to out[c]. */
 INLINE void row(int columns, int middle, const vec *left, int along, const vec *right, int width, vec *out)
