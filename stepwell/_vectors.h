@@ -5,6 +5,7 @@
 
 #define LANES ((int)(64 / sizeof(REAL)))
 #define INLINE static inline __attribute__((always_inline))
+#define ONCE __attribute__((noinline))
 #define IS_DOUBLE (sizeof(REAL) == 8)
 
 typedef REAL vec __attribute__((vector_size(64)));

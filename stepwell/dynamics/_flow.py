@@ -133,7 +133,8 @@ def flow(
     - `solver`: "rodas5p" (a Rosenbrock method in one compiled program) and "kvaerno5" or "tsit5" (Diffrax's, implicit
       and explicit) take one run or an ensemble, "lsoda" (SciPy's, with compiled gradient and Hessian) one run. "auto"
       is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap;
-      else lsoda for one run, kvaerno5 for several. lsoda compiles in half the time of rodas5p: good for one run.
+      else lsoda for one run, kvaerno5 for several. Separate attention in population takes the steps of rodas5p in a
+      native pass; elsewhere lsoda compiles in half the time of rodas5p: good for one run.
       Over softmax sequences lsoda and tsit5 take the native pass, and lsoda makes its Hessian of differences of that.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁵ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
@@ -149,12 +150,11 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    twice = chosen in ("kvaerno5", "rodas5p")  # they differentiate the gradient themselves
-    followed = objective if twice else of_each(lambda each: each.for_descent(template), objective)
+    followed = of_each(lambda each: _form(each, template, chosen), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
-        fields = Field(followed, skeleton, twice=followed is objective)
+        fields = Field(followed, skeleton, twice=chosen == "rodas5p" or followed is objective)
     starts = np.asarray(losses(fields, initial)) if until == "converged" else None
     if starts is not None and not np.all(np.isfinite(starts)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
@@ -205,6 +205,14 @@ def flow(
         outcome=solution.outcome,
         message=solution.message,
     )
+
+
+def _form(objective: AbstractObjective, model: AbstractModel, solver: Solver) -> AbstractObjective:
+    """That which a solver follows fastest."""
+    if solver == "rodas5p":
+        return objective.for_steps(model)
+    # kvaerno5 differentiates the gradient itself, which may be possible in the plain form only.
+    return objective if solver == "kvaerno5" else objective.for_descent(model)
 
 
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> Solver:

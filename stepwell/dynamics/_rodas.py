@@ -13,7 +13,7 @@ from stepwell._progress import Meter
 
 from ._ensemble import Ensemble
 from ._flow import Plan, Solution, over_runs
-from ._rosenbrock import GAMMA, Pace, between, error_of, next_pace, step
+from ._rosenbrock import Pace, between, error_of, next_pace
 from ._stiffness import Reading, structure
 
 _TRIES = 128
@@ -130,12 +130,10 @@ def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, at
 
 def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array, atol: Array) -> tuple[_State, _Try]:
     """One try of a step of one run; nothing moves once it has arrived."""
-    loss, velocity = reading.loss_and_velocity(state.weights)
-    sound = jnp.isfinite(loss) & jnp.all(jnp.isfinite(velocity))
-    arrived = sound & ((loss <= target) | (state.time >= end))
     length = jnp.minimum(state.pace.length, end - state.time)
-    solve = reading.shifted(state.weights, 1 / (GAMMA * length))
-    after, estimate, bend = step(reading.velocity, solve, state.weights, velocity, length)
+    loss, (after, estimate, bend) = reading.step(state.weights, length)
+    sound = jnp.isfinite(loss)
+    arrived = sound & ((loss <= target) | (state.time >= end))
     error = error_of(estimate, state.weights, after, rtol, atol)
     good = (error <= 1.0) & ~arrived
     time = jnp.where(length < end - state.time, state.time + length, end)

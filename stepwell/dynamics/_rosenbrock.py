@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell.objectives import Tableau
+
 Vector = Float[Array, " weights"]
 
 
@@ -29,7 +31,7 @@ def _lower(*rows: tuple[float, ...]) -> Float[np.ndarray, "8 8"]:
     return np.array([[*row, *(0.0,) * (len(rows) - len(row))] for row in rows])
 
 
-GAMMA = 0.21193756319429014
+_GAMMA = 0.21193756319429014
 _LAST = (-7.502846399306121, 2.561846144803919, -11.627539656261098, -0.18268767659942256, 0.030198172008377946)
 _A = _lower(
     (),
@@ -73,6 +75,7 @@ _H = np.array(
         ),
     )
 )
+RODAS5P = Tableau(_GAMMA, _A, _C, _H)
 _SAFETY, _LEAST_FACTOR, _MOST_FACTOR = 0.9, 0.2, 6.0
 _LEAST_ERROR = 1e-3
 """Smaller errors of the step before are not believed when the trend is followed."""
@@ -88,6 +91,17 @@ class Pace(NamedTuple):
     """Its error."""
     rejected: Any
     """Whether the last try was not good."""
+
+
+class Step(NamedTuple):
+    """What a step leads to."""
+
+    after: Any
+    """The weights."""
+    estimate: Any
+    """Their error, estimated."""
+    bend: Any
+    """d: see above."""
 
 
 def next_pace(pace: Pace, length: Float[Array, ""], error: Float[Array, ""]) -> Pace:
@@ -112,8 +126,8 @@ def step(
     weights: Vector,
     first: Vector,
     length: Float[Array, ""],
-) -> tuple[Vector, Vector, Float[Array, "3 weights"]]:
-    r"""(weights after, estimated error, d): `first` is F(w), and `solve(r)` is $(1/(\gamma h) - J)^{-1} r$."""
+) -> Step:
+    r"""One step: `first` is F(w), and `solve(r)` is $(1/(\gamma h) - J)^{-1} r$."""
 
     def stage(number: Array, carry: tuple[Array, Vector]) -> tuple[Array, Vector]:
         stages, _ = carry
@@ -123,7 +137,7 @@ def step(
     # A loop, since the field is compiled once for it rather than once for each stage.
     stages = jnp.zeros((len(_A), weights.size)).at[0].set(solve(first))
     stages, place = jax.lax.fori_loop(1, len(_A), stage, (stages, weights))
-    return place + stages[-1], stages[-1], jnp.asarray(_H) @ stages
+    return Step(place + stages[-1], stages[-1], jnp.asarray(_H) @ stages)
 
 
 def error_of(estimate: Vector, before: Vector, after: Vector, rtol: Array, atol: Array) -> Float[Array, ""]:

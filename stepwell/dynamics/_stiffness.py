@@ -19,10 +19,12 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from stepwell.objectives import AbstractQuadraticObjective
+from stepwell._types import Loss
+from stepwell.objectives import AbstractQuadraticObjective, AbstractStepping
 
 from ._ensemble import unflatten
 from ._flow import Field
+from ._rosenbrock import RODAS5P, Step, step
 
 Vector = Float[Array, " weights"]
 Solve = Callable[[Vector], Vector]
@@ -58,6 +60,17 @@ class Reading(eqx.Module):
 
     def velocity(self, weights: Vector) -> Vector:
         return self.loss_and_velocity(weights)[1]
+
+    def step(self, weights: Vector, length: Float[Array, ""]) -> tuple[Loss, Step]:
+        """The loss, and a step of this length."""
+        objective = self.field.objective
+        if isinstance(objective, AbstractStepping) and self.heads is not None:
+            loss, found = objective.rosenbrock(weights.reshape(self.heads, -1), length, RODAS5P)
+            after, estimate, *bend = found.reshape(-1, weights.size)
+            return loss, Step(after, estimate, jnp.stack(bend))
+        loss, velocity = self.loss_and_velocity(weights)
+        solve = self.shifted(weights, 1 / (RODAS5P.gamma * length))
+        return loss, step(self.velocity, solve, weights, velocity, length)
 
     def shifted(self, weights: Vector, shift: Float[Array, ""]) -> Solve:
         """r ↦ (shift - J)⁻¹ r, with J the Jacobian of the velocity at these weights."""
@@ -119,9 +132,10 @@ def _woodbury(
 
 def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
-    read = ~np.isfinite(np.asarray(_spoilt(field, weights)))
-    model = field.skeleton
-    if not isinstance(field.objective, AbstractQuadraticObjective):
+    model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
+    # A polynomial reads the same everywhere; from where it is not finite that would not be seen.
+    read = ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights) if quadratic else weights)))
+    if not quadratic:
         return tuple(np.flatnonzero(read).tolist()), None
     if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None

@@ -1,8 +1,10 @@
 """The contract of every way to a loss."""
 
 import abc
+from typing import NamedTuple
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell._errors import InvalidInput
@@ -33,6 +35,10 @@ class AbstractObjective(eqx.Module):
         """The same loss in the form that descends fastest: an `AbstractLeaping` where there is one."""
         return self.for_descent(model)
 
+    def for_steps(self, model: AbstractModel) -> "AbstractObjective":
+        """The same loss in the form whose stiff steps are fastest: an `AbstractStepping` where there is one."""
+        return self
+
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
@@ -62,6 +68,32 @@ class AbstractLeaping(AbstractObjective):
     @abc.abstractmethod
     def leap(self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]) -> tuple[Loss, AbstractModel]:
         """The loss of the model, and the model after so many steps."""
+
+
+class Tableau(NamedTuple):
+    r"""A Rosenbrock method: for $\dot w = F(w)$ with Jacobian $J$ at the start of a step of length h, stages solve
+
+    $\left(\tfrac{1}{\gamma h} - J\right) k_i = F\left(w + \sum_{j<i} a_{ij} k_j\right)
+    + \tfrac1h \sum_{j<i} c_{ij} k_j$
+
+    The last stage is the estimate of the error, and added to its own place it gives the weights after the step.
+    """
+
+    gamma: float
+    a: Float[np.ndarray, "stage stage"]
+    c: Float[np.ndarray, "stage stage"]
+    d: Float[np.ndarray, "bend stage"]
+    """Sums of stages that bend the path within a step."""
+
+
+class AbstractStepping(AbstractQuadraticObjective):
+    """A loss that takes a step of a Rosenbrock method along its flow in one call."""
+
+    @abc.abstractmethod
+    def rosenbrock(
+        self, weights: Float[Array, "head weights"], length: Float[Array, ""], tableau: Tableau
+    ) -> tuple[Loss, Float[Array, "results head weights"]]:
+        """The loss of the weights that it reads; and the weights after the step, the estimated error, the bends."""
 
 
 def require(condition: bool, message: str) -> None:

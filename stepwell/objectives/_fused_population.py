@@ -38,24 +38,16 @@ class FusedPopulation(AbstractLeaping):
 
     population: "Population"
     moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
-    r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
+    r"""$\Lambda$, $M\Lambda$ and $C$."""
     target: str = eqx.field(static=True)
 
     @classmethod
     def of(cls, population: "Population", model: AbstractModel) -> "FusedPopulation | None":
         """For models like this one; None where the pass does not apply or cannot be built."""
-        if not isinstance(model, SeparateAttention):
-            return None
-        double = all(weight.dtype == np.float64 for weight in (model.value, model.key, model.query))
-        if population.outputs > 1 or model.dim > _DIMENSION or not double:
+        if not applies(population, model, _DIMENSION):
             return None
         target = _native.available(_SOURCE, "double")
-        if target is None:
-            return None
-        compact = map(np.asarray, (population._input, population._drive, population._second))
-        whole = (np.diag(moment) if moment.ndim == 1 else moment for moment in compact)
-        first, drive, second = map(jax.device_put, whole)
-        return cls(population, (first, drive, second), target)
+        return None if target is None else cls(population, whole_moments(population), target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         return self.population(model)
@@ -76,3 +68,18 @@ class FusedPopulation(AbstractLeaping):
 
     def floor(self, model: AbstractModel) -> float | None:
         return self.population.floor(model)
+
+
+def applies(population: "Population", model: AbstractModel, dimension: int) -> bool:
+    """Whether the native passes know such models, up to a dimension."""
+    if not isinstance(model, SeparateAttention):
+        return False
+    double = all(weight.dtype == np.float64 for weight in (model.value, model.key, model.query))
+    return population.outputs == 1 and model.dim <= dimension and double
+
+
+def whole_moments(population: "Population") -> tuple[Array, Array, Array]:
+    r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
+    compact = map(np.asarray, (population._input, population._drive, population._second))
+    first, drive, second = (jax.device_put(np.diag(part) if part.ndim == 1 else part) for part in compact)
+    return first, drive, second

@@ -16,6 +16,7 @@ from stepwell.tasks import AbstractTask, population_moments
 from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
 from ._cubic import check_label_blocks, check_linear
 from ._fused_population import FusedPopulation
+from ._stepping_population import SteppingPopulation
 
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -126,6 +127,9 @@ class Population(AbstractQuadraticObjective):
 
     def for_leaps(self, model: AbstractModel) -> AbstractObjective:
         return FusedPopulation.of(self, model) or self
+
+    def for_steps(self, model: AbstractModel) -> AbstractObjective:
+        return SteppingPopulation.of(self, model) or self
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)

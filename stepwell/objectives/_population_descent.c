@@ -3,29 +3,7 @@
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */
 
 #include "../_native.h"
-
-/* sum_m left[m] right[m][c] for `columns` of them, written to out[c]. */
-INLINE void row(int columns, int middle, const vec *left, int along, const vec *right, int width, vec *out)
-{
-    vec sum[4] = {{0}};
-    for (int m = 0; m < middle; m++)
-        for (int c = 0; c < columns; c++)
-            sum[c] += left[m * along] * right[m * width + c];
-    for (int c = 0; c < columns; c++)
-        out[c] = sum[c];
-}
-
-/* Of two matrices; `left` has its entries `down` and `along` from each other, the others lie row by row. */
-INLINE void product(int rows, int middle, int width, const vec *left, int down, int along, const vec *right, vec *out)
-{
-    for (int r = 0; r < rows; r++) {
-        int c = 0;
-        for (; c + 4 <= width; c += 4)
-            row(4, middle, left + r * down, along, right + c, width, out + r * width + c);
-        const int rest = width - c;
-        FOR_SMALL(N, rest, row(N, middle, left + r * down, along, right + c, width, out + r * width + c), )
-    }
-}
+#include "_pairs.h"
 
 typedef struct {
     int64_t runs, heads, rank, dim, steps;
@@ -41,13 +19,8 @@ typedef struct {
 /* A, S and its transpose. */
 INLINE void find_slope(int D, int heads, int rank, Room *room)
 {
-    const int pairs = heads * rank;
-    for (int a = 0; a < pairs; a++)
-        for (int d = 0; d < D; d++)
-            room->valued[a * D + d] = room->value[a / rank] * room->key[a * D + d];
-    product(D, pairs, D, room->valued, 1, D, room->query, room->map);
-    product(D, D, D, room->second, D, 1, room->map, room->moved);
-    product(D, D, D, room->moved, D, 1, room->input, room->slope);
+    effective_map(D, heads, rank, room->value, room->key, room->query, room->valued, room->map);
+    weigh(D, room->second, room->input, room->map, room->moved, room->slope);
     for (int i = 0; i < D; i++)
         for (int j = 0; j < D; j++) {
             vec slope = (REAL)2 * (room->slope[i * D + j] - room->drive[i * D + j]);
@@ -87,23 +60,6 @@ INLINE void descend(int D, int heads, int rank, int64_t steps, Room *room, vec *
         if (step > 0) find_slope(D, heads, rank, room);
         move(D, heads, rank, room);
     }
-}
-
-/* `rows` rows of `width` entries, the first of which is `from`, between an array with rows of `stride` and the lanes. */
-static void bring(Input array, int64_t run, int lanes, int rows, int width, int stride, int from, vec *out)
-{
-    for (int lane = 0; lane < lanes; lane++)
-        for (int r = 0; r < rows; r++)
-            for (int k = 0; k < width; k++)
-                out[r * width + k][lane] = of_run(array, run + lane)[r * stride + from + k];
-}
-
-static void hand_back(REAL *array, int64_t run, int lanes, int rows, int width, int stride, int from, const vec *in)
-{
-    for (int lane = 0; lane < lanes; lane++)
-        for (int r = 0; r < rows; r++)
-            for (int k = 0; k < width; k++)
-                array[((run + lane) * rows + r) * stride + from + k] = in[r * width + k][lane];
 }
 
 static void *work(void *given)
