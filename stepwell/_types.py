@@ -18,5 +18,6 @@ Loss = Scalar
 Activation = Literal["linear", "softmax", "relu"]
 """What turns scores into attention weights."""
 
+Precision = Literal["float64", "float32"]
 Normalisation = Literal["1/N", "none", "1/tokens"]
 """What the attention is divided by: the context length N, nothing, or the number of tokens, query included."""

@@ -1,5 +1,6 @@
 """Sequences spread over the devices that JAX sees; weights are on all of them."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 import equinox as eqx
@@ -38,10 +39,10 @@ class Divided(AbstractObjective):
         """The same loss, cut; see `placed`."""
         size, devices = objective.batch.size, jax.local_device_count()
         cut = size - size % devices
-        rest = None if cut == size else Sampled(_rows(objective.batch, slice(cut, size)), objective.reduce)
+        rest = None if cut == size else replace(objective, batch=_rows(objective.batch, slice(cut, size)))
         share = cut / size
         shares = (1.0, 1.0) if isinstance(objective.batch, FeatureBatch) else (share, 1 - share)
-        return cls(Sampled(_rows(objective.batch, slice(0, cut)), objective.reduce), rest, shares)
+        return cls(replace(objective, batch=_rows(objective.batch, slice(0, cut))), rest, shares)
 
     def __call__(self, model: AbstractModel) -> Loss:
         even = self.shares[0] * self.even(model)

@@ -1,6 +1,6 @@
 """The loss of decomposable softmax attention over few Gaussians a token: one for each task."""
 
-from typing import Literal, get_args
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from scipy.special import gammaincinv
 
 from stepwell import _check
 from stepwell._memory import require_memory
-from stepwell._types import Loss, RandomKey
+from stepwell._types import Loss, Precision, RandomKey
 from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
 
@@ -20,8 +20,6 @@ from ._control import coefficients, control_sums
 from ._eigenvalues import check_eigenvalues, eigenvalues
 from ._fused_reduced import FusedReduced
 from ._softmax_sums import softmax_sums
-
-Precision = Literal["float64", "float32"]
 
 _GROUPS = 16
 """Parts of the sample that are drawn independently, from whose spread the standard error is found."""
