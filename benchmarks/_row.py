@@ -102,7 +102,7 @@ def markdown(rows: Sequence[Row]) -> str:
     for row in rows:
         what, *numbers = _cells(row)
         note = f"<br><small>{row.note}</small>" if row.note else ""
-        lines.append("| " + " | ".join([what + note, *numbers]) + " |")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in (what + note, *numbers)) + " |")
     return "\n".join(lines)
 
 

@@ -67,7 +67,7 @@ def _solvers(model: AbstractModel, objective: AbstractObjective) -> tuple[dict[s
 def _compared(
     model: AbstractModel, objective: AbstractObjective, scale: float, name: str, rounds: int
 ) -> Iterator[Row]:
-    times = _resolving(model, objective, scale)
+    times = _resolving(model, objective)
     near = np.stack([times * (1 - ACCURACY), times * (1 + ACCURACY)])
     save, places = np.unique(near, return_inverse=True)
     early, late = _tight(model, objective, scale, save)[places.reshape(near.shape)]
@@ -118,11 +118,11 @@ def _tight(model: AbstractModel, objective: AbstractObjective, scale: float, sav
     return found.loss[0].values
 
 
-def _resolving(model: AbstractModel, objective: AbstractObjective, scale: float) -> np.ndarray:
+def _resolving(model: AbstractModel, objective: AbstractObjective) -> np.ndarray:
     """Times up to convergence, more of them where the loss falls fast."""
     times = flow(model, objective, save=101, progress=False).time.values
     while True:
-        shed = -np.diff(_tight(model, objective, scale, times))
+        shed = -np.diff(flow(model, objective, until=times[-1], save=times, progress=False).loss[0].values)
         steep = np.flatnonzero(shed > RESOLVED * shed.sum())
         if steep.size == 0:
             return times[1:]
