@@ -5,9 +5,9 @@ import functools
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
 from numpy.polynomial import chebyshev
-from scipy.linalg import lstsq
 
 from stepwell.tasks import softmax_moments
 
@@ -50,7 +50,7 @@ def query_means(context: int, reach: float) -> QueryMeans:
     angles = np.outer((dense + 1) * reach / 2, frequencies)
     waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     # More waves than the interval can tell apart: least squares takes the smallest coefficients.
-    solution = lstsq(waves, chebyshev.chebval(dense, table).T, cond=1e-13, lapack_driver="gelsy")
+    solution = scipy.linalg.lstsq(waves, chebyshev.chebval(dense, table).T, cond=1e-13, lapack_driver="gelsy")
     assert solution is not None
     cosines, sines = np.split(solution[0].T, 2, axis=1)
     return QueryMeans(*(jnp.asarray(part) for part in (frequencies, cosines, sines)))

@@ -6,8 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
-from scipy.special import gammaincinv
 
 from stepwell import _check
 from stepwell._memory import require_memory
@@ -131,4 +131,4 @@ def _norms(dims: tuple[int, ...], sequences: int, stratified: bool, rng: np.rand
         for row in uniform:
             for group in np.array_split(np.arange(sequences), _GROUPS):
                 row[group] = (rng.permutation(group.size) + row[group]) / group.size
-    return np.stack([np.sqrt(2 * gammaincinv(d / 2, row)) for row, d in zip(uniform, dims, strict=True)])
+    return np.stack([np.sqrt(2 * scipy.special.gammaincinv(d / 2, row)) for row, d in zip(uniform, dims, strict=True)])

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import isotonic_regression
 
 from stepwell import _check
 
@@ -52,7 +52,7 @@ def phases(
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
-    fitted = np.asarray(isotonic_regression(loss, increasing=False).x)
+    fitted = np.asarray(scipy.optimize.isotonic_regression(loss, increasing=False).x)
     ends = _levels(loss, _noise(loss))
     if ends is None:
         return None

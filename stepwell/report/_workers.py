@@ -18,12 +18,11 @@ from typing import Any
 
 from .._compiler import compile_carelessly
 from .._files import end_at_once
+from .._garbage import SELDOM
 from ._figure import Result, failure, make
 
 _PATIENCE = 5.0
 """Seconds that a process told to end is given: one that compiles does not hear it at once."""
-_COLLECT_AFTER = 50_000
-"""New objects after which Python looks for garbage. Tracing makes many that stay; the usual 700 cost 3 %."""
 
 
 def side_by_side(
@@ -119,7 +118,7 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
     """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
-    gc.set_threshold(_COLLECT_AFTER)
+    gc.set_threshold(SELDOM)
     if quick:
         compile_carelessly()
     threading.Thread(target=_end_with_parent, daemon=True).start()

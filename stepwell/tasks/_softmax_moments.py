@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import ndtri
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
@@ -55,7 +55,7 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
 
 def _moments(a: float, context: int) -> tuple[float, float]:
     # A token farther out than `far` adds less than the tolerance to R or T, which are at least 1/L.
-    far = -float(ndtri(_TOLERANCE / context**2))
+    far = -float(scipy.special.ndtri(_TOLERANCE / context**2))
     # exp(-t e^{az}) grows beyond |Im z| = pi/(2a): the step must be small against that, and against the Gaussian's 1.
     step = min(0.3, _LOG_STEP / a)
     z = np.linspace(-far, far, 2 * int(np.ceil(far / step)) + 1)
@@ -63,7 +63,7 @@ def _moments(a: float, context: int) -> tuple[float, float]:
     weights /= weights.sum()
     r, t = 0.0, 0.0
     # Z lies between e^{a max z}, whose maximum is below `low` with the probability of the tolerance, and E[Z^2]^{1/2}.
-    low = float(ndtri((_TOLERANCE / context) ** (1 / context)))
+    low = float(scipy.special.ndtri((_TOLERANCE / context) ** (1 / context)))
     first = -min(a**2, a * far) - np.log(context) + 0.5 * np.log(_TOLERANCE)
     last = np.log(-2 * np.log(_TOLERANCE)) - a * low
     grid = np.arange(first, last, _LOG_STEP)

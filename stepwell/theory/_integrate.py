@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 
 from stepwell._errors import InvalidInput
 
@@ -47,7 +47,7 @@ def integrate(
         crossing.direction = 1.0
         options["events"] = crossing
     try:
-        solution = solve_ivp(field, (0.0, until), start, method="LSODA", t_eval=times, **options)
+        solution = scipy.integrate.solve_ivp(field, (0.0, until), start, method="LSODA", t_eval=times, **options)
     except ValueError as error:
         # What SciPy says when it looks for the zero of the event in a step shorter than the rounding of t.
         raise IntegrationFailed(

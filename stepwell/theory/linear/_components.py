@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.linalg import eigh
 
 from stepwell._errors import InvalidInput
 
@@ -47,7 +47,7 @@ def components(task: RegressionTask) -> Components:
             "the covariance is singular to working precision; leave out the directions in which the inputs do not vary"
         )
     target = cross @ lam @ cross.T
-    gains, keys = eigh((target + target.T) / 2, second)
+    gains, keys = scipy.linalg.eigh((target + target.T) / 2, second)
     gains, keys = np.clip(gains[::-1], 0.0, None), keys[:, ::-1]
     maps = np.einsum("id,jd->dij", keys, cross.T @ keys)
     return Components(gains=gains, keys=keys, maps=maps)

@@ -1,8 +1,8 @@
 """Separate key and query, rank one: the growth of one head aligned with one mode."""
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import expit, logit
 
 from stepwell._errors import InvalidInput
 
@@ -38,7 +38,7 @@ def aligned_time(
     end, rate = _scales(task, component, start)
     if np.any(values < start) or np.any(values >= end):
         raise InvalidInput(f"values must lie from the start, {start:.3g}, to below the end, {end:.3g}, never reached")
-    return (_primitive(logit(values / end)) - _primitive(logit(start / end))) / rate
+    return (_primitive(scipy.special.logit(values / end)) - _primitive(scipy.special.logit(start / end))) / rate
 
 
 def aligned_value(
@@ -46,7 +46,7 @@ def aligned_value(
 ) -> Float[np.ndarray, " time"]:
     """v at each of `times` (t/τ): the inverse of `aligned_time`, by bisection on the log odds of $v/v_\\infty$."""
     end, rate = _scales(task, component, start)
-    first = logit(start / end)
+    first = scipy.special.logit(start / end)
     wanted = _primitive(first) + rate * times
     low = np.full(times.shape, first)
     # For odds p > 0, F > p/3 - 3, so this lies above every solution; past 2^10 expit is 1.
@@ -55,12 +55,12 @@ def aligned_value(
         middle = (low + high) / 2
         above = _primitive(middle) > wanted
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return np.where(times > 0, end * expit((low + high) / 2), start)
+    return np.where(times > 0, end * scipy.special.expit((low + high) / 2), start)
 
 
 def _primitive(odds):
     """F of `aligned_time` at x = expit(odds): in log odds 1 - x keeps its digits."""
-    x = expit(odds)
+    x = scipy.special.expit(odds)
     rest = np.log1p(x + x**2) / 6 - np.arctan((2 * x + 1) / np.sqrt(3)) / np.sqrt(3)
     return -1 / x + np.logaddexp(0.0, odds) / 3 + rest
 

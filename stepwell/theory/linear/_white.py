@@ -1,8 +1,8 @@
 """Merged key and query with white covariance: the drop is a logistic curve."""
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import expit
 
 from stepwell._errors import InvalidInput
 
@@ -31,7 +31,7 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
     ratio = initial_weight**2 / end
     if ratio >= 1:
         raise InvalidInput(f"initial_weight is {initial_weight}; the closed form starts below the end, {end**0.5:.3g}")
-    s = end * expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
+    s = end * scipy.special.expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
     driving, curvature = found.driving[0], found.curvature[0]
     loss = label_power(task) - 2 * np.sqrt(dim) * driving * s + curvature * s**2
     return MergedCourse(times, loss, np.sqrt(s), np.tile(np.sqrt(s / dim)[:, None], (1, dim)))

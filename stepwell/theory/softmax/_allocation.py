@@ -3,8 +3,8 @@
 from typing import NamedTuple, Unpack
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.integrate import solve_ivp
 
 from stepwell._errors import InvalidInput
 
@@ -84,4 +84,4 @@ def _carried_back(alpha: float, x: float) -> np.ndarray:
         position = 1 - side * np.exp(sigma - begun - _LATE)
         return np.array([worth[1] / position, alpha * worth[0]]) - root * worth
 
-    return solve_ivp(backwards, (0.0, _LATE), end, method="LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
+    return scipy.integrate.solve_ivp(backwards, (0.0, _LATE), end, method="LSODA", rtol=1e-10, atol=1e-12).y[:, -1]

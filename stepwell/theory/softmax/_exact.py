@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import minimize_scalar
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
@@ -76,7 +76,7 @@ def exact_optimum(task: MultiTask) -> ExactOptimum:
             served = alone(log_size)
             return served.loss(served.best_mu)
 
-        best = alone(minimize_scalar(least, bounds=(np.log(0.2), np.log(5)), method="bounded").x)
+        best = alone(scipy.optimize.minimize_scalar(least, bounds=(np.log(0.2), np.log(5)), method="bounded").x)
         omega[i], mu[i], loss[i] = best.omega, best.best_mu, best.loss(best.best_mu)
     return ExactOptimum(omega, mu, loss)
 

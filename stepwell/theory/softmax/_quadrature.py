@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.interpolate import make_interp_spline
-from scipy.special import chdtri, gammaincinv
 
 Function = Callable[[Float[np.ndarray, " node"]], Float[np.ndarray, "value node"]]
 
@@ -32,7 +31,12 @@ def mean_over_chi_squares(
     highest = np.log(sum(scale * nodes[-1] for scale, (nodes, _) in zip(scales, rules, strict=True)))
     grid = np.linspace(lowest, highest, 2 + int((highest - lowest) / _SPACING))
     for scale, (nodes, weights) in zip(scales[1:], rules[1:], strict=True):
-        function = _folded(make_interp_spline(grid, function(np.exp(grid)), k=5, axis=1), grid, scale * nodes, weights)
+        function = _folded(
+            scipy.interpolate.make_interp_spline(grid, function(np.exp(grid)), k=5, axis=1),
+            grid,
+            scale * nodes,
+            weights,
+        )
     nodes, weights = rules[0]
     return function(scales[0] * nodes) @ weights
 
@@ -43,7 +47,7 @@ def chi_square_rule(freedom: float) -> tuple[Float[np.ndarray, " node"], Float[n
     It converges geometrically for functions with a scale of their own, whatever that scale is, where the Gauss rule of
     Laguerre wants them smooth on the scale of 1.
     """
-    low, high = 2 * gammaincinv(freedom / 2, _LEFT_OUT), chdtri(freedom, _LEFT_OUT)
+    low, high = 2 * scipy.special.gammaincinv(freedom / 2, _LEFT_OUT), scipy.special.chdtri(freedom, _LEFT_OUT)
     step = min(0.25, 0.5 * (2 / freedom) ** 0.5)
     log = np.arange(np.log(low), np.log(high) + step, step)
     density = freedom / 2 * log - np.exp(log) / 2

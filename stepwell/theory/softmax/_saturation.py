@@ -5,9 +5,8 @@ a few tokens cannot dominate, and saturates at 1.
 """
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import root_scalar
-from scipy.special import log_ndtr, ndtri
 
 from stepwell import _check
 
@@ -29,7 +28,7 @@ def saturation_point(context: int, ratio: float) -> float:
         return float(concentration_ratio(np.array([square**0.5]), context)[0]) - ratio
 
     # R is at most 1, so the ratio is below L exp(-a^2).
-    return root_scalar(above, bracket=(1e-12, np.log(context / ratio) + 1), xtol=1e-9).root
+    return scipy.optimize.root_scalar(above, bracket=(1e-12, np.log(context / ratio) + 1), xtol=1e-9).root
 
 
 def annealed_threshold(context: int) -> float:
@@ -56,9 +55,9 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 def expected_maximum(context: int) -> float:
     r"""$\mathbb E\max_lz_l$ of L standard normals: the mean of x that a hardmax attends to, by quadrature."""
     context = _check.whole("context", context)
-    far = -float(ndtri(1e-16 / context))
+    far = -float(scipy.special.ndtri(1e-16 / context))
     z = np.linspace(-far, far, 4001)
-    density = np.exp(-(z**2) / 2 + (context - 1) * log_ndtr(z))
+    density = np.exp(-(z**2) / 2 + (context - 1) * scipy.special.log_ndtr(z))
     # The trapezoidal rule: its error on so smooth a function is that of rounding.
     return float(z @ density / density.sum())
 

@@ -6,8 +6,8 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.special import lambertw
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
@@ -41,7 +41,7 @@ def revival_threshold(share: float) -> float:
     r"""The least x that `revives`: the root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$. For β = 1/2 it is 0.464."""
     share = _check.number("share", share, least=0.0, most=1.0, above=True)
     # At the branch point of W there is no rounding to spare.
-    return 1.0 if share == 1 else float(-lambertw(-share / np.e).real / share)
+    return 1.0 if share == 1 else float(-scipy.special.lambertw(-share / np.e).real / share)
 
 
 def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.ndarray, " task"]:

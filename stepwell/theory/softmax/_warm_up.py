@@ -3,8 +3,8 @@
 from typing import NamedTuple, Unpack
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.special import hyp2f1
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
@@ -112,4 +112,4 @@ def warm_up_path(
 
 
 def _delay(ray: WarmUp, ratio: np.ndarray) -> np.ndarray:
-    return hyp2f1(1.0, ray.exponent, 1 + ray.exponent, 1 - ratio / ray.ratio)
+    return scipy.special.hyp2f1(1.0, ray.exponent, 1 + ray.exponent, 1 - ratio / ray.ratio)
