@@ -166,6 +166,14 @@ def test_without_native_functions_the_flow_is_the_same(with_and_without):
     np.testing.assert_allclose(native["key"], plain["key"], atol=1e-5)
 
 
+def test_a_tiny_start_leaves_saddles_when_it_does_without(with_and_without):
+    """What leads off a saddle is rounded by its own last digit, some 10⁻²⁴ here, not by that of other weights."""
+    model, objective = model_of(4, 4, scale=1e-8), Population(diagonal())
+    native, plain = with_and_without(lambda: flow(model, objective, save=3, progress=False))
+    assert native.attrs["outcome"] == plain.attrs["outcome"] == "converged"
+    np.testing.assert_allclose(native.time[-1], plain.time[-1], rtol=1e-9)
+
+
 def test_what_the_native_steps_do_not_know_is_left_to_the_objective(with_and_without):
     several = SeparateAttention.random(dim=3, heads=2, outputs=2, scale=0.1, key=jax.random.key(0))
     single = jax.tree.map(lambda weight: weight.astype(np.float32), model_of(3, 2))
