@@ -49,21 +49,23 @@ def solve(
     times: Float[np.ndarray, " time"],
     *,
     atol: float | None = None,
+    moving: tuple[int, ...] | None = None,
     counted: bool = False,
 ) -> tuple[Array, Array]:
-    """(losses at those times, steps); counting takes time."""
+    """(losses at those times, tries of a step); of all weights, or of those in some places; counting takes time."""
     atol = ABSOLUTE * rtol if atol is None else atol
-    return _solve(model, objective, solver, jnp.asarray([rtol, atol]), jnp.asarray(times), counted)
+    return _solve(model, objective, solver, jnp.asarray([rtol, atol]), jnp.asarray(times), moving, counted)
 
 
 @eqx.filter_jit
 def _solve(
-    model: Any, objective: Any, solver: Any, tolerances: Array, times: Array, counted: bool
+    model: Any, objective: Any, solver: Any, tolerances: Array, times: Array, moving: Any, counted: bool
 ) -> tuple[Array, Array]:
-    start, restore = jax.flatten_util.ravel_pytree(model.weights())
+    every, restore = jax.flatten_util.ravel_pytree(model.weights())
+    places = np.arange(every.size) if moving is None else np.array(moving)
 
     def loss(weights: Array) -> Array:
-        return objective(model.with_weights(restore(weights)))
+        return objective(model.with_weights(restore(every.at[places].set(weights))))
 
     def field(_: Any, weights: Array, args: Any) -> Array:
         if counted:
@@ -76,7 +78,7 @@ def _solve(
         times[0],
         times[-1],
         None,
-        start,
+        every[places],
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1]),
         max_steps=1_000_000,

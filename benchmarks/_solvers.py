@@ -1,6 +1,8 @@
 """One gradient flow by several solvers: the laboratory's own, Diffrax's implicit ones, and CVODE.
 
-All are given the gradient as a compiled program, and all but Diffrax's, which make their own, the Jacobian too.
+All are given the gradient as a compiled program, and all but Diffrax's, which make their own, the Jacobian too; LSODA
+and CVODE call them through Python. Diffrax's and CVODE are spared the weights that start at zero: the label blocks,
+which stay there.
 """
 
 import importlib
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import diffrax
 import jax
 import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -47,11 +50,12 @@ def own(model: AbstractModel, objective: AbstractObjective, solver: Any) -> Solv
 
 def of_diffrax(model: AbstractModel, objective: AbstractObjective, solver: diffrax.AbstractSolver) -> Solver:
     """By a solver of Diffrax, from beginning to end in one compiled program."""
+    moving = _moving(model)
 
     def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
         from_zero = np.concatenate([[0.0], times])
-        losses, steps = _counted.solve(model, objective, solver, rtol, from_zero, atol=atol)
-        return Solved(np.asarray(losses)[1:], {"steps": int(steps)})
+        losses, tries = _counted.solve(model, objective, solver, rtol, from_zero, atol=atol, moving=moving)
+        return Solved(np.asarray(losses)[1:], {"tries of a step": int(tries)})
 
     return solve
 
@@ -63,10 +67,11 @@ def of_sundials(model: AbstractModel, objective: AbstractObjective) -> Solver:
     except ImportError:
         raise Unavailable("needs scikit-sundae; `make bench` installs it") from None
     start, restore = jax.flatten_util.ravel_pytree(model.weights())
-    start = np.array(start)
+    every, moving = np.zeros(start.size), np.array(_moving(model))
+    start = np.array(start)[moving]
 
     def loss(weights: Any) -> Any:
-        return objective(model.with_weights(restore(weights)))
+        return objective(model.with_weights(restore(jnp.asarray(every).at[moving].set(weights))))
 
     def gradient(weights: Any) -> Any:
         return -0.5 * jax.grad(loss)(weights)
@@ -89,3 +94,8 @@ def of_sundials(model: AbstractModel, objective: AbstractObjective) -> Solver:
         return Solved(np.asarray(losses(found.y[1:])), {"gradients": int(found.nfev), "jacobians": int(found.njev)})
 
     return solve
+
+
+def _moving(model: AbstractModel) -> tuple[int, ...]:
+    """The places of the weights that do not start at zero."""
+    return tuple(np.flatnonzero(np.asarray(jax.flatten_util.ravel_pytree(model.weights())[0])).tolist())

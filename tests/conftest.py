@@ -49,6 +49,8 @@ def pytest_make_collect_report():
 @pytest.fixture
 def with_and_without(monkeypatch: pytest.MonkeyPatch):
     """Call a function with the native passes and without them: both results."""
+    import jax
+
     from stepwell import _native  # not before its types are watched
 
     def both(run: Callable[[], Found]) -> tuple[Found, Found]:
@@ -56,8 +58,10 @@ def with_and_without(monkeypatch: pytest.MonkeyPatch):
         for switch in ("on", "off"):
             monkeypatch.setenv("STEPWELL_NATIVE", switch)
             _native.available.cache_clear()
+            jax.clear_caches()  # or what was traced with them would be called without
             found.append(run())
         _native.available.cache_clear()
+        jax.clear_caches()
         return found[0], found[1]
 
     return both

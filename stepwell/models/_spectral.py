@@ -100,8 +100,9 @@ class SpectralAttention(AbstractAttention):
             activation=activation,
             normalisation=normalisation,
         )
-        query, key = _halves(jnp.asarray(omega, dtype=float), jnp.asarray(model.score_scale / np.array(model.dims)))
-        output, value = _halves(jnp.asarray(mu, dtype=float), jnp.asarray(np.ones(len(model.dims))))
+        units = np.broadcast_to(model.score_scale / np.array(model.dims), ones.shape)
+        query, key = _halves(jnp.asarray(omega, dtype=float), jnp.asarray(units))
+        output, value = _halves(jnp.asarray(mu, dtype=float), jnp.asarray(np.ones(jnp.shape(mu))))
         return model.with_weights({"key": key, "query": query, "value": value, "output": output})
 
     def omega(self) -> Float[Array, "head task"]:
@@ -135,7 +136,7 @@ class SpectralAttention(AbstractAttention):
 
 @jax.jit
 def _halves(
-    product: Float[Array, "head task"], unit: Float[Array, " task"]
+    product: Float[Array, "head task"], unit: Float[Array, "head task"]
 ) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
     """Two factors of the same size, whose product times the unit is given; the first takes the sign."""
     root = jnp.sqrt(jnp.abs(product / unit))

@@ -19,7 +19,7 @@ typedef struct {
 typedef struct {
     Heads given, own; /* in the basis given, the moments and weights only; and in that of the singular vectors */
     vec *power, *length, *loss, *left, *right, *left_columns, *right_columns;
-    vec *stages, *place, *side, *values, *keys, *queries; /* the last three of all results */
+    vec *stages, *place, *side, *asked, *values, *keys, *queries; /* the last three of all results */
 } Room;
 
 /* sum_j factors[j] stages[j] times `scale`, added. */
@@ -30,69 +30,69 @@ static void combine(int count, int number, const REAL *factors, const vec *stage
             out[k] += scale * factors[j] * stages[j * count + k];
 }
 
+/* Weights in another basis: keys times a matrix, queries times another. */
+static void turned_by(int D, int heads, int pairs, const vec *keys, const vec *queries, const vec *in, vec *out)
+{
+    memcpy(out, in, heads * sizeof(vec));
+    times(pairs, D, D, in + heads, D, 1, keys, out + heads);
+    times(pairs, D, D, in + heads + pairs * D, D, 1, queries, out + heads + pairs * D);
+}
+
 /* Into the basis in which S = sum_j s_j u_j w_j^T is diagonal. */
 static void enter(int D, int heads, int rank, Room *room)
 {
     Heads *given = &room->given, *own = &room->own;
-    const int pairs = heads * rank;
     singular(D, own->slope, own->strengths, room->left, room->right);
     transpose(D, room->left, room->left_columns);
     transpose(D, room->right, room->right_columns);
     weigh(D, room->left, room->left_columns, given->second, own->moved, own->second);
-    weigh(D, room->left, room->right_columns, given->drive, own->moved, own->drive);
     weigh(D, room->right, room->right_columns, given->input, own->moved, own->input);
-    memcpy(own->base, given->base, heads * sizeof(vec));
-    times(pairs, D, D, given->base + heads, D, 1, room->left_columns, own->base + heads);
-    times(pairs, D, D, given->base + heads + pairs * D, D, 1, room->right_columns, own->base + heads + pairs * D);
+    turned_by(D, heads, heads * rank, room->left_columns, room->right_columns, given->base, own->base);
 }
 
-/* A vector of weights back from there, to its place among the results. */
-static void hand_out(int D, int heads, int rank, const vec *in, int number, Room *room)
+/* A vector of weights to its place among the results. */
+static void put(int heads, int size, const vec *in, int number, Room *room)
 {
-    const int pairs = heads * rank;
     memcpy(room->values + number * heads, in, heads * sizeof(vec));
-    times(pairs, D, D, in + heads, D, 1, room->left, room->keys + number * pairs * D);
-    times(pairs, D, D, in + heads + pairs * D, D, 1, room->right, room->queries + number * pairs * D);
+    memcpy(room->keys + number * size, in + heads, size * sizeof(vec));
+    memcpy(room->queries + number * size, in + heads + size, size * sizeof(vec));
 }
 
+/* Only systems are solved in the basis of singular vectors. The field is found in that given: near a saddle, turned
+   weights are rounded by more than the weights that lead off it. */
 static void step(int D, int heads, int rank, const Job *job, Room *room)
 {
-    Heads *own = &room->own;
+    Heads *given = &room->given, *own = &room->own;
     const int pairs = heads * rank, count = heads + 2 * pairs * D, last = job->stages - 1;
     const vec one = (vec){0} + (REAL)1;
-    excess(D, heads, rank, room->given.base, &room->given);
+    excess(D, heads, rank, given->base, given);
     *room->loss = *room->power;
     for (int k = 0; k < D * D; k++)
-        *room->loss += own->map[k] * (own->slope[k] - room->given.drive[k]);
+        *room->loss += own->map[k] * (own->slope[k] - given->drive[k]);
     enter(D, heads, rank, room);
     own->shift = (REAL)1 / (*job->gamma * *room->length);
     prepare(D, heads, rank, own);
 
     vec *stage = room->stages;
     for (int number = 0; number <= last; number++, stage += count) {
-        memcpy(room->place, own->base, count * sizeof(vec));
+        memcpy(room->place, given->base, count * sizeof(vec));
         combine(count, number, job->a + number * job->stages, room->stages, one, room->place);
-        excess(D, heads, rank, room->place, own);
+        excess(D, heads, rank, room->place, given);
         memset(room->side, 0, count * sizeof(vec));
         gather(D, heads, rank, room->place, own->slope, own, room->side);
         combine(count, number, job->c + number * job->stages, room->stages, (REAL)1 / *room->length, room->side);
-        solve(D, heads, rank, count, own, room->side, stage);
+        turned_by(D, heads, pairs, room->left_columns, room->right_columns, room->side, room->asked);
+        solve(D, heads, rank, count, own, room->asked, room->side);
+        turned_by(D, heads, pairs, room->left, room->right, room->side, stage);
     }
     stage -= count;
-    hand_out(D, heads, rank, stage, ESTIMATE, room);
-    memcpy(room->side, stage, count * sizeof(vec)); /* only what is added is turned: weights of zero stay zero */
-    combine(count, last, job->a + last * job->stages, room->stages, one, room->side);
-    hand_out(D, heads, rank, room->side, AFTER, room);
-    for (int h = 0; h < heads; h++)
-        room->values[h] += room->given.base[h];
-    for (int k = 0; k < pairs * D; k++) {
-        room->keys[k] += room->given.base[heads + k];
-        room->queries[k] += room->given.base[heads + pairs * D + k];
-    }
+    put(heads, pairs * D, stage, ESTIMATE, room);
+    combine(count, 1, (const REAL[]){1}, stage, one, room->place);
+    put(heads, pairs * D, room->place, AFTER, room);
     for (int number = BENDS; number < job->results; number++) {
         memset(room->side, 0, count * sizeof(vec));
         combine(count, last + 1, job->d + (number - BENDS) * job->stages, room->stages, one, room->side);
-        hand_out(D, heads, rank, room->side, number, room);
+        put(heads, pairs * D, room->side, number, room);
     }
 }
 
@@ -108,8 +108,8 @@ static void *work(void *given)
         {&room.given.base, count}, {&room.given.input, T}, {&room.given.drive, T}, {&room.given.second, T},
         {&room.power, 1}, {&room.length, 1}, {&room.loss, 1}, {&room.left, T}, {&room.right, T},
         {&room.left_columns, T}, {&room.right_columns, T}, {&room.stages, job->stages * count}, {&room.place, count},
-        {&room.side, count}, {&room.values, results * H}, {&room.keys, results * P * D},
-        {&room.queries, results * P * D}, {&own->input, T}, {&own->drive, T}, {&own->second, T}, {&own->base, count},
+        {&room.side, count}, {&room.asked, count}, {&room.values, results * H}, {&room.keys, results * P * D},
+        {&room.queries, results * P * D}, {&own->input, T}, {&own->second, T}, {&own->base, count},
         {&own->strengths, D}, {&own->same, H * D}, {&own->other, H * D}, {&own->arrow, count}, {&own->rest, H},
         {&own->system, T * T}, {&own->order, T}, {&own->valued, P * D}, {&own->crossed, P * D},
         {&own->map, T}, {&own->moved, T}, {&own->slope, T}, {&own->turned, T}, {&own->keys, T}, {&own->queries, T}};

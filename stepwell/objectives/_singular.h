@@ -34,6 +34,43 @@ INLINE void turn(int size, vec cosine, vec sine, vec *one, vec *other)
 #define NOTHING ((REAL)1e-30)
 enum { SWEEPS = 40 };
 
+/* Of a column that is no longer there: where S lacks a rank, columns may cancel to the last digit. */
+#define VANISHED ((REAL)1e-280)
+
+/* In one lane, vectors of zero become unit vectors at right angles to all others: each is the axis furthest from them,
+   less what it shares with them; twice, since once leaves rounding. */
+static void complete(int D, int lane, vec *vectors)
+{
+    for (int j = 0; j < D; j++) {
+        REAL there = 0, most = -1;
+        int axis = 0;
+        for (int m = 0; m < D; m++) {
+            REAL rest = 1;
+            for (int i = 0; i < D; i++)
+                rest -= vectors[i * D + m][lane] * vectors[i * D + m][lane];
+            if (rest > most) most = rest, axis = m;
+            there += vectors[j * D + m][lane] * vectors[j * D + m][lane];
+        }
+        if (there != 0) continue;
+        vec *own = vectors + j * D;
+        own[axis][lane] = 1;
+        for (int time = 0; time < 2; time++) {
+            for (int i = 0; i < D; i++) {
+                REAL shared = 0;
+                for (int m = 0; m < D; m++)
+                    shared += vectors[i * D + m][lane] * own[m][lane];
+                for (int m = 0; i != j && m < D; m++)
+                    own[m][lane] -= shared * vectors[i * D + m][lane];
+            }
+            REAL square = 0;
+            for (int m = 0; m < D; m++)
+                square += own[m][lane] * own[m][lane];
+            for (int m = 0; m < D; m++)
+                own[m][lane] /= __builtin_sqrt(square);
+        }
+    }
+}
+
 /* `left` and `right` get the vectors u_j and w_j as rows. */
 static void singular(int D, const vec *matrix, vec *strengths, vec *left, vec *right)
 {
@@ -52,7 +89,9 @@ static void singular(int D, const vec *matrix, vec *strengths, vec *left, vec *r
             for (int j = i + 1; j < D; j++) {
                 const vec mixed = dot(D, left + i * D, left + j * D);
                 const vec first = dot(D, left + i * D, left + i * D), second = dot(D, left + j * D, left + j * D);
-                const vec cosine = mixed / first * (mixed / second), zeta = (second - first) / ((REAL)2 * mixed);
+                const whole both = (first > VANISHED) & (second > VANISHED);
+                const vec cosine = chosen(both, mixed / first * (mixed / second), (vec){0});
+                const vec zeta = (second - first) / ((REAL)2 * mixed);
                 const vec tangent = (REAL)1 / (size_of(zeta) + root((REAL)1 + zeta * zeta));
                 const vec t = chosen(cosine > NOTHING, chosen(zeta < (REAL)0, -tangent, tangent), (vec){0});
                 const vec c = (REAL)1 / root((REAL)1 + t * t);
@@ -62,10 +101,15 @@ static void singular(int D, const vec *matrix, vec *strengths, vec *left, vec *r
             }
         if (all_within(worst, NOTHING)) break;
     }
+    whole lost = (whole)(vec){0};
     for (int j = 0; j < D; j++) {
-        strengths[j] = root(dot(D, left + j * D, left + j * D));
+        const vec square = dot(D, left + j * D, left + j * D), size = root(square);
+        const whole gone = square <= VANISHED;
         for (int i = 0; i < D; i++)
-            left[j * D + i] /= strengths[j];
-        strengths[j] = chosen(strengths[j] > (REAL)1e3 * least, strengths[j], (vec){0});
+            left[j * D + i] = chosen(gone, (vec){0}, left[j * D + i] / size);
+        strengths[j] = chosen(size <= (REAL)1e3 * least, (vec){0}, size);
+        lost |= gone;
     }
+    for (int lane = 0; lane < LANES; lane++)
+        if (lost[lane]) complete(D, lane, left);
 }

@@ -19,10 +19,11 @@ def standard_normals(key: RandomKey, shape: tuple[int, ...], dtype=float) -> Flo
     Native are JAX's default generator and numbering, on one device: the compiler could not share a native call out.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
+    words = jax.random.key_data(key)
     default = jax.random.key_impl(key) == "threefry2x32" and jax.threefry_partitionable.value
     element = _ELEMENTS.get(dtype) if default and jax.local_device_count() == 1 else None
     target = None if element is None else _native.available(_SOURCE, element)
-    if target is None:
+    if target is None or words.ndim > 1:  # JAX says why several keys at once are wrong
         return jax.random.normal(key, shape, dtype)
     call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, dtype), vmap_method="expand_dims")
-    return call(jax.random.key_data(key))
+    return call(words)

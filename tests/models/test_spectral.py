@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -166,3 +167,11 @@ def test_bad_input_is_refused_in_one_line(make, words):
     with pytest.raises(InvalidInput) as refusal:
         make()
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 2), (2, 3)])
+def test_eigenvalues_of_another_shape_are_refused(shape, monkeypatch: pytest.MonkeyPatch):
+    """And not repeated; unwatched, since here the types alone would refuse them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(InvalidInput, match="has shape"):
+        SpectralAttention.balanced(np.ones((2, 2)), np.ones(shape), (3, 4))

@@ -119,6 +119,15 @@ def test_a_slope_of_any_rank_has_a_basis(inputs):
     assert np.all(queries[..., 2] == 0.0)
 
 
+@pytest.mark.parametrize("inputs", [np.ones((2, 2)), np.ones((5, 5)), np.kron(np.eye(2), np.ones((2, 2)))])
+def test_columns_of_a_slope_may_cancel_to_the_last_digit(inputs):
+    """Of inputs that are all the same: one turn of two equal columns leaves nothing of the one, and no direction."""
+    objective, model = Population(InContextRegression(inputs, 9)), model_of(len(inputs), 2, 2, scale=0.1)
+    for length in (1e-4, 0.3):
+        assert_same_step(objective, model, length, 1e-11)
+    assert flow(model, objective, save=3, progress=False).attrs["outcome"] == "converged"
+
+
 def test_weights_of_zero_that_get_no_gradient_stay_zero():
     """Along eigenvectors modes do not mix. Rounding would lead off the saddle."""
     model = SeparateAttention.aligned(jnp.eye(4)[:, ::-1], heads=3, scale=0.3)
@@ -155,6 +164,14 @@ def test_without_native_functions_the_flow_is_the_same(with_and_without):
     np.testing.assert_allclose(native.time, plain.time, rtol=1e-6)
     np.testing.assert_allclose(native.loss, plain.loss, rtol=1e-6)
     np.testing.assert_allclose(native["key"], plain["key"], atol=1e-5)
+
+
+def test_a_tiny_start_leaves_saddles_when_it_does_without(with_and_without):
+    """What leads off a saddle is rounded by its own last digit, some 10⁻²⁴ here, not by that of other weights."""
+    model, objective = model_of(4, 4, scale=1e-8), Population(diagonal())
+    native, plain = with_and_without(lambda: flow(model, objective, save=3, progress=False))
+    assert native.attrs["outcome"] == plain.attrs["outcome"] == "converged"
+    np.testing.assert_allclose(native.time[-1], plain.time[-1], rtol=1e-9)
 
 
 def test_what_the_native_steps_do_not_know_is_left_to_the_objective(with_and_without):

@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import jax.extend
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from native_code import library
@@ -95,6 +96,13 @@ def test_what_is_not_native_is_left_to_jax(monkeypatch: pytest.MonkeyPatch):
         np.testing.assert_array_equal(standard_normals(KEY, (3,)), jax.random.normal(KEY, (3,)))
     monkeypatch.setattr(jax, "local_device_count", lambda: 2)
     assert not is_native()
+
+
+def test_several_keys_are_for_vmap(monkeypatch: pytest.MonkeyPatch):
+    """As JAX says; unwatched, since here the type alone would refuse them."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ValueError, match="single key"):
+        standard_normals(jax.random.split(KEY, 3), (6,))
 
 
 def test_runs_are_the_same_with_and_without(with_and_without):
