@@ -8,11 +8,13 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import itertools
 import os
 import re
 import shlex
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stepwell._cache import compiled_programs
@@ -73,11 +75,12 @@ def _texts(source: Path) -> list[str]:
 
 
 def build_all() -> None:
-    """Build every native function of the package, in float64, now rather than at first use."""
+    """Build every native function of the package, in both precisions, now rather than at first use."""
     if os.environ.get(VARIABLE) == "off" or compiled_programs() is None:
         return
-    for source in sorted(Path(__file__).parent.rglob("*.c")):
-        _built(source, "double")
+    wanted = itertools.product(sorted(Path(__file__).parent.rglob("*.c")), ("double", "float"))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(lambda each: _built(*each), wanted))
 
 
 if __name__ == "__main__":
