@@ -43,7 +43,8 @@ def compile_carelessly() -> None:
 
 
 def _ask(options: dict[str, str]) -> None:
-    if _KNOWN:
-        asked = os.environ.get("XLA_FLAGS", "").split()
+    """What does not begin with a dash names a file that has the options: that is left alone."""
+    asked = os.environ.get("XLA_FLAGS", "").split()
+    if _KNOWN and (not asked or asked[0].startswith("-")):
         asked += [f"--{name}={value}" for name, value in options.items() if not any(name in one for one in asked)]
         os.environ["XLA_FLAGS"] = " ".join(asked)

@@ -32,8 +32,7 @@ def _fail_skip(report: pytest.TestReport | pytest.CollectReport, remedy: str) ->
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
     report = yield
-    expected_failure = hasattr(report, "wasxfail")
-    if report.skipped and not expected_failure and item.get_closest_marker("optional") is None:
+    if report.skipped and item.get_closest_marker("optional") is None:
         _fail_skip(report, "If this test may be skipped, mark it optional.")
     return report
 

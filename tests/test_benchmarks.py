@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # they are not part of the installed package
+from benchmarks import BENCHMARKS
+from benchmarks._row import Row, markdown, quantity, table
+from benchmarks._timing import interleaved
 
-from benchmarks import BENCHMARKS  # noqa: E402
-from benchmarks._row import Row, markdown, quantity, table  # noqa: E402
-from benchmarks._timing import interleaved  # noqa: E402
+ROOT = Path(__file__).parents[1]
 
 WITHOUT_TORCH = (
     "spectral",

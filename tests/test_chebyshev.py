@@ -1,8 +1,5 @@
 """The Chebyshev method that the benchmarks measure, against closed forms, SciPy and LSODA."""
 
-import sys
-from pathlib import Path
-
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -10,15 +7,12 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
+from benchmarks._chebyshev import SAFETY, Chebyshev, Memory, advance, spectral_radius
+from benchmarks._counted import count
 from stepwell.dynamics import flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # they are not part of the installed package
-
-from benchmarks._chebyshev import SAFETY, Chebyshev, Memory, advance, spectral_radius  # noqa: E402
-from benchmarks._counted import count  # noqa: E402
 
 STIFF = np.geomspace(0.1, 1e4, 30)
 """Rates of decay: an explicit method of few stages needs some thousand steps to time 1."""

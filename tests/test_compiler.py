@@ -28,6 +28,9 @@ def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
     _compiler.compile_carelessly()
     assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"
+    monkeypatch.setenv("XLA_FLAGS", "file-of-options")
+    _compiler.compile_quickly()
+    assert os.environ["XLA_FLAGS"] == "file-of-options"
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setattr(_compiler, "_KNOWN", False)
     _compiler.compile_quickly()

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell import _native
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractLeaping, Population
@@ -125,32 +124,29 @@ def test_records_every_step_or_at_the_end_are_of_one_run():
     np.testing.assert_array_equal(every.loss[:, ::20], seldom.loss)
 
 
-def test_without_native_functions_the_descent_is_the_same(monkeypatch):
+def test_without_native_functions_the_descent_is_the_same(with_and_without):
     model, objective = model_of(4, 3), Population(task_of(4))
     options = {"rate": 0.02, "steps": 60, "record": 20, "progress": False}
-    native = descend(model, objective, **options)
-    monkeypatch.setenv("STEPWELL_NATIVE", "off")
-    _native.available.cache_clear()
-    try:
-        assert objective.for_leaps(model) is objective
-        plain = descend(model, objective, **options)
-    finally:
-        _native.available.cache_clear()
+    native, plain = with_and_without(lambda: descend(model, objective, **options))
     np.testing.assert_allclose(native.loss, plain.loss, rtol=1e-12)
     np.testing.assert_allclose(native["query"], plain["query"], rtol=1e-10)
 
 
-def test_what_the_native_descent_does_not_know_is_left_to_the_objective():
+@pytest.mark.parametrize(("form", "most"), [("for_leaps", 16), ("for_steps", 12)])
+def test_what_the_native_passes_do_not_know_is_left_to_the_objective(form: str, most: int, with_and_without):
     several = SeparateAttention.random(dim=3, heads=2, outputs=2, scale=0.1, key=jax.random.key(0))
     single = jax.tree.map(lambda weight: weight.astype(np.float32), model_of(3, 2))
     cases = (
         (several, InContextRegression(np.eye(3), 7, outputs=2)),
-        (model_of(17, 2), task_of(17)),
+        (model_of(most + 1, 2), task_of(most + 1)),
         (single, task_of(3)),
     )
     for model, task in cases:
         objective = Population(task)
-        assert objective.for_leaps(model) is objective
+        assert getattr(objective, form)(model) is objective
+    model, objective = model_of(most, 2), Population(task_of(most))
+    native, plain = with_and_without(lambda: getattr(objective, form)(model))
+    assert native is not objective and plain is objective
 
 
 def test_rounding_does_not_lead_off_a_saddle():

@@ -172,19 +172,3 @@ def test_a_tiny_start_leaves_saddles_when_it_does_without(with_and_without):
     native, plain = with_and_without(lambda: flow(model, objective, save=3, progress=False))
     assert native.attrs["outcome"] == plain.attrs["outcome"] == "converged"
     np.testing.assert_allclose(native.time[-1], plain.time[-1], rtol=1e-9)
-
-
-def test_what_the_native_steps_do_not_know_is_left_to_the_objective(with_and_without):
-    several = SeparateAttention.random(dim=3, heads=2, outputs=2, scale=0.1, key=jax.random.key(0))
-    single = jax.tree.map(lambda weight: weight.astype(np.float32), model_of(3, 2))
-    cases = (
-        (several, InContextRegression(np.eye(3), 7, outputs=2)),
-        (model_of(13, 2), task_of(13)),
-        (single, task_of(3)),
-    )
-    for model, task in cases:
-        objective = Population(task)
-        assert objective.for_steps(model) is objective
-    objective, model = Population(task_of(3)), model_of(3, 2)
-    native, plain = with_and_without(lambda: objective.for_steps(model))
-    assert native is not objective and plain is objective
