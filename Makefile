@@ -31,8 +31,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 		$$python -m venv --clear $(VENV); \
 	fi
 	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
-	@echo "Building native functions, where there is a C compiler"
-	@$(PYTHON) -m stepwell._native
+	@echo "Building native kernels, where there is a C compiler"
+	@$(PYTHON) -m stepwell.native
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)

@@ -1,6 +1,6 @@
 /* What the machine can do at most, on all its cores: exponentials made by the native passes, and numbers read. */
 
-#include "../stepwell/_native.h"
+#include "../stepwell/native/src/native.h"
 
 enum { TURNS = 2000 };
 typedef struct { const vec *numbers; int64_t count; } Given;

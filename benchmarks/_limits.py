@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell import _native
+from stepwell import native
 
 from ._row import Row, Unavailable
 from ._timing import interleaved
@@ -36,10 +36,10 @@ class Limits(NamedTuple):
 
 def limits(rounds: int, megabytes: int = 64) -> Limits:
     """Measured with the exponential of the native passes."""
-    targets = [_native.available(SOURCE, "double", name) for name in ("exponentials", "reading")]
-    if targets[0] is None or targets[1] is None:
+    kernels = [native.kernel(SOURCE, "double", name) for name in ("exponentials", "reading")]
+    if kernels[0] is None or kernels[1] is None:
         raise Unavailable("needs a C compiler (cc, or what CC names)")
-    numbers = {targets[0]: jnp.zeros(2048), targets[1]: jnp.zeros(megabytes * 2**17)}
+    numbers = {kernels[0].target: jnp.zeros(2048), kernels[1].target: jnp.zeros(megabytes * 2**17)}
     calls = {target: jax.jit(jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((1,), np.float64))) for target in numbers}
     times = interleaved({name: lambda name=name: calls[name](numbers[name]) for name in numbers}, rounds=rounds)
     made, read = (times[target] for target in numbers)

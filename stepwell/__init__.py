@@ -18,6 +18,7 @@ from ._compiler import compile_quickly
 __version__ = "0.1.0"
 
 _ROOMS = (
+    "native",
     "tasks",
     "models",
     "objectives",

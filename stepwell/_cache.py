@@ -1,36 +1,86 @@
-"""Where compiled programs are kept between runs. Standard library only: this runs at every start."""
+"""Where compiled programs and kernels are kept between runs. Standard library only: this runs at every start.
+
+What lies there is loaded and run, so the folder is its owner's alone: one that belongs to another user, or that others
+can write to, is not used.
+"""
 
 import contextlib
 import hashlib
 import os
 import platform
+import stat
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "STEPWELL_CACHE"
 _MOST = 20_000
 """Programs kept, some tens of kilobytes each; beyond that the oldest half is removed."""
 
 
-def compiled_programs() -> str | None:
-    """The folder of compiled programs, or None where nothing can or should be kept.
+class Cache(NamedTuple):
+    """The folder of compiled programs, or why there is none."""
 
-    `STEPWELL_CACHE` names another folder than the user's cache folder, or is `off`. Programs are compiled for one kind
-    of processor, so each kind has a folder of its own: a home may be shared by many machines.
+    folder: str | None
+    reason: str = ""
+    unsafe: bool = False
+    """Whether the folder was refused because others could have put something there."""
+
+
+def compiled_programs() -> str | None:
+    """The folder of compiled programs, or None where nothing can or should be kept."""
+    return cache().folder
+
+
+def cache() -> Cache:
+    """`STEPWELL_CACHE` names another folder than the user's cache folder, or is `off`.
+
+    Programs are compiled for one kind of processor, so each kind has a folder of its own: a home may be shared by many
+    machines.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen.lower() == "off":
-        return None
+        return Cache(None, f"{VARIABLE} is off")
     try:
-        folder = (Path(chosen).expanduser() if chosen else _user_cache() / "stepwell") / f"xla-{_processor()}"
-        folder.mkdir(parents=True, exist_ok=True)
+        parent = Path(chosen).expanduser() if chosen else _user_cache() / "stepwell"
+        folder = parent / f"xla-{_processor()}"
+        for new in (parent, folder):
+            new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        reason = _exchangeable(parent) or untrusted(folder)
+        if reason is not None:
+            advice = f"nothing is read from it or kept there; name a folder of your own with {VARIABLE}"
+            return Cache(None, f"the cache folder is not used, since {reason}; {advice}", unsafe=True)
+        if sys.platform != "win32":
+            folder.chmod(0o700)
         with os.scandir(folder) as found:
             entries = list(found)
         if len(entries) > _MOST:
             _remove_oldest(entries)
-    except (OSError, RuntimeError):  # no room, no right, or no home
+    except (OSError, RuntimeError) as error:  # no room, no right, or no home
+        return Cache(None, f"no cache folder can be made ({error})")
+    return Cache(str(folder)) if os.access(folder, os.W_OK) else Cache(None, f"{folder} cannot be written to")
+
+
+def untrusted(path: Path) -> str | None:
+    """Why a file or folder may hold what somebody else put there; None if it is this user's alone to write."""
+    if sys.platform == "win32":
         return None
-    return str(folder) if os.access(folder, os.W_OK) else None
+    found = os.stat(path)
+    if found.st_uid != os.geteuid():
+        return f"{path} belongs to another user (number {found.st_uid})"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
+    return None
+
+
+def _exchangeable(parent: Path) -> str | None:
+    """Why others could put another folder in the place of one in here; the system's temporary folder forbids that."""
+    if sys.platform == "win32":
+        return None
+    found = os.stat(parent)
+    if found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid()):
+        return None
+    return None if found.st_uid == 0 and not found.st_mode & 0o022 else untrusted(parent)
 
 
 def _user_cache() -> Path:

@@ -50,16 +50,16 @@ def with_and_without(monkeypatch: pytest.MonkeyPatch):
     """Call a function with the native passes and without them: both results."""
     import jax
 
-    from stepwell import _native  # not before its types are watched
+    from stepwell.native import _kernels  # not before its types are watched
 
     def both(run: Callable[[], Found]) -> tuple[Found, Found]:
         found = []
         for switch in ("on", "off"):
             monkeypatch.setenv("STEPWELL_NATIVE", switch)
-            _native.available.cache_clear()
+            _kernels.state.cache_clear()
             jax.clear_caches()  # or what was traced with them would be called without
             found.append(run())
-        _native.available.cache_clear()
+        _kernels.state.cache_clear()
         jax.clear_caches()
         return found[0], found[1]
 

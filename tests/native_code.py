@@ -1,24 +1,39 @@
-"""C of the native passes, called from Python without XLA."""
+"""C of the kernels, called from Python without XLA."""
 
 import ctypes
-import os
-import shlex
-import subprocess
 from pathlib import Path
 
-import jax
+import numpy as np
 
-import stepwell
-from stepwell import _native
+from stepwell.native._build import compile_library
+from stepwell.native._kernels import SOURCES
+from stepwell.native._processor import levels
 
-PACKAGE = Path(stepwell.__file__).parent
+LEVELS = (None, *levels())
+"""For what kernels are compiled in tests: the processor at hand, and every level that it has."""
 
 
-def library(text: str, folder: Path, element: str, options: list[str]) -> ctypes.CDLL:
-    """A C text compiled as the native passes are; it may include files of the package, as "tasks/_normals.c"."""
-    source, built = folder / "text.c", folder / "text.so"
-    source.write_text(text)
-    included = [f"-I{PACKAGE}", f"-I{jax.ffi.include_dir()}"]
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_native._OPTIONS, *options, f"-DREAL={element}", *included]
-    subprocess.run([*command, "-o", str(built), str(source), "-lpthread"], check=True, capture_output=True)
-    return ctypes.CDLL(str(built))
+class Compiled:
+    """A C text compiled as the kernels are; it may include their files, as "normals.c"."""
+
+    def __init__(self, text: str, folder: Path, element: str, level: str | None):
+        source, built = folder / "text.c", folder / "text.so"
+        included = [f'#include "{SOURCES / path.name}"' for path in SOURCES.iterdir()]
+        for line in included:
+            text = text.replace(f'#include "{Path(line[10:-1]).name}"', line)
+        source.write_text(text)
+        compile_library(source, element, level, built)
+        self.call = ctypes.CDLL(str(built))
+        self.dtype = np.dtype(np.float64 if element == "double" else np.float32)
+        self.lanes = ctypes.c_int.in_dll(self.call, "vector_bytes").value // self.dtype.itemsize
+
+    def in_groups(self, values, group: int) -> tuple[np.ndarray, np.ndarray]:
+        """The values repeated up to a whole number of groups of vectors, and room for as many results."""
+        values = np.asarray(values, self.dtype)
+        size = group * self.lanes
+        given = np.resize(values, -(-values.size // size) * size)
+        return given, np.empty_like(given)
+
+
+def pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

@@ -11,11 +11,12 @@ PACKAGE = ROOT / "stepwell"
 
 _RUN = {"tasks", "models", "objectives", "dynamics", "trajectory"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "tasks": set(),
+    "native": set(),
+    "tasks": {"native"},
     "models": {"tasks"},
-    "objectives": {"tasks", "models"},
+    "objectives": {"native", "tasks", "models"},
     "trajectory": {"tasks", "models"},
-    "dynamics": {"tasks", "models", "objectives", "trajectory"},
+    "dynamics": {"native", "tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
     "probes": {"tasks", "models", "trajectory", "theory"},
     "replay": _RUN,

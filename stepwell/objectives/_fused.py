@@ -1,7 +1,6 @@
 """The loss of softmax attention over given sequences, with its gradient, in one native pass."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -11,16 +10,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from stepwell import _native
+from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractAttention, AbstractModel
 from stepwell.tasks import Batch, attention_scale
 
 from ._abstract import AbstractObjective
-
-_SOURCE = Path(__file__).with_name("_softmax_loss.c")
-_BYTES = 64
-"""Of a vector: a block has as many sequences as fit into one."""
 
 
 class FusedSampled(AbstractObjective):
@@ -51,8 +46,8 @@ class FusedSampled(AbstractObjective):
             return None
         if lengths.tokens != batch.tokens.shape[1]:
             return None
-        target = _native.available(_SOURCE, "double" if dtype == np.float64 else "float")
-        if target is None:
+        kernel = native.kernel("softmax_loss", "double" if dtype == np.float64 else "float")
+        if kernel is None:
             return None
         array = jnp if isinstance(batch.tokens, Tracer) else np
         tokens, labels = array.asarray(batch.tokens), array.asarray(batch.labels)
@@ -60,8 +55,8 @@ class FusedSampled(AbstractObjective):
         query = array.where(array.arange(tokens.shape[2]) < batch.dim, tokens[:, -1:], 0.0)
         seen = array.concatenate([tokens[:, :-1], query], axis=1) if model.attends_query else tokens[:, :-1]
         parts = seen, tokens[:, -1, : batch.dim], labels[:, -1], array.full((batch.size,), share)
-        blocked = [_blocked(array, part.astype(dtype)) for part in parts]
-        return cls(blocked[0], blocked[1], blocked[2], blocked[3], target)
+        found = [blocked(array, part.astype(dtype), kernel) for part in parts]
+        return cls(found[0], found[1], found[2], found[3], kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         assert isinstance(model, AbstractAttention)
@@ -79,9 +74,9 @@ class FusedSampled(AbstractObjective):
         return None
 
 
-def _blocked(array: Any, values: Any) -> Array:
+def blocked(array: Any, values: Any, kernel: native.Kernel) -> Array:
     """(sequences, …) as (block, …, lanes); what the last block lacks is zero, and counts nothing."""
-    lanes = _BYTES // values.dtype.itemsize
+    lanes = kernel.vector_bytes // values.dtype.itemsize
     blocks = -(-values.shape[0] // lanes)
     padding = [(0, blocks * lanes - values.shape[0])] + [(0, 0)] * (values.ndim - 1)
     split = array.pad(values, padding).reshape(blocks, lanes, *values.shape[1:])

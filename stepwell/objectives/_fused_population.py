@@ -1,6 +1,5 @@
 """Descent of separate attention in population, many steps in one native call."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -8,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _native
+from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, SeparateAttention
 
@@ -16,8 +15,6 @@ from ._abstract import AbstractLeaping
 
 if TYPE_CHECKING:
     from ._population import Population
-
-_SOURCE = Path(__file__).with_name("_population_descent.c")
 
 _DIMENSION = 16
 """At the most: beyond, a run alone is faster with products of matrices."""
@@ -46,8 +43,8 @@ class FusedPopulation(AbstractLeaping):
         """For models like this one; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
-        target = _native.available(_SOURCE, "double")
-        return None if target is None else cls(population, whole_moments(population), target)
+        kernel = native.kernel("population_descent", "double")
+        return None if kernel is None else cls(population, whole_moments(population), kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         return self.population(model)

@@ -1,7 +1,6 @@
 """The loss of reduced sequences with its gradient, in one native pass."""
 
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -11,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from stepwell import _native
+from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
@@ -19,12 +18,10 @@ from stepwell.tasks import MultiTaskRegression
 from ._abstract import AbstractObjective
 from ._control import SUMS, controlled_mean
 from ._eigenvalues import eigenvalues
-from ._fused import _blocked
+from ._fused import blocked
 
 if TYPE_CHECKING:
     from ._reduced import ReducedSampled
-
-_SOURCE = Path(__file__).with_name("_reduced_sums.c")
 
 
 class FusedReduced(AbstractObjective):
@@ -59,25 +56,25 @@ class FusedReduced(AbstractObjective):
     def of(cls, objective: "ReducedSampled") -> "FusedReduced | None":
         """The same loss; None where the pass cannot be built."""
         dtype = objective.normals.dtype
-        target = _native.available(_SOURCE, "double" if dtype == np.float64 else "float")
-        if target is None:
+        kernel = native.kernel("reduced_sums", "double" if dtype == np.float64 else "float")
+        if kernel is None:
             return None
         array: Any = jnp if isinstance(objective.normals, Tracer) else np
         normals, norms = array.asarray(objective.normals), array.asarray(objective.norms)
         sequences = norms.shape[-1]
         parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences), array.asarray(objective._largest).T
-        blocked = [_blocked(array, part.astype(dtype)) for part in parts]
+        found = [blocked(array, part.astype(dtype), kernel) for part in parts]
         signal = jnp.asarray(array.sum(array.asarray(objective.task.strengths) @ norms**2) / sequences)
         return cls(
             objective.task,
-            normals=blocked[0],
-            norms=blocked[1],
-            shares=blocked[2],
-            largest=blocked[3],
+            normals=found[0],
+            norms=found[1],
+            shares=found[2],
+            largest=found[3],
             signal=signal,
             sequences=sequences,
             control=objective.control,
-            target=target,
+            target=kernel.target,
         )
 
     def __call__(self, model: AbstractModel) -> Loss:

@@ -1,14 +1,10 @@
 """The product of a matrix with its own transpose."""
 
-from pathlib import Path
-
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _native
-
-_SOURCE = Path(__file__).with_name("_gram.c")
+from stepwell import native
 
 
 def gram(phi: Float[Array, "examples features"]) -> Float[Array, "features features"]:
@@ -17,8 +13,8 @@ def gram(phi: Float[Array, "examples features"]) -> Float[Array, "features featu
     The compiler does not know that the product is symmetric. It is slow too where the first factor is a transpose that
     it need not write down, so without a native pass it is made to.
     """
-    target = _native.available(_SOURCE, "double") if phi.dtype == np.float64 else None
-    if target is None:
+    kernel = native.kernel("gram", "double") if phi.dtype == np.float64 else None
+    if kernel is None:
         return jax.lax.optimization_barrier(phi.T) @ phi
     size = phi.shape[1]
-    return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((size, size), phi.dtype), vmap_method="sequential")(phi)
+    return jax.ffi.ffi_call(kernel.target, jax.ShapeDtypeStruct((size, size), phi.dtype), vmap_method="sequential")(phi)

@@ -1,6 +1,5 @@
 """Steps along the flow of separate attention in population, each in one native call."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _native
+from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
 
@@ -18,8 +17,6 @@ from ._fused_population import applies, whole_moments
 
 if TYPE_CHECKING:
     from ._population import Population
-
-_SOURCE = Path(__file__).with_name("_population_step.c")
 
 _DIMENSION = 12
 """At the most: beyond, a run alone is faster with LAPACK, since the small system has D² equations."""
@@ -58,8 +55,8 @@ class SteppingPopulation(AbstractStepping):
         """For models like this one; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
-        target = _native.available(_SOURCE, "double")
-        return None if target is None else cls(population, whole_moments(population), target)
+        kernel = native.kernel("population_step", "double")
+        return None if kernel is None else cls(population, whole_moments(population), kernel.target)
 
     def rosenbrock(
         self, weights: Float[Array, "head weights"], length: Float[Array, ""], tableau: Tableau

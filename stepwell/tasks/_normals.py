@@ -1,15 +1,12 @@
 """Standard normals inside compiled programs."""
 
-from pathlib import Path
-
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _native
+from stepwell import native
 from stepwell._types import RandomKey
 
-_SOURCE = Path(__file__).with_name("_normals.c")
 _ELEMENTS = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
 
 
@@ -22,8 +19,8 @@ def standard_normals(key: RandomKey, shape: tuple[int, ...], dtype=float) -> Flo
     words = jax.random.key_data(key)
     default = jax.random.key_impl(key) == "threefry2x32" and jax.threefry_partitionable.value
     element = _ELEMENTS.get(dtype) if default and jax.local_device_count() == 1 else None
-    target = None if element is None else _native.available(_SOURCE, element)
-    if target is None or words.ndim > 1:  # JAX says why several keys at once are wrong
+    kernel = None if element is None else native.kernel("normals", element)
+    if kernel is None or words.ndim > 1:  # JAX says why several keys at once are wrong
         return jax.random.normal(key, shape, dtype)
-    call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, dtype), vmap_method="expand_dims")
+    call = jax.ffi.ffi_call(kernel.target, jax.ShapeDtypeStruct(shape, dtype), vmap_method="expand_dims")
     return call(words)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell import _native
+from stepwell.native import _kernels
 from stepwell.dynamics import Ensemble, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._flow import Field
@@ -31,9 +31,9 @@ def test_a_flow_is_the_same_by_the_native_pass(monkeypatch: pytest.MonkeyPatch):
     native = flow(models[0], objectives[0], **options)
     together = flow(Ensemble.of(models), Ensemble.of(objectives), solver="tsit5", **options)
     monkeypatch.setenv("STEPWELL_NATIVE", "off")
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()
     plain = flow(models[0], objectives[0], **options)
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()
     for found in (native, together):
         # Some hundred steps, each with an error of its own.
         np.testing.assert_allclose(found["loss"][0], plain["loss"][0], rtol=1e3 * RTOL)

@@ -106,8 +106,8 @@ def test_where_it_does_not_apply():
 def test_without_a_compiler(tmp_path: Path):
     """A machine that has none trains all the same."""
     program = (
-        "import jax, numpy as np; from stepwell import _native\n"
-        "from stepwell.objectives import _fused\nassert _native.available(_fused._SOURCE, 'double') is None\n"
+        "import jax, numpy as np; from stepwell import native\n"
+        "assert native.kernel('softmax_loss', 'double') is None\n"
         "from stepwell.tasks import InContextRegression; from stepwell.models import MergedAttention\n"
         "from stepwell.objectives import Sampled; from stepwell.dynamics import descend\n"
         "batch = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))\n"

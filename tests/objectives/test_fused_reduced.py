@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell import _native
+from stepwell.native import _kernels
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention, decomposable
 from stepwell.objectives import ReducedSampled
@@ -154,8 +154,8 @@ def test_a_descent_is_the_same_with_and_without(who: str, with_and_without):
 
 def test_without_a_compiler_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()
     objective = ReducedSampled(MultiTaskRegression((2,), context=5), 32, key=KEY)
     model = SpectralAttention.balanced(np.array([[0.1]]), np.array([[1.0]]), (2,))
     assert objective.for_descent(model) is objective
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from native_code import library
+from native_code import LEVELS, Compiled, pointer
 from scipy.special import erfcinv, erfinv
 
 from stepwell.dynamics import online
@@ -124,7 +124,7 @@ class Built:
     """The C for one precision, of given uniform numbers and of given counters."""
 
     TEXT = """
-    #include "tasks/_normals.c"
+    #include "normals.c"
 
     void quantiles(const REAL *given, REAL *found, int groups)
     {
@@ -142,29 +142,32 @@ class Built:
     }
     """
 
-    def __init__(self, folder: Path, dtype: type):
-        self.dtype, element = dtype, "double" if dtype == DOUBLE else "float"
-        self.library = library(self.TEXT, folder, element, [])
+    def __init__(self, folder: Path, dtype: type, level: str | None):
+        self.dtype = dtype
+        self._compiled = Compiled(self.TEXT, folder, "double" if dtype == DOUBLE else "float", level)
 
     def quantiles(self, x) -> np.ndarray:
-        x = np.asarray(x, self.dtype)
-        group = 8 * 64 // x.itemsize
-        given = np.resize(x, -(-x.size // group) * group)
-        found = np.empty_like(given)
-        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (given, found))
-        self.library.quantiles(*pointers, ctypes.c_int(given.size // group))
-        return found[: x.size]
+        together = 8
+        given, found = self._compiled.in_groups(x, together)
+        groups = given.size // (together * self._compiled.lanes)
+        self._compiled.call.quantiles(pointer(given), pointer(found), ctypes.c_int(groups))
+        return found[: np.size(x)]
 
     def from_counter(self, key: np.ndarray, first: int, count: int) -> np.ndarray:
         found = np.empty(count, self.dtype)
-        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (key, found)]
-        self.library.from_counter(pointers[0], ctypes.c_uint64(first), ctypes.c_int(count), pointers[1])
+        places = ctypes.c_uint64(first), ctypes.c_int(count)
+        self._compiled.call.from_counter(pointer(key), *places, pointer(found))
         return found
 
 
+@pytest.fixture(scope="module", params=LEVELS, ids=str)
+def level(request) -> str | None:
+    return request.param
+
+
 @pytest.fixture(scope="module", params=[DOUBLE, SINGLE])
-def built(request, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return Built(tmp_path_factory.mktemp("normals"), request.param)
+def built(request, level: str | None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return Built(tmp_path_factory.mktemp("normals"), request.param, level)
 
 
 def exact(x: np.ndarray) -> np.ndarray:

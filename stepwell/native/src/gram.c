@@ -3,7 +3,7 @@
    Features are packed in panels of as many as a vector holds, a few hundred examples at a time; a tile of G is summed
    in registers, one panel broadcast against three. Threads have rows of G each. */
 
-#include "../_native.h"
+#include "native.h"
 
 enum { EXAMPLES = 256, ACROSS = 3 };
 

@@ -1,11 +1,11 @@
 /* A step of a Rosenbrock method along the flow of separate attention in population, several runs side by side: see
    _stepping_population.py for the mathematics. */
 
-#include "../_native.h"
-#include "_pairs.h"
-#include "_singular.h"
-#include "_systems.h"
-#include "_heads.h"
+#include "native.h"
+#include "pairs.h"
+#include "singular.h"
+#include "systems.h"
+#include "heads.h"
 
 enum { AFTER, ESTIMATE, BENDS }; /* what comes back, one vector of weights after the other */
 

@@ -3,12 +3,13 @@
    Compiled for each element type, with -DREAL=double and -DREAL=float. Sequences are laid out in blocks of LANES,
    innermost in memory, so that every operation is one on a vector of sequences. */
 
-#define LANES ((int)(64 / sizeof(REAL)))
+#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
+enum { VECTOR_BYTES = 64 };
 #define INLINE static inline __attribute__((always_inline))
 #define ONCE __attribute__((noinline))
 #define IS_DOUBLE (sizeof(REAL) == 8)
 
-typedef REAL vec __attribute__((vector_size(64)));
+typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef __typeof__((vec){0} > (vec){0}) whole; /* whole numbers as wide, or masks: of a comparison, all bits or none */
 
 /* The call with NAME a constant of 1 to 4, so that its loops are unrolled and its sums stay in registers. */

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell import _native
+from stepwell.native import _kernels
 from stepwell.objectives._gram import gram
 
 
@@ -16,9 +16,9 @@ def matrix(examples, features):
 def way(request, monkeypatch):
     """With the native pass and without; the others use it as it is."""
     monkeypatch.setenv("STEPWELL_NATIVE", "" if request.param == "native" else "off")
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()
     yield request.param
-    _native.available.cache_clear()
+    _kernels.state.cache_clear()
 
 
 @pytest.mark.parametrize("examples", [1, 255, 256, 700])

@@ -1,7 +1,7 @@
 /* Sums over reduced sequences from which their loss is put together, and the derivatives of these sums: see
    _fused_reduced.py for the mathematics. Every token is read once. */
 
-#include "_reduced_moments.h"
+#include "reduced_moments.h"
 
 enum { SUMS = 8, NUMBERS = 3, MANY = 64 };
 

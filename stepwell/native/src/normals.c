@@ -3,8 +3,8 @@
    Number i of a key is made of the two words that Threefry-2x32 makes of i (Salmon, Moraes, Dror & Shaw 2011, "Parallel
    random numbers: as easy as 1, 2, 3"): its high and its low word, encrypted in 20 rounds. */
 
-#include "../_native.h"
-#include "_normal_quantile.h"
+#include "native.h"
+#include "normal_quantile.h"
 
 typedef uint32_t words __attribute__((vector_size(64)));
 typedef uint32_t half __attribute__((vector_size(32)));

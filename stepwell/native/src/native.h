@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "xla/ffi/api/c_api.h"
-#include "_vectors.h"
+#include "vectors.h"
+
+/* For those who lay out data in lanes. */
+const int vector_bytes = VECTOR_BYTES;
 
 /* Room for vectors, all zero; NULL if there is none. */
 static vec *vectors(int64_t count)

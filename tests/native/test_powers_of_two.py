@@ -5,13 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from native_code import library
+from native_code import LEVELS, Compiled, pointer
 
 FAR = {"double": 400, "float": 50}
 SOURCE = """
-#include <stdint.h>
-#include <string.h>
-#include "_vectors.h"
+#include "native.h"
 
 void each(int fraction, const REAL *given, REAL *found, int blocks)
 {
@@ -28,29 +26,25 @@ void each(int fraction, const REAL *given, REAL *found, int blocks)
 class Built:
     """The functions of the header for one element type, on arrays."""
 
-    def __init__(self, folder: Path, element: str, options: list[str]):
-        self.element, self.dtype = element, np.float64 if element == "double" else np.float32
-        self.library = library(SOURCE, folder, element, options)
+    def __init__(self, folder: Path, element: str, level: str | None):
+        self.element, self._compiled = element, Compiled(SOURCE, folder, element, level)
+        self.dtype = self._compiled.dtype
 
     def power(self, x, *, fraction: bool = False) -> np.ndarray:
-        x = np.asarray(x, self.dtype)
-        lanes = 64 // x.itemsize
-        given = np.resize(x, -(-x.size // lanes) * lanes)
-        found = np.empty_like(given)
-        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (given, found))
-        self.library.each(ctypes.c_int(fraction), *pointers, ctypes.c_int(given.size // lanes))
-        return found[: x.size]
+        given, found = self._compiled.in_groups(x, 1)
+        blocks = given.size // self._compiled.lanes
+        self._compiled.call.each(ctypes.c_int(fraction), pointer(given), pointer(found), ctypes.c_int(blocks))
+        return found[: np.size(x)]
 
 
-# Without the macro of processors that look up tables in registers, there is no table.
-@pytest.fixture(scope="module", params=["any processor", "no tables"])
-def options(request) -> list[str]:
-    return ["-U__AVX512F__"] if request.param == "no tables" else []
+@pytest.fixture(scope="module", params=LEVELS, ids=str)
+def level(request) -> str | None:
+    return request.param
 
 
 @pytest.fixture(scope="module", params=["double", "float"])
-def built(request, options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return Built(tmp_path_factory.mktemp("powers"), request.param, options)
+def built(request, level: str | None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return Built(tmp_path_factory.mktemp("powers"), request.param, level)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, None])

@@ -3,7 +3,7 @@
    A block's tokens stay in cache from the scores to the gradient, while those of the next are fetched; each exponential
    is made once. */
 
-#include "../_native.h"
+#include "native.h"
 
 enum { MANY = 64 };
 

@@ -2,8 +2,8 @@
 
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */
 
-#include "../_native.h"
-#include "_pairs.h"
+#include "native.h"
+#include "pairs.h"
 
 typedef struct {
     int64_t runs, heads, rank, dim, steps;

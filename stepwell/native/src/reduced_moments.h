@@ -5,7 +5,7 @@
                             the covariances C_ij = sum_l p_l^h z_{l,i} z_{l,j} - f_i f_j;
      of each pair h <= k:   g = sum_l p_l^h p_l^k and r_i = sum_l p_l^h p_l^k z_{l,i}. */
 
-#include "../_native.h"
+#include "native.h"
 
 /* The call with HEADS and TASKS, which are constants if they are small. */
 #define FOR_FEW(heads, tasks, call)                                                                                    \

@@ -1,0 +1,6 @@
+"""C kernels for what XLA does badly, each with a plain JAX twin; see README.md in this folder."""
+
+from ._kernels import KERNELS as KERNELS
+from ._kernels import Kernel as Kernel
+from ._kernels import kernel as kernel
+from ._kernels import states as states

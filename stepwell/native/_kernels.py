@@ -1,0 +1,128 @@
+"""Kernels by name: shipped or built, loaded, registered with XLA; and why there is none where there is none."""
+
+import ctypes
+import functools
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from stepwell._errors import InvalidInput
+
+from ._build import BuildFailed, compiler, library
+from ._processor import LEVELS, levels
+
+SOURCES = Path(__file__).parent / "src"
+SHIPPED = Path(__file__).parent / "built"
+"""Libraries that came with a wheel, `KERNEL-ELEMENT-LEVEL.so`."""
+VARIABLE = "STEPWELL_NATIVE"
+_REPORTED = "STEPWELL_NATIVE_REPORTED"
+"""Set once a failure was reported, for this process and those that it starts."""
+
+KERNELS: dict[str, tuple[str, ...]] = {
+    "gram": ("double",),
+    "normals": ("double", "float"),
+    "population_descent": ("double",),
+    "population_step": ("double",),
+    "reduced_sums": ("double", "float"),
+    "softmax_loss": ("double", "float"),
+}
+"""Every kernel, a file of `src`, with the element types that it is compiled for."""
+
+
+class Kernel(NamedTuple):
+    """A function that XLA can call."""
+
+    target: str
+    """Its name for `jax.ffi.ffi_call`."""
+    vector_bytes: int
+    """Of a vector of the processor it was compiled for: data in lanes have as many as fit."""
+
+
+class State(NamedTuple):
+    """A kernel and where it comes from, or why there is none."""
+
+    kernel: Kernel | None
+    reason: str
+
+
+def kernel(source: str | Path, element: str, function: str | None = None) -> Kernel | None:
+    """A kernel for elements `double` or `float`; None if there is none here, and then plain JAX has to do.
+
+    `source` is a name of `KERNELS`, or the path of another C file. The function has the name of the file, without
+    leading underscores, unless it is named.
+    """
+    return state(source, element, function).kernel
+
+
+def states() -> Iterator[tuple[str, str, State]]:
+    """(name, element, state) of every kernel."""
+    for name, elements in KERNELS.items():
+        for element in elements:
+            yield name, element, state(name, element)
+
+
+@functools.lru_cache
+def state(source: str | Path, element: str, function: str | None = None) -> State:
+    """What `kernel` finds, with the reason."""
+    import jax
+
+    chosen = _chosen_level()
+    if chosen == "off":
+        return State(None, f"{VARIABLE} is off")
+    if jax.default_backend() != "cpu":
+        return State(None, f"JAX computes on {jax.default_backend()}, and kernels are for the CPU")
+    if chosen is not None and chosen not in levels():
+        return State(None, f"{VARIABLE} is {chosen}, which this processor does not have")
+    path = SOURCES / f"{source}.c" if isinstance(source, str) else source
+    function = function or path.stem.lstrip("_")
+    shipped = SHIPPED / f"{path.stem}-{element}-{chosen or levels()[0]}.so"
+    refused = ""
+    if isinstance(source, str) and shipped.exists():
+        try:
+            return State(_loaded(shipped, function, element), f"shipped, for {chosen or levels()[0]}")
+        except (OSError, RuntimeError, AttributeError, ValueError) as error:
+            refused = f"the one shipped does not fit this JAX ({error}); "
+    try:
+        with library(path, element, chosen) as file:
+            return State(_loaded(file, function, element), f"built for {chosen or 'this processor'}")
+    except (OSError, RuntimeError, AttributeError, ValueError, BuildFailed) as error:
+        if "CC" not in os.environ and shutil.which(compiler()[0]) is None:
+            return State(None, f"{refused}there is no C compiler ({compiler()[0]})")
+        _report(path.stem, str(error))
+        return State(None, f"{refused}{error}")
+
+
+def _chosen_level() -> str | None:
+    """What `STEPWELL_NATIVE` asks for: a level, `off`, or None for the best there is."""
+    chosen = os.environ.get(VARIABLE, "").lower()
+    if chosen in ("", "on"):
+        return None
+    if chosen != "off" and chosen not in LEVELS:
+        raise InvalidInput(f"{VARIABLE} is {chosen!r}; it must be on, off or one of {', '.join(LEVELS)}")
+    return chosen
+
+
+@functools.lru_cache
+def _loaded(file: Path, function: str, element: str) -> Kernel:
+    """Load a library and register its function. Each gets a name of its own: XLA takes no second one under a name."""
+    import jax
+
+    opened = ctypes.CDLL(str(file))
+    target = f"stepwell_{function}_{element}_{_loaded.cache_info().misses}"
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(opened, function)), platform="cpu")
+    return Kernel(target, ctypes.c_int.in_dll(opened, "vector_bytes").value)
+
+
+def _report(name: str, message: str) -> None:
+    """Once, whatever else fails: the reason is most often the same."""
+    if os.environ.get(_REPORTED) is None:
+        os.environ[_REPORTED] = "1"
+        warnings.warn(
+            f"the kernel {name} cannot be used, and plain JAX does its work, more slowly: {message}\n"
+            f"`stepwell doctor` lists all kernels; {VARIABLE}=off does without them",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,59 @@
+"""What the processor can do, and for what kernels are compiled."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+LEVELS: dict[str, tuple[str, ...]] = {
+    "avx512": ("-march=x86-64-v4",),
+    "avx2": ("-march=x86-64-v3",),
+    "baseline": ("-march=x86-64-v2",),
+}
+"""Instruction sets that a wheel has kernels for, the best first, with the compiler's options; of x86-64.
+
+Other processors have "baseline" alone, which is whatever their compiler takes for granted (NEON on 64-bit ARM).
+"""
+
+_FLAGS = {
+    "avx512": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "avx2": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+    "baseline": set(),
+}
+"""As Linux names them."""
+
+
+def is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def levels() -> tuple[str, ...]:
+    """The levels that this processor has, the best first."""
+    if not is_x86():
+        return ("baseline",)
+    found = _flags()
+    return tuple(level for level, needed in _FLAGS.items() if needed <= found)
+
+
+def options(level: str | None) -> tuple[str, ...]:
+    """Of the compiler: for a level, or for the processor at hand and no other."""
+    if level is not None:
+        return LEVELS[level] if is_x86() else ()
+    # Clang has -march=native for ARM only since version 15; -mcpu=native means the same to all.
+    return ("-march=native",) if is_x86() else ("-mcpu=native",)
+
+
+def cores() -> int:
+    """That this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _flags() -> set[str]:
+    """Of /proc/cpuinfo; elsewhere than on Linux none, which leaves the baseline."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
