@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell.native import _kernels
 from stepwell.dynamics import Ensemble, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._flow import Field
 from stepwell.models import SeparateAttention
+from stepwell.native import _kernels
 from stepwell.objectives import Sampled
 from stepwell.objectives._fused import FusedSampled
 from stepwell.tasks import InContextRegression

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.native import _kernels
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention, decomposable
+from stepwell.native import _kernels
 from stepwell.objectives import ReducedSampled
 from stepwell.objectives._fused_reduced import FusedReduced
 from stepwell.tasks import MultiTaskRegression
