@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
 ARGS ?=
 
-.PHONY: help env reproduce test lint types bench clean
+.PHONY: help env reproduce test lint types bench wheel clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
+	@echo "make wheel       a wheel with the kernels compiled inside, in dist/"
 	@echo "make env         create the environment in $(VENV); the other targets do so themselves"
 	@echo "make clean       remove the environment, the caches and reproduction/"
 
@@ -58,6 +59,10 @@ types: env
 
 bench: $(BENCH_INSTALLED)
 	@$(PYTHON) -m benchmarks $(ARGS)
+
+# In this environment rather than an isolated one: the kernels are compiled against JAX's header.
+wheel: env
+	STEPWELL_SHIP_KERNELS=1 $(PYTHON) -m hatchling build -t wheel -d dist
 
 clean:
 	rm -rf $(VENV) reproduction build dist .pytest_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ def pytorch() -> Any:
 
 
 class Training:
-    """Full-batch gradient descent in PyTorch, in its default float32: autograd and `torch.optim.SGD`."""
+    """Full-batch gradient descent in PyTorch, in the precision of what it is given: autograd and `torch.optim.SGD`."""
 
     def __init__(self, predict: Callable[[], Any], targets: Any, parameters: list[Any], rate: float):
         self._torch = pytorch()

@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import Any
 
-from ._cache import compiled_programs
+from ._cache import cache
 from ._compiler import compile_quickly
 
 __version__ = "0.1.0"
@@ -38,8 +38,9 @@ _SETTINGS = {
     # gradients a stiff solver asks for one by one, comes back three times sooner.
     "jax_cpu_enable_async_dispatch": False,
 }
+_CACHE = cache()
 _KEEP_COMPILED = {
-    "jax_compilation_cache_dir": compiled_programs(),
+    "jax_compilation_cache_dir": _CACHE.folder,
     # Most programs here are small and many: reading one back is ten times faster than compiling it.
     "jax_persistent_cache_min_compile_time_secs": 0.0,
 }
@@ -56,13 +57,14 @@ def _set_up_jax(settings: dict[str, Any]) -> None:
 
 _set_up_jax(_SETTINGS)
 compile_quickly()
-_folder = _KEEP_COMPILED["jax_compilation_cache_dir"]
+if _CACHE.unsafe:
+    warnings.warn(_CACHE.reason, RuntimeWarning, stacklevel=2)
 _chosen = (
     sys.modules["jax"].config.jax_compilation_cache_dir
     if "jax" in sys.modules
     else os.environ.get("JAX_COMPILATION_CACHE_DIR")  # the user's, or ours from the process that started this one
 )
-if _folder is not None and _chosen in (None, "", _folder):
+if _CACHE.folder is not None and _chosen in (None, "", _CACHE.folder):
     _set_up_jax(_KEEP_COMPILED)
     # A program that another process is just writing, or left half-written, is compiled anew: nothing to warn of.
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")

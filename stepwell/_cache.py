@@ -43,7 +43,7 @@ def cache() -> Cache:
         return Cache(None, f"{VARIABLE} is off")
     try:
         parent = Path(chosen).expanduser() if chosen else _user_cache() / "stepwell"
-        folder = parent / f"xla-{_processor()}"
+        folder = parent / folder_name()
         for new in (parent, folder):
             new.mkdir(parents=True, exist_ok=True, mode=0o700)
         reason = _exchangeable(parent) or untrusted(folder)
@@ -81,6 +81,11 @@ def _exchangeable(parent: Path) -> str | None:
     if found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid()):
         return None
     return None if found.st_uid == 0 and not found.st_mode & 0o022 else untrusted(parent)
+
+
+def folder_name() -> str:
+    """Of the folder for this kind of processor."""
+    return f"xla-{_processor()}"
 
 
 def _user_cache() -> Path:

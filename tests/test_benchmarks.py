@@ -22,6 +22,7 @@ WITHOUT_TORCH = (
     "streaming",
     "population_scale",
     "ensembles",
+    "natives",
     "whole_command",
 )
 

@@ -1,8 +1,10 @@
 """The folder of compiled programs."""
 
+import hashlib
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -34,19 +36,101 @@ def finish(run: subprocess.Popen) -> str:
 
 
 def test_shared_filled_damaged_and_off(tmp_path: Path):
-    """Two processes fill one folder at once; later ones read it, even where programs in it are cut short."""
+    """Two processes fill one folder at once; later ones read it, and compile anew what was cut short or changed."""
     together = [start(tmp_path), start(tmp_path)]
     first, second = map(finish, together)
     assert first == second
     (folder,) = tmp_path.iterdir()
     programs = sorted(path for path in folder.iterdir() if path.name.endswith("-cache"))
     assert len(programs) > 5
-    sizes = {path: path.stat().st_size for path in programs}
-    for path in programs[::2]:
-        path.write_bytes(path.read_bytes()[: sizes[path] // 2])
+    whole = {path: path.read_bytes() for path in programs}
+    for number, path in enumerate(programs[:-1]):
+        middle = len(whole[path]) // 2
+        flipped = whole[path][:middle] + bytes([whole[path][middle] ^ 1]) + whole[path][middle + 1 :]
+        path.write_bytes((whole[path][:middle], flipped, b"")[number % 3])
     assert finish(start(tmp_path)) == first
+    for path in programs:  # what was damaged has been replaced, and the rest was left
+        body, digest = path.read_bytes()[:-32], path.read_bytes()[-32:]
+        assert hashlib.sha256(body).digest() == digest
+    assert programs[-1].read_bytes() == whole[programs[-1]]
     assert finish(start("off")) == first
     assert not Path("off").exists()
+
+
+def test_a_folder_of_the_users_own_is_left_to_jax(tmp_path: Path):
+    """Other programs may share it, and know nothing of our digests."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    environment |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    text = PROGRAM.replace("import stepwell, jax", "import jax, stepwell")
+    subprocess.run([sys.executable, "-c", text], env=environment, check=True, capture_output=True, timeout=120)
+    entries = list(tmp_path.glob("*-cache"))
+    assert entries
+    for entry in entries:
+        rest = zlib.decompressobj()
+        rest.decompress(entry.read_bytes())
+        assert rest.eof and rest.unused_data == b""
+
+
+class TestWhoseItIs:
+    """What lies in the folder is run, so nobody else may have put it there."""
+
+    def test_made_for_the_owner_only(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "mine"))
+        before = os.umask(0)
+        try:
+            found = _cache.cache()
+        finally:
+            os.umask(before)
+        assert found.folder is not None and not found.unsafe
+        for path in (Path(found.folder), tmp_path / "mine"):
+            assert path.stat().st_mode & 0o777 == 0o700
+
+    def test_an_older_folder_that_others_can_read_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
+        folder = tmp_path / _cache.folder_name()
+        folder.mkdir(mode=0o755)
+        assert _cache.compiled_programs() == str(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+    def test_writable_by_others(self, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
+        folder = tmp_path / _cache.folder_name()
+        folder.mkdir()
+        folder.chmod(mode)
+        found = _cache.cache()
+        assert found.folder is None and found.unsafe
+        assert str(folder) in found.reason and "by others" in found.reason and "STEPWELL_CACHE" in found.reason
+
+    def test_somebody_elses(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
+        assert _cache.compiled_programs() is not None
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        found = _cache.cache()
+        assert found.folder is None and found.unsafe and "another user" in found.reason
+
+    def test_a_parent_in_which_others_could_exchange_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """Unless the sticky bit keeps them from it, as in the system's temporary folder."""
+        parent = tmp_path / "shared"
+        parent.mkdir()
+        monkeypatch.setenv("STEPWELL_CACHE", str(parent))
+        parent.chmod(0o777)
+        assert _cache.cache().unsafe
+        parent.chmod(0o1777)
+        assert _cache.compiled_programs() is not None
+
+    def test_it_is_said_once_and_the_run_goes_on(self, tmp_path: Path):
+        folder = tmp_path / _cache.folder_name()
+        folder.mkdir()
+        folder.chmod(0o777)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+        environment |= {"STEPWELL_CACHE": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0 and done.stdout.startswith("[[")
+        assert done.stderr.count("the cache folder is not used") == 1
+        assert list(folder.iterdir()) == []
 
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -16,6 +16,7 @@ VERBS = {
     "train": "train one model: the published script's flags and a few more",
     "predict": "what theory says before anything is trained: levels, drops, limits",
     "replay": "re-run recorded training runs and report the deviation",
+    "doctor": "what this installation runs on: versions, processor, kernels, cache",
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""
 

@@ -21,7 +21,9 @@ from stepwell._cache import compiled_programs, untrusted
 from ._processor import options
 
 _OPTIONS = ("-O3", "-std=gnu11", "-fPIC", "-shared")
-_SECONDS = 120
+_SECONDS = 600
+_LINES = 8
+"""Of the compiler's message, at the most."""
 
 
 class BuildFailed(Exception):
@@ -44,13 +46,14 @@ def command(source: Path, element: str, level: str | None, output: Path) -> list
 def compile_library(source: Path, element: str, level: str | None, output: Path) -> None:
     """Compile one library; `BuildFailed` with the compiler's message if that cannot be done."""
     line = command(source, element, level, output)
+    what = f"`{shlex.join([*compiler(), *options(level), source.name])}`"
     try:
         subprocess.run(line, check=True, capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.CalledProcessError as error:
-        said = "\n".join(error.stderr.strip().splitlines()[:12]) or "nothing"
-        raise BuildFailed(f"`{shlex.join(line)}` ended with status {error.returncode} and said:\n{said}") from None
+        said = error.stderr.strip().splitlines()[:_LINES] or ["(nothing)"]
+        raise BuildFailed(f"{what} ended with status {error.returncode}: " + "\n    ".join(said)) from None
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildFailed(f"`{shlex.join(line)}` could not be run: {error}") from None
+        raise BuildFailed(f"{what} could not be run: {error}") from None
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ SOURCES = Path(__file__).parent / "src"
 SHIPPED = Path(__file__).parent / "built"
 """Libraries that came with a wheel, `KERNEL-ELEMENT-LEVEL.so`."""
 VARIABLE = "STEPWELL_NATIVE"
+_WITHOUT = "STEPWELL_NATIVE_WITHOUT"
+"""Names of kernels to do without, separated by commas: how each is measured."""
 _REPORTED = "STEPWELL_NATIVE_REPORTED"
 """Set once a failure was reported, for this process and those that it starts."""
 
@@ -46,6 +48,8 @@ class State(NamedTuple):
 
     kernel: Kernel | None
     reason: str
+    failed: bool = False
+    """Whether one should be here and could not be built or loaded."""
 
 
 def kernel(source: str | Path, element: str, function: str | None = None) -> Kernel | None:
@@ -54,7 +58,16 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
     `source` is a name of `KERNELS`, or the path of another C file. The function has the name of the file, without
     leading underscores, unless it is named.
     """
-    return state(source, element, function).kernel
+    found = state(source, element, function)
+    if found.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
+        os.environ[_REPORTED] = "1"
+        warnings.warn(
+            f"the kernel {source} cannot be used, and plain JAX does its work, more slowly: {found.reason}\n"
+            f"`stepwell doctor` lists all kernels; {VARIABLE}=off does without them",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return found.kernel
 
 
 def states() -> Iterator[tuple[str, str, State]]:
@@ -72,6 +85,8 @@ def state(source: str | Path, element: str, function: str | None = None) -> Stat
     chosen = _chosen_level()
     if chosen == "off":
         return State(None, f"{VARIABLE} is off")
+    if source in os.environ.get(_WITHOUT, "").split(","):
+        return State(None, f"{_WITHOUT} names it")
     if jax.default_backend() != "cpu":
         return State(None, f"JAX computes on {jax.default_backend()}, and kernels are for the CPU")
     if chosen is not None and chosen not in levels():
@@ -91,8 +106,7 @@ def state(source: str | Path, element: str, function: str | None = None) -> Stat
     except (OSError, RuntimeError, AttributeError, ValueError, BuildFailed) as error:
         if "CC" not in os.environ and shutil.which(compiler()[0]) is None:
             return State(None, f"{refused}there is no C compiler ({compiler()[0]})")
-        _report(path.stem, str(error))
-        return State(None, f"{refused}{error}")
+        return State(None, f"{refused}{error}", failed=True)
 
 
 def _chosen_level() -> str | None:
@@ -114,15 +128,3 @@ def _loaded(file: Path, function: str, element: str) -> Kernel:
     target = f"stepwell_{function}_{element}_{_loaded.cache_info().misses}"
     jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(opened, function)), platform="cpu")
     return Kernel(target, ctypes.c_int.in_dll(opened, "vector_bytes").value)
-
-
-def _report(name: str, message: str) -> None:
-    """Once, whatever else fails: the reason is most often the same."""
-    if os.environ.get(_REPORTED) is None:
-        os.environ[_REPORTED] = "1"
-        warnings.warn(
-            f"the kernel {name} cannot be used, and plain JAX does its work, more slowly: {message}\n"
-            f"`stepwell doctor` lists all kernels; {VARIABLE}=off does without them",
-            RuntimeWarning,
-            stacklevel=4,
-        )

@@ -31,7 +31,7 @@ def levels() -> tuple[str, ...]:
     """The levels that this processor has, the best first."""
     if not is_x86():
         return ("baseline",)
-    found = _flags()
+    found = set(_described("flags").split())
     return tuple(level for level, needed in _FLAGS.items() if needed <= found)
 
 
@@ -50,10 +50,15 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _flags() -> set[str]:
-    """Of /proc/cpuinfo; elsewhere than on Linux none, which leaves the baseline."""
+def processor_name() -> str:
+    """As the system has it."""
+    return _described("model name") or platform.processor() or platform.machine()
+
+
+def _described(entry: str) -> str:
+    """Of the first processor in /proc/cpuinfo; nothing elsewhere than on Linux, which leaves the baseline."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return set()
-    return set(next((line for line in lines if line.startswith("flags")), "").split())
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(entry)), "")

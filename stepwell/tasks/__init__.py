@@ -1,5 +1,7 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
+from stepwell._programs import check_programs
+
 from ._abstract import AbstractTask as AbstractTask
 from ._batch import Batch as Batch
 from ._batch import FeatureBatch as FeatureBatch
@@ -17,3 +19,6 @@ from ._nonlinear import SingleIndexRegression as SingleIndexRegression
 from ._regression import InContextRegression as InContextRegression
 from ._softmax_moments import SoftmaxMoments as SoftmaxMoments
 from ._softmax_moments import softmax_moments as softmax_moments
+
+# This is the first room on the way of every computation, and JAX is there by now.
+check_programs()

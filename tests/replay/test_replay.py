@@ -26,8 +26,8 @@ def test_published_runs_are_followed(name: str, engine: Engine):
     assert found.engine == engine
 
 
-def test_there_are_ten_published_runs():
-    assert len(FOLLOWED) == 9 and len(LINEAR) == 6
+def test_there_are_eleven_published_runs():
+    assert len(FOLLOWED) == 10 and len(LINEAR) == 6 and "msattn_stable" in FOLLOWED
 
 
 def test_an_unstable_run_is_followed_until_it_amplifies_rounding():
@@ -35,6 +35,7 @@ def test_an_unstable_run_is_followed_until_it_amplifies_rounding():
     path = DATA / "msattn_diagonal.npz"
     found = replay(load(path), progress=False)
     assert not found.passed and found.max_abs_error > 0.1
+    assert found.followed >= 400
     assert found.reproducible is not None and found.reproducible < 500
     # Steps that a factor of 20 in the rounding makes: log(20)/log(1.6).
     assert abs(found.followed - found.reproducible) <= 6

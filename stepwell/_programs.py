@@ -1,0 +1,48 @@
+"""Compiled programs of JAX, kept with a checksum: a damaged one is compiled anew instead of loaded.
+
+JAX reads a program from its cache as it is found there. It may have been cut short by a full disk or a killed process,
+and with some compressors a flipped bit goes unnoticed too. What JAX cannot read it compiles anew at every start, and
+never replaces. Here every entry ends with its own digest, and one that does not fit is removed.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ._cache import folder_name
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def check_programs() -> None:
+    """From now on, in our own folder. If this JAX keeps programs in another way, its own checks have to do."""
+    try:
+        from jax._src import compilation_cache
+        from jax._src.lru_cache import LRUCache
+    except ImportError:
+        return
+
+    class Checked(LRUCache):
+        """JAX's cache of files, with a digest at the end of each; a folder that the user chose stays as JAX has it."""
+
+        def __init__(self, path: str, **options: Any):
+            super().__init__(path, **options)
+            self.ours = Path(path).name == folder_name()
+
+        def get(self, key: str) -> bytes | None:
+            found = super().get(key)
+            if found is None or not self.ours:
+                return found
+            value, digest = found[:-_DIGEST], found[-_DIGEST:]
+            if hashlib.sha256(value).digest() == digest:
+                return value
+            for file in self.path.glob(f"{key}-*"):
+                file.unlink(missing_ok=True)  # else what is compiled now would not be kept
+            return None
+
+        def put(self, key: str, value: bytes) -> None:
+            super().put(key, value + hashlib.sha256(value).digest() if self.ours else value)
+
+    known: Any = compilation_cache
+    if getattr(known, "LRUCache", None) is LRUCache:
+        known.LRUCache = Checked

@@ -1,0 +1,88 @@
+"""`stepwell doctor`: what this installation runs on, which kernels it uses, and why not where it does not."""
+
+import argparse
+import json
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from stepwell import __version__
+from stepwell._cache import cache
+from stepwell._memory import available_memory
+from stepwell._progress import Meter
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "h5netcdf", "matplotlib")
+_GIB = 2**30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    found = _examine()
+    print(json.dumps(found, indent=2, ensure_ascii=False) if arguments.json else "\n".join(_lines(found)))
+    return 0
+
+
+def _examine() -> dict[str, Any]:
+    """All that is shown, as JSON has it. Kernels that are not built yet are built."""
+    from stepwell import native
+
+    kernels = []
+    with Meter("building kernels", sum(map(len, native.KERNELS.values()))) as meter:
+        for name, element, state in native.states():
+            width = None if state.kernel is None else state.kernel.vector_bytes
+            used = width is not None
+            kernels.append({"name": name, "element": element, "used": used, "bytes": width, "why": state.reason})
+            meter.update(len(kernels), name)
+    kept = cache()
+    return {
+        "versions": {"stepwell": __version__, "python": platform.python_version(), **_versions()},
+        "system": {
+            "platform": platform.platform(),
+            "processor": native.processor_name(),
+            "levels": list(native.levels()),
+            "cores": native.cores(),
+            "free_memory": available_memory(),
+        },
+        "kernels": kernels,
+        "cache": {"folder": kept.folder, "why": kept.reason, **_content(kept.folder)},
+    }
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _content(folder: str | None) -> dict[str, int]:
+    """Number and size of the files in a folder."""
+    sizes = [] if folder is None else [entry.stat().st_size for entry in os.scandir(Path(folder)) if entry.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    system, kept = found["system"], found["cache"]
+    yield "versions   " + ", ".join(f"{name} {number or 'missing'}" for name, number in found["versions"].items())
+    yield f"system     {system['platform']}"
+    yield f"processor  {system['processor']}; kernels for it: {', '.join(system['levels'])} (the first is used)"
+    yield f"cores      {system['cores']}"
+    yield f"memory     {system['free_memory'] / _GIB:.1f} GiB free"
+    if kept["folder"] is None:
+        yield f"cache      none: {kept['why']}"
+    else:
+        yield f"cache      {kept['folder']}: {kept['files']} files, {kept['bytes'] / 2**20:.1f} MiB"
+    used = sum(kernel["used"] for kernel in found["kernels"])
+    yield f"kernels    {used} of {len(found['kernels'])} in use; where one is not, plain JAX does the same, more slowly"
+    for kernel in found["kernels"]:
+        what = f"{8 * kernel['bytes']}-bit vectors, {kernel['why']}" if kernel["used"] else f"NOT USED: {kernel['why']}"
+        yield f"  {kernel['name']:<19} {kernel['element']:<7} {what}"
