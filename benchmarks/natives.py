@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import scipy
 
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import MergedAttention, SeparateAttention, SpectralAttention
 from stepwell.native import KERNELS
-from stepwell.objectives import Moments, Population, ReducedSampled, Sampled
+from stepwell.objectives import Population, ReducedSampled, Sampled
 from stepwell.tasks import InContextRegression, MultiTaskRegression, covariance
 
 from ._row import Row, Unavailable
@@ -91,15 +89,6 @@ def flows(dim: int, rank: int, runs: int) -> Callable[[bool], Callable[[], Any]]
     return prepare
 
 
-def moments(dim: int) -> Callable[[bool], Callable[[], Any]]:
-    def prepare(quick: bool) -> Callable[[], Any]:
-        task = InContextRegression(covariance([1 / k for k in range(1, dim + 1)]), 31)
-        batch = task.sample(500 if quick else 20_000, key=jax.random.key(0))
-        return lambda: Moments.of_batch(batch).gram
-
-    return prepare
-
-
 def streamed(quick: bool) -> Callable[[], Any]:
     task = InContextRegression(covariance(SPECTRUM), 31)
     model = MergedAttention.random(dim=4, heads=8, scale=0.1, key=jax.random.key(0))
@@ -117,8 +106,6 @@ WORK = [
     Work("population_step", "a flow to convergence, D = H = 4, rank 1", flows(4, 1, 1)),
     Work("population_step", "64 flows to convergence, D = H = 4, rank 1", flows(4, 1, 64)),
     Work("population_step", "a flow to convergence, D = H = 8, rank 8", flows(8, 8, 1)),
-    Work("gram", "moments of 20,000 sequences, D = 4 (60 features)", moments(4)),
-    Work("gram", "moments of 20,000 sequences, D = 8 (360 features)", moments(8)),
     Work("normals", "20 online steps of 2,000 sequences, linear attnM, 8 heads", streamed),
 ]
 
@@ -127,7 +114,6 @@ COMMANDS: dict[str, list[str]] = {
     "reduced_sums": ["reproduce", "softmax/fig5"],
     "population_descent": ["reproduce", "linear/fig12"],
     "population_step": ["reproduce", "linear/fig3"],
-    "gram": ["train", "--model", "attnM", "--head", "8", "--trainset_size", "80000", "--in_dim", "8"],
     "normals": ["reproduce", "softmax/fig1"],
 }
 """What a user waits for, for each kernel."""
@@ -154,19 +140,6 @@ def _row(what: str, seconds: Callable[[str], float], kernel: str) -> Row:
 
 def libraries() -> Iterator[Row]:
     """The same by what a library offers."""
-    phi = np.random.default_rng(0).standard_normal((20_000, 360))
-    compiled = jax.jit(_gram)
-    for features in (60, 360):
-        part = np.ascontiguousarray(phi[:, :features])
-        given, columns = jnp.asarray(part), np.asfortranarray(part.T)
-        sides = {
-            "ours": lambda given=given: compiled(given),
-            "syrk": lambda columns=columns: scipy.linalg.blas.dsyrk(1.0, columns),
-            "NumPy": lambda part=part: part.T @ part,
-        }
-        times = interleaved(sides, rounds=10)
-        note = f"BLAS syrk; NumPy's product takes {times['NumPy']:.2g} s"
-        yield Row(f"gram: {features} features of 20,000 examples", times["ours"], "s", times["syrk"], note=note)
     count = 10**6
     rng = np.random.default_rng(0)
     rbg = jax.random.key(0, impl="rbg")
@@ -178,12 +151,6 @@ def libraries() -> Iterator[Row]:
     times = interleaved(drawn, rounds=10)
     note = f"JAX's rbg generator, other numbers; NumPy's, on one core, takes {times['NumPy'] / count * 1e9:.2g} ns"
     yield Row("normals: a standard normal", times["ours"] / count, "s", times["rbg"] / count, note=note)
-
-
-def _gram(phi: Any) -> Any:
-    from stepwell.objectives._gram import gram
-
-    return gram(phi)
 
 
 def _normals(shape: tuple[int, ...]) -> Any:

@@ -24,7 +24,6 @@ _REPORTED = "STEPWELL_NATIVE_REPORTED"
 """Set once a failure was reported, for this process and those that it starts."""
 
 KERNELS: dict[str, tuple[str, ...]] = {
-    "gram": ("double",),
     "normals": ("double", "float"),
     "population_descent": ("double",),
     "population_step": ("double",),

@@ -18,7 +18,6 @@ from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract import AbstractQuadraticObjective, require
 from ._cubic import check_label_blocks, check_linear
-from ._gram import gram
 
 Features = Literal["full", "cubic"]
 
@@ -191,7 +190,7 @@ def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
 def _sums(batch: FeatureBatch):
     root = jnp.sqrt(batch.weights)[:, None]
     phi, y = batch.features * root, batch.labels * root
-    return gram(phi), y.T @ phi, jnp.sum(y**2) / y.shape[1]
+    return phi.T @ phi, y.T @ phi, jnp.sum(y**2) / y.shape[1]
 
 
 @eqx.filter_jit

@@ -41,7 +41,7 @@ def test_why_one_is_not():
     broken = f"{sys.executable} -c \"import sys; sys.exit('a word of the compiler')\""
     done = doctor(CC=broken, STEPWELL_CACHE="off")
     assert done.returncode == 0 and done.stderr == ""
-    assert re.search(r"gram +double +NOT USED: .* ended with status 1: a word of the compiler", done.stdout)
+    assert re.search(r"normals +double +NOT USED: .* ended with status 1: a word of the compiler", done.stdout)
     assert "cache      none: STEPWELL_CACHE is off" in done.stdout
     done = doctor(STEPWELL_NATIVE="fast")
     assert done.returncode == 2 and done.stderr.startswith("stepwell doctor: STEPWELL_NATIVE is 'fast'; it must be")
