@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
+from stepwell.models import AbstractModel
 
 Member = TypeVar("Member", bound=eqx.Module)
 
@@ -25,9 +26,12 @@ class Ensemble(eqx.Module, Generic[Member]):
         """Stack members that differ in their arrays only."""
         if not members:
             raise InvalidInput("an ensemble needs at least one member, got none")
-        split = [eqx.partition(member, eqx.is_array_like) for member in members]
+        # Numbers that are fields of a model are settings, the same for all, and not weights.
+        stacks = eqx.is_array if isinstance(members[0], AbstractModel) else eqx.is_array_like
+        split = [eqx.partition(member, stacks) for member in members]
         shapes = [jax.tree.map(jnp.shape, arrays) for arrays, _ in split]
-        if any(rest != split[0][1] for _, rest in split) or any(shape != shapes[0] for shape in shapes):
+        settled = all(bool(eqx.tree_equal(rest, split[0][1])) for _, rest in split)
+        if not settled or any(shape != shapes[0] for shape in shapes):
             raise InvalidInput("members of an ensemble must have one shape and the same settings; run them apart")
         stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
         return cls(eqx.combine(stacked, split[0][1]), len(members))

@@ -10,6 +10,7 @@ than differentiating the gradient by every weight, and where weights are many, t
 the whole matrix (Woodbury's identity).
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -20,6 +21,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from stepwell._types import Loss
+from stepwell.models import is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective, AbstractStepping
 
 from ._ensemble import unflatten
@@ -133,6 +135,9 @@ def _woodbury(
 def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
     model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
+    if not (is_proved(model) or is_separate(model)):
+        # Another model may keep a NaN out of its loss (jnp.where), or mix its heads.
+        return tuple(range(weights.size)), None
     # A polynomial reads the same everywhere; from where it is not finite that would not be seen.
     read = ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights) if quadratic else weights)))
     if not quadratic:
@@ -140,9 +145,10 @@ def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | Non
     if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None
     head_of = []
-    for name, dims in model.weight_dims.items():
+    names = [each.name for each in dataclasses.fields(model) if each.name in model.weight_dims]
+    for name in names:  # in the order of the vector of weights
         shape = getattr(model, name).shape
-        head_of.append(np.indices(shape)[dims.index("head")].reshape(-1))
+        head_of.append(np.indices(shape)[model.weight_dims[name].index("head")].reshape(-1))
     heads = np.concatenate(head_of)[read]
     order = np.argsort(heads, kind="stable")
     places = tuple(np.flatnonzero(read)[order].tolist())

@@ -1,7 +1,7 @@
 """The contracts of everything that is trained."""
 
 import abc
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,10 +18,16 @@ class AbstractModel(eqx.Module):
     `weight_dims` names the weights and their dimensions, which become the dimensions of a trajectory. `factors` is the
     number of weights multiplied together in a prediction of the linear model: 2 for merged, 3 for separate; it sets how
     weights and time change with the attention normalisation.
+
+    A model that reads tokens gets one sequence (tokens, dim + outputs) at a time, the query last with its label zero,
+    and answers with a vector of outputs: that is all that `Sampled` and `online` ask for. Other objectives compute the
+    loss from the matrices of a model, without calling it. They take the classes of this package, and classes which
+    declare by `declared_form`, in their own body, that a formula gives their answers (see `_forms.py`).
     """
 
     weight_dims: eqx.AbstractClassVar[dict[str, tuple[str, ...]]]
     factors: eqx.AbstractClassVar[int]
+    declared_form: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def __call__(self, example: Any) -> Float[Array, " outputs"]:

@@ -4,19 +4,36 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
-from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel, advice, is_attention, is_cubic
 
 from ._abstract import require
 
 
+def as_cubic(model: AbstractModel) -> AbstractCubicModel:
+    """The model, if its effective map may be used in its place."""
+    if not is_cubic(model):
+        raise InvalidInput(
+            f"{type(model).__name__} is not known to be linear in features of the data, which this loss is for; "
+            f"{advice(model)}"
+        )
+    return model
+
+
+def as_attention(model: AbstractModel) -> AbstractAttention:
+    """The model, if its matrices may be used in its place."""
+    if not is_attention(model):
+        raise InvalidInput(
+            f"{type(as_cubic(model)).__name__} reads cubic features; gather the moments with features='cubic'"
+        )
+    return model
+
+
 def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
     """The model is linear in features of the data, with the normalisation that the features have."""
-    require(
-        isinstance(model, AbstractCubicModel),
-        f"{type(model).__name__} is not linear in cubic features; use Sampled",
-    )
-    if isinstance(model, AbstractAttention):
+    as_cubic(model)
+    if is_attention(model):
         require(
             model.activation == "linear",
             f"the model's activation is {model.activation!r}; only linear attention has such moments, use Sampled",

@@ -4,8 +4,17 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell._errors import InvalidInput
 from stepwell._types import Activation
-from stepwell.models import AbstractAttention, AbstractModel, SpectralAttention, decompose
+from stepwell.models import (
+    AbstractAttention,
+    AbstractModel,
+    advice,
+    check_form,
+    decompose,
+    is_attention,
+    is_spectral,
+)
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract import require
@@ -14,42 +23,48 @@ _ROUNDING = 1e-8
 """How far from decomposable weights may be, relative to their decomposable part, and count as such."""
 
 
+def _as_attention(model: AbstractModel) -> AbstractAttention:
+    """The model, if its matrices may be used in its place."""
+    if not is_attention(model):
+        raise InvalidInput(
+            f"{type(model).__name__} is not an attention on tokens whose matrices are known, which this loss is for; "
+            f"give a SpectralAttention or MultiHeadAttention, or {advice(model)}"
+        )
+    return model
+
+
 @eqx.filter_jit
 def eigenvalues(
     model: AbstractModel, task: MultiTaskRegression
 ) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
     r"""$\omega$ and $\mu$: a `SpectralAttention` has them, of any other attention they are read off its matrices."""
-    if isinstance(model, SpectralAttention):
+    if is_spectral(model):
         return model.omega(), model.mu()
-    assert isinstance(model, AbstractAttention)
-    found = decompose(model, task)
+    found = decompose(_as_attention(model), task)
     return found.omega, found.mu
 
 
 def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activation: Activation) -> None:
     """The model is an attention of this kind, and nothing but its eigenvalues matters to its loss."""
+    attention = _as_attention(model)
     require(
-        isinstance(model, AbstractAttention),
-        f"{type(model).__name__} is not an attention on tokens; use SpectralAttention or MultiHeadAttention",
-    )
-    assert isinstance(model, AbstractAttention)
-    require(
-        model.activation == activation,
-        f"the model's activation is {model.activation!r}, the objective is for {activation!r}; they must agree",
+        attention.activation == activation,
+        f"the model's activation is {attention.activation!r}, the objective is for {activation!r}; they must agree",
     )
     divided = "none" if activation == "softmax" else "1/N"
     require(
-        model.normalisation == divided,
-        f"the model divides attention by {model.normalisation!r}; build it with normalisation={divided!r}",
+        attention.normalisation == divided,
+        f"the model divides attention by {attention.normalisation!r}; build it with normalisation={divided!r}",
     )
-    require(not model.attends_query, "the model attends to its query; build it with attends_query=False")
-    if isinstance(model, SpectralAttention):
+    require(not attention.attends_query, "the model attends to its query; build it with attends_query=False")
+    check_form(model, length=task.lengths.longest)
+    if is_spectral(model):
         require(
             model.dims == task.dims,
             f"the model has tasks of dimensions {model.dims}, the task {task.dims}; they must agree",
         )
         return
-    departures = {name: float(np.asarray(value)) for name, value in _departures(model, task).items()}
+    departures = {name: float(np.asarray(value)) for name, value in _departures(attention, task).items()}
     farthest = max(departures, key=lambda name: departures[name])
     require(
         departures[farthest] <= _ROUNDING,

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._types import Loss
-from stepwell.models import AbstractModel, SpectralAttention
+from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract import AbstractObjective, require
@@ -68,7 +68,7 @@ class Exact(AbstractObjective):
         check_eigenvalues(model, self.task, "softmax")
         omega, mu = (np.asarray(part) for part in eigenvalues(model, self.task))
         touched = mu != 0
-        if isinstance(model, SpectralAttention):
+        if is_spectral(model):
             touched = (np.asarray(model.value) != 0) | (np.asarray(model.output) != 0)
         servants = np.sum(touched, axis=0)
         require(

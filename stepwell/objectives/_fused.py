@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from stepwell import native
 from stepwell._types import Loss
-from stepwell.models import AbstractAttention, AbstractModel
+from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import Batch, attention_scale
 
 from ._abstract import AbstractObjective
@@ -42,7 +42,7 @@ class FusedSampled(AbstractObjective):
     def of(cls, batch: Batch, model: AbstractModel, share: float, dtype: Any) -> "FusedSampled | None":
         """For these sequences, each of which counts `share`; None where the pass does not apply or cannot be built."""
         lengths = batch.lengths
-        if not (isinstance(model, AbstractAttention) and model.activation == "softmax" and lengths.fixed):
+        if not (is_attention(model) and model.activation == "softmax" and lengths.fixed):
             return None
         if lengths.tokens != batch.tokens.shape[1]:
             return None
@@ -59,7 +59,7 @@ class FusedSampled(AbstractObjective):
         return cls(found[0], found[1], found[2], found[3], kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
-        assert isinstance(model, AbstractAttention)
+        assert is_attention(model)
         scale = attention_scale(model.normalisation, self.tokens.shape[-3] - int(model.attends_query))
         return _loss(
             (model.bilinear(), model.readout() * scale),

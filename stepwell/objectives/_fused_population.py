@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from stepwell import native
 from stepwell._types import Loss
-from stepwell.models import AbstractModel, SeparateAttention
+from stepwell.models import AbstractModel, SeparateAttention, is_separate
 
 from ._abstract import AbstractLeaping
 
@@ -52,7 +52,7 @@ class FusedPopulation(AbstractLeaping):
     def leap(
         self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]
     ) -> tuple[Loss, SeparateAttention]:
-        assert isinstance(model, SeparateAttention)
+        assert is_separate(model)
         weights = model.value, model.key, model.query
         results = [jax.ShapeDtypeStruct(part.shape, np.float64) for part in (rate, *weights)]
         call = jax.ffi.ffi_call(self.target, results, vmap_method="expand_dims")
@@ -69,7 +69,7 @@ class FusedPopulation(AbstractLeaping):
 
 def applies(population: "Population", model: AbstractModel, dimension: int) -> bool:
     """Whether the native passes know such models, up to a dimension."""
-    if not isinstance(model, SeparateAttention):
+    if not is_separate(model):
         return False
     double = all(weight.dtype == np.float64 for weight in (model.value, model.key, model.query))
     return population.outputs == 1 and model.dim <= dimension and double

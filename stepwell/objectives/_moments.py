@@ -6,23 +6,26 @@ from typing import Literal, get_args
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell._types import Loss, Normalisation, RandomKey
-from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
+from stepwell.models import AbstractModel, check_form, is_attention
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract import AbstractQuadraticObjective, require
-from ._cubic import check_label_blocks, check_linear
+from ._cubic import as_attention, as_cubic, check_label_blocks, check_linear
 
 Features = Literal["full", "cubic"]
 
 _WORKING_SET = 2**26
 """Bytes of feature vectors held at a time while moments are gathered."""
+
+_UNKNOWN_LENGTH = 31
+"""Context of the sequences on which a declared form is checked, where the moments do not say."""
 
 
 class Moments(AbstractQuadraticObjective):
@@ -47,6 +50,7 @@ class Moments(AbstractQuadraticObjective):
     features: Features = eqx.field(static=True)
     normalisation: Normalisation | None = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
+    _longest: Int[Array, ""] | None = None
 
     @classmethod
     def of_batch(
@@ -88,15 +92,16 @@ class Moments(AbstractQuadraticObjective):
         """Of a data set given in chunks, each used once."""
         _check.one_of("features", features, ("full", "cubic"))
         _check.one_of("normalisation", normalisation, get_args(Normalisation))
-        gathered, dim, outputs = None, 0, 0
+        gathered, dim, outputs, longest = None, 0, 0, 0
         for chunk in chunks:
-            dim, outputs = chunk.dim, chunk.outputs
+            dim, outputs, longest = chunk.dim, chunk.outputs, max(longest, chunk.lengths.longest)
             for piece in _pieces(chunk, features):
                 gathered = _gather(gathered, piece, features, normalisation, attends_query)
         if gathered is None:
             raise InvalidInput("there are no sequences; give at least one chunk")
         count, matrix, cross, power = gathered
-        return cls(matrix / count, cross / count, power / count, dim, outputs, features, normalisation, attends_query)
+        sums = matrix / count, cross / count, power / count
+        return cls(*sums, dim, outputs, features, normalisation, attends_query, jnp.asarray(longest))
 
     @classmethod
     def of_features(cls, batch: FeatureBatch) -> "Moments":
@@ -112,10 +117,9 @@ class Moments(AbstractQuadraticObjective):
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
         r"""$\Theta$."""
         if self.features == "cubic":
-            assert isinstance(model, AbstractCubicModel)
-            return model.effective_map().reshape(self.outputs, -1)
-        assert isinstance(model, AbstractAttention)
-        whole = jnp.einsum("hoa,hbc->oabc", model.readout(), model.bilinear())
+            return as_cubic(model).effective_map().reshape(self.outputs, -1)
+        attention = as_attention(model)
+        whole = jnp.einsum("hoa,hbc->oabc", attention.readout(), attention.bilinear())
         rows, columns = np.triu_indices(self.dim + self.outputs)
         both = (whole + whole.transpose(0, 2, 1, 3))[:, rows, columns]
         return (both * np.where(rows == columns, 0.5, 1.0)[:, None]).reshape(self.outputs, -1)
@@ -127,34 +131,31 @@ class Moments(AbstractQuadraticObjective):
     def check(self, model: AbstractModel) -> None:
         if self.normalisation is not None:
             check_linear(model, self.normalisation)
+        cubic = as_cubic(model) if self.features == "cubic" else as_attention(model)
         require(
-            self.features == "cubic" or isinstance(model, AbstractAttention),
-            f"{type(model).__name__} reads cubic features; gather the moments with features='cubic'",
-        )
-        assert isinstance(model, AbstractCubicModel)
-        require(
-            self.normalisation is not None or not isinstance(model, AbstractAttention),
+            self.normalisation is not None or not is_attention(model),
             f"{type(model).__name__} reads tokens, the moments are of feature vectors; gather them from a Batch",
         )
-        outputs, dim = model.shape
+        outputs, dim = cubic.shape
         require(
             (outputs, dim) == (self.outputs, self.dim),
             f"the model has {outputs} outputs and dimension {dim}, the data {self.outputs} and {self.dim}; "
             "they must agree",
         )
         if self.features == "cubic":
-            check_label_blocks(model)
-        elif isinstance(model, AbstractAttention):
+            check_label_blocks(cubic)
+        else:
+            attends = as_attention(model).attends_query
             require(
-                model.attends_query == self.attends_query,
-                f"the model has attends_query={model.attends_query}, the moments {self.attends_query}; "
+                attends == self.attends_query,
+                f"the model has attends_query={attends}, the moments {self.attends_query}; "
                 "gather them with the model's",
             )
+        check_form(model, length=_UNKNOWN_LENGTH if self._longest is None else int(self._longest))
 
     def floor(self, model: AbstractModel) -> float | None:
         """Least squares, where the model can reach it: one output and an effective map of full rank."""
-        assert isinstance(model, AbstractCubicModel)
-        if self.features != "cubic" or self.outputs != 1 or model.map_rank() != self.dim:
+        if self.features != "cubic" or self.outputs != 1 or as_cubic(model).map_rank() != self.dim:
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])

@@ -6,15 +6,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._types import Loss, Normalisation
-from stepwell.models import AbstractCubicModel, AbstractModel, SeparateAttention
+from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate
 from stepwell.tasks import AbstractTask, population_moments
 
 from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
-from ._cubic import check_label_blocks, check_linear
+from ._cubic import as_cubic, check_label_blocks, check_linear
 from ._fused_population import FusedPopulation
 from ._stepping_population import SteppingPopulation
 
@@ -61,6 +61,7 @@ class Population(AbstractQuadraticObjective):
     _input: Moment
     _drive: Moment
     _second: Moment
+    _longest: Int[Array, ""]
 
     def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
         moments = population_moments(task, normalisation)
@@ -78,11 +79,11 @@ class Population(AbstractQuadraticObjective):
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
         self.normalisation = normalisation
+        self._longest = jax.device_put(np.asarray(task.lengths.longest))
 
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
         """$A$."""
-        assert isinstance(model, AbstractCubicModel)
-        return model.effective_map()
+        return as_cubic(model).effective_map()
 
     def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
         maps = coefficients
@@ -93,7 +94,7 @@ class Population(AbstractQuadraticObjective):
         return self.label_power + (quadratic - 2 * linear) / self.outputs
 
     def __call__(self, model: AbstractModel) -> Loss:
-        if isinstance(model, SeparateAttention) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
+        if is_separate(model) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
             return self._by_pairs(model)
         return super().__call__(model)
 
@@ -115,7 +116,7 @@ class Population(AbstractQuadraticObjective):
             "this objective is in the basis of the task itself; for that of the eigenvectors give basis='eigen'",
         )
         require(
-            isinstance(model, SeparateAttention) and model.dim == self.input.shape[0],
+            is_separate(model) and model.dim == self.input.shape[0],
             f"{type(model).__name__} cannot be turned; give a SeparateAttention of dimension {self.input.shape[0]}",
         )
         vectors = np.asarray(self.directions)
@@ -133,20 +134,19 @@ class Population(AbstractQuadraticObjective):
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)
-        assert isinstance(model, AbstractCubicModel)
-        outputs, dim = model.shape
+        outputs, dim = as_cubic(model).shape
         require(
             (outputs, dim) == (self.outputs, self.input.shape[0]),
             f"the model has {outputs} outputs and dimension {dim}, the task {self.outputs} and {self.input.shape[0]}; "
             "they must agree",
         )
-        check_label_blocks(model)
+        check_label_blocks(as_cubic(model))
+        check_form(model, length=int(self._longest))
 
     def floor(self, model: AbstractModel) -> float | None:
         r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
         \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
-        assert isinstance(model, AbstractCubicModel)
-        rank = model.map_rank()
+        rank = as_cubic(model).map_rank()
         if rank is None:
             return None
         lam, vectors = np.linalg.eigh(np.asarray(self.second))

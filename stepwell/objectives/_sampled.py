@@ -1,17 +1,19 @@
 """The loss over given sequences, by running the model on each."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from stepwell import _check
+from stepwell import _check, _text
+from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._types import Loss, Precision
-from stepwell.models import AbstractAttention, AbstractModel
-from stepwell.tasks import Batch, FeatureBatch
+from stepwell.models import AbstractModel, check_form, check_weights, is_attention, is_proved
+from stepwell.tasks import Batch, FeatureBatch, prefix
 
 from ._abstract import AbstractObjective, require
 from ._fused import FusedSampled
@@ -23,8 +25,9 @@ Reduce = Literal["mean", "sum"]
 class Sampled(AbstractObjective):
     r"""$L = \sum_n \pi_n \tfrac1P \sum_p \tfrac1O \|y_{p,n} - \hat y_{p,n}\|^2$ over P sequences and context lengths n.
 
-    For any model; gradients go through every token. `batch` is a `Batch` of tokens for attention, or a `FeatureBatch`
-    for models of cubic features. With `reduce="sum"` outputs are added up instead of averaged (no 1/O).
+    For any model, by its own `__call__`; gradients go through every token. `batch` is a `Batch` of tokens, of which the
+    model gets one sequence at a time, the query last with its label zero; or a `FeatureBatch` for models of cubic
+    features. With `reduce="sum"` outputs are added up instead of averaged (no 1/O).
 
     `precision` is that in which a native pass, of softmax attention, takes a sequence; sums over sequences are in
     float64 always. With "float32" it takes half the time, and the loss and its gradient keep six digits.
@@ -40,17 +43,35 @@ class Sampled(AbstractObjective):
 
     def _mean(self, model: AbstractModel) -> Loss:
         if isinstance(self.batch, FeatureBatch):
-            answers = jax.vmap(model)(self.batch.features)
+            answers = self._answers(model, self.batch.features)
             return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - answers) ** 2, axis=-1))
-        lengths = self.batch.lengths
-        if lengths.fixed and lengths.tokens == self.batch.tokens.shape[1]:
-            answers = jax.vmap(model)(self.batch.tokens)
+        tokens, lengths = self.batch.tokens, self.batch.lengths
+        ours = is_proved(model)
+        if ours and lengths.fixed and lengths.tokens == tokens.shape[1]:
+            answers = self._answers(model, tokens)
             return jnp.mean((self.batch.labels[:, -1] - answers) ** 2)
-        assert isinstance(model, AbstractAttention)
         counts = jnp.array(lengths.counts)
-        answers = jax.vmap(lambda tokens: jax.vmap(lambda n: model(tokens, n))(counts))(self.batch.tokens)
+        if ours:
+            assert is_attention(model)
+            answers = jax.vmap(lambda tokens: jax.vmap(lambda n: model(tokens, n))(counts))(tokens)
+        else:
+            contexts = [prefix(tokens, n, self.batch.dim) for n in lengths.counts]
+            answers = jnp.stack([self._answers(model, context) for context in contexts], axis=1)
         errors = jnp.mean((self.batch.labels[:, counts] - answers) ** 2, axis=(0, 2))
         return jnp.array(lengths.probabilities) @ errors
+
+    def _answers(
+        self, model: AbstractModel, examples: Float[Array, "sequences ..."]
+    ) -> Float[Array, "sequences outputs"]:
+        """The model's answer to every example."""
+        answers = jax.vmap(model)(examples)
+        wanted = (self.batch.labels.shape[-1],)
+        if jnp.shape(answers)[1:] != wanted or not jnp.issubdtype(answers.dtype, jnp.floating):
+            raise InvalidInput(
+                f"{type(model).__name__} answers one example of shape {examples.shape[1:]} with an array of shape "
+                f"{jnp.shape(answers)[1:]} and type {answers.dtype}; the data ask for {wanted}, of floats"
+            )
+        return answers
 
     def for_descent(self, model: AbstractModel) -> AbstractObjective:
         if isinstance(self.batch, FeatureBatch):
@@ -64,30 +85,66 @@ class Sampled(AbstractObjective):
     def check(self, model: AbstractModel) -> None:
         _check.one_of("reduce", self.reduce, get_args(Reduce))
         _check.one_of("precision", self.precision, get_args(Precision))
+        if is_proved(model):
+            self._check_ours(model)
+            return
+        check_weights(model)
+        self._check_call(model)
+        if isinstance(self.batch, Batch):
+            check_form(model, length=self.batch.lengths.longest, tokens=self.batch.tokens)
+
+    def _check_ours(self, model: AbstractModel) -> None:
         if isinstance(self.batch, FeatureBatch):
             require(
-                not isinstance(model, AbstractAttention),
+                not is_attention(model),
                 f"{type(model).__name__} reads tokens, the data are feature vectors; give the Batch itself",
             )
-        else:
-            require(
-                isinstance(model, AbstractAttention),
-                f"{type(model).__name__} reads cubic features, the data are tokens; give batch.cubic_features()",
-            )
-            assert isinstance(model, AbstractAttention)
-            tokens, lengths = self.batch.tokens, len(self.batch.lengths.counts)
-            heads = model.readout().shape[0]
-            require_memory(
-                3 * 8 * lengths * tokens.shape[0] * tokens.shape[1] * (tokens.shape[2] + 2 * heads),
-                what=f"a gradient through {tokens.shape[0]} sequences of {tokens.shape[1]} tokens and {heads} heads",
-                instead="take fewer sequences, train online, or use Moments where attention is linear",
-            )
-            outputs, dim = model.shape
-            require(
-                (outputs, dim) == (self.batch.outputs, self.batch.dim),
-                f"the model has {outputs} outputs and dimension {dim}, the data {self.batch.outputs} and "
-                f"{self.batch.dim}; they must agree",
-            )
+            return
+        require(
+            is_attention(model),
+            f"{type(model).__name__} reads cubic features, the data are tokens; give batch.cubic_features()",
+        )
+        assert is_attention(model)
+        tokens, lengths = self.batch.tokens, len(self.batch.lengths.counts)
+        heads = model.readout().shape[0]
+        require_memory(
+            3 * 8 * lengths * tokens.shape[0] * tokens.shape[1] * (tokens.shape[2] + 2 * heads),
+            what=f"a gradient through {tokens.shape[0]} sequences of {tokens.shape[1]} tokens and {heads} heads",
+            instead="take fewer sequences, train online, or use Moments where attention is linear",
+        )
+        outputs, dim = model.shape
+        require(
+            (outputs, dim) == (self.batch.outputs, self.batch.dim),
+            f"the model has {outputs} outputs and dimension {dim}, the data {self.batch.outputs} and "
+            f"{self.batch.dim}; they must agree",
+        )
+
+    def _check_call(self, model: AbstractModel) -> None:
+        """Any model can be called on the data and differentiated, in the memory that there is; nothing is computed."""
+        given = self.batch.tokens if isinstance(self.batch, Batch) else self.batch.features
+        kind = "sequence of tokens" if isinstance(self.batch, Batch) else "feature vector"
+
+        def gradient(weights: dict[str, Array]) -> Any:
+            loss, pull = jax.vjp(lambda weights: self(model.with_weights(weights)), weights)
+            return pull, pull(jnp.ones_like(loss))
+
+        try:
+            kept, _ = jax.eval_shape(gradient, model.weights())
+        except InvalidInput:
+            raise
+        except Exception as error:
+            other = "give batch.cubic_features()" if isinstance(self.batch, Batch) else "give the Batch itself"
+            raise InvalidInput(
+                f"{type(model).__name__} cannot be called on a {kind} of shape {given.shape[1:]} and differentiated "
+                f"({_text.error_line(error)}); write its __call__ for one such example (if it reads the other kind of "
+                f"data, {other})"
+            ) from error
+        # What is kept for the gradient, and as much again while it is computed.
+        require_memory(
+            2 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)),
+            what=f"a gradient through {given.shape[0]} examples of {type(model).__name__}",
+            instead="take fewer sequences, or train online",
+        )
 
     def floor(self, model: AbstractModel) -> float | None:
         return None

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._types import Loss
-from stepwell.models import AbstractAttention, AbstractModel
+from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import MultiTaskRegression
 
 from ._abstract import AbstractObjective
@@ -63,7 +63,7 @@ class Spectral(AbstractObjective):
         Several heads of softmax attention can do better, with signs that no flow from positive weights finds, and have
         no best weights; several tasks in one head compete.
         """
-        assert isinstance(model, AbstractAttention)
+        assert is_attention(model)
         heads = model.readout().shape[0]
         if len(self.task.dims) > 1 or (self.attention == "softmax" and heads > 1):
             return None

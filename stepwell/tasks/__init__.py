@@ -3,9 +3,11 @@
 from stepwell._programs import check_programs
 
 from ._abstract import AbstractTask as AbstractTask
+from ._abstract import assemble as assemble
 from ._batch import Batch as Batch
 from ._batch import FeatureBatch as FeatureBatch
 from ._batch import concatenate as concatenate
+from ._batch import prefix as prefix
 from ._covariance import covariance as covariance
 from ._covariance import published_covariance as published_covariance
 from ._covariance import random_rotation as random_rotation
@@ -13,9 +15,9 @@ from ._lengths import ContextLengths as ContextLengths
 from ._lengths import attention_scale as attention_scale
 from ._mixture import InContextInWeightMixture as InContextInWeightMixture
 from ._moments import PopulationMoments as PopulationMoments
-from ._moments import population_moments as population_moments
 from ._multi_task import MultiTaskRegression as MultiTaskRegression
 from ._nonlinear import SingleIndexRegression as SingleIndexRegression
+from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression
 from ._softmax_moments import SoftmaxMoments as SoftmaxMoments
 from ._softmax_moments import softmax_moments as softmax_moments

@@ -14,12 +14,13 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
-from stepwell._types import RandomKey
+from stepwell._types import Normalisation, RandomKey
 
 from ._ahead import THREADS, ahead
 from ._batch import Batch, concatenate
 from ._generator import generator
 from ._lengths import ContextLengths
+from ._moments import PopulationMoments
 from ._normals import standard_normals
 
 _CHUNK = 2**26
@@ -69,6 +70,13 @@ class AbstractTask(eqx.Module):
         total: int | Int[Array, ""],
     ) -> Batch:
         """Sequences from standard Gaussians; `index` is each sequence's place among `total`."""
+
+    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+        """The moments of the population in closed form, for a task that has them; see `PopulationMoments`."""
+        raise InvalidInput(
+            f"{type(self).__name__} has no closed-form moments: its class has no method moments(normalisation) that "
+            "returns PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
+        )
 
     def draw(self, size: int, *, key: RandomKey) -> Batch:
         """`size` sequences by one traceable computation, without finite-sample corrections, for use under `jax.jit`."""

@@ -99,6 +99,11 @@ def _context_sums(
     return running[:, np.array(lengths.counts) - 1]
 
 
+def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "sequences context width"]:
+    """The first `length` tokens of every sequence as its context, and the next as the query, its label zeroed."""
+    return tokens[:, : length + 1].at[:, length, dim:].set(0.0)
+
+
 class FeatureBatch(eqx.Module):
     """Examples given as feature vectors, each with a label vector and a weight; the weights add up to one."""
 

@@ -1,5 +1,7 @@
 """In-context linear regression."""
 
+from typing import get_args
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,13 @@ from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._types import Normalisation
 
 from ._abstract import AbstractTask, assemble
 from ._batch import Batch
 from ._covariance import square_root
-from ._lengths import ContextLengths, as_lengths
+from ._lengths import ContextLengths, as_lengths, attention_scale
+from ._moments import PopulationMoments
 
 
 class InContextRegression(AbstractTask):
@@ -89,3 +93,23 @@ class InContextRegression(AbstractTask):
         truth = jnp.einsum("sni,sio->sno", x, w)
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
         return assemble(x, shown, truth, self.lengths)
+
+    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+        r"""For a context of n pairs and $s_n = 1/n$,
+
+        $M = \Lambda\Omega$ and
+        $C = (1 + \tfrac1n)\Lambda\Omega\Lambda + \tfrac1n(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\Lambda$,
+
+        by Isserlis' theorem. Another normalisation multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
+        averages M and C. Finite-sample options of the task (`centred`, `whitened`) do not change the population.
+        """
+        _check.one_of("normalisation", normalisation, get_args(Normalisation))
+        lam, omega = self.covariance, self.task_covariance
+        power = float(np.trace(omega @ lam))
+        signal = lam @ omega @ lam
+        cross, second = np.zeros_like(lam), np.zeros_like(lam)
+        for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
+            ratio = n * attention_scale(normalisation, n)
+            cross += probability * ratio * lam @ omega
+            second += probability * ratio**2 * ((1 + 1 / n) * signal + (power + self.noise_variance) / n * lam)
+        return PopulationMoments(lam, cross, second, power)

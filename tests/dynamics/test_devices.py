@@ -30,6 +30,13 @@ def softmax(seed=0):
     return MergedAttention.random(dim=2, heads=2, outputs=2, scale=0.5, activation="softmax", key=jax.random.key(seed))
 
 
+class Doubled(MergedAttention):
+    """Not one of the package: it is called, and no native pass takes its place."""
+
+    def __call__(self, example, length=None):
+        return 2 * super().__call__(example)
+
+
 def separate():
     return SeparateAttention.random(dim=2, heads=2, scale=0.5, key=KEY)
 
@@ -43,6 +50,10 @@ def samples(size, task=TASK, seed=0):
 CASES = {
     "even": lambda: ([softmax()], lambda _, step: Sampled(samples(52))),
     "uneven": lambda: ([softmax()], lambda _, step: Sampled(samples(54), "sum")),
+    "own model": lambda: (
+        [Doubled.random(dim=2, heads=2, outputs=2, scale=0.5, activation="softmax", key=KEY)],
+        lambda _, step: Sampled(samples(54)),
+    ),
     "few": lambda: ([softmax()], lambda _, step: Sampled(samples(3))),
     "features": lambda: (
         [CubicMLP.random(dim=2, heads=3, scale=0.5, key=KEY)],

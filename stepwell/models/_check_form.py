@@ -1,0 +1,178 @@
+"""Whether a class is what it declares to be: its formula against its own `__call__`, on a few sequences."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from stepwell import _text
+from stepwell._errors import InvalidInput
+from stepwell._types import SequenceTokens, Tokens
+from stepwell.tasks import attention_scale, prefix
+
+from ._attention import AbstractAttention
+from ._forms import form_of, is_attention, is_cubic, is_proved, is_separate, is_spectral
+from ._model import AbstractCubicModel, AbstractModel
+from ._separate import SeparateAttention
+from ._spectral import SpectralAttention
+from ._weights import check_weights
+
+_SEQUENCES = 4
+"""How many are answered both ways."""
+
+Part = Callable[[Any], Array]
+Claims = dict[str, tuple[Part, Part]]
+"""What a form claims to be equal, by name: two functions of the model, what it has of its own and the formula's."""
+
+Gaps = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
+"""How far apart, relative to the larger of the two: in value, and in gradient by all weights."""
+
+
+def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | None = None) -> None:
+    """Raise `InvalidInput` unless a class that declares a form keeps to it. Classes of this package are not compared.
+
+    Compared are answers, and their gradients by all weights, on the first sequences of `tokens` (those trained on), or
+    on random ones with a context of `length`; at the weights given, at others like them, and at random weights.
+    """
+    if is_proved(model) or not is_cubic(model):
+        return
+    declaration = f"{type(model).__name__} has declared_form = {form_of(model)!r}"
+    check_weights(model)
+    if is_separate(model) and set(model.weight_dims) != set(SeparateAttention.weight_dims):
+        raise InvalidInput(
+            f"{declaration} and weights {sorted(model.weight_dims)}; that form has "
+            f"{sorted(SeparateAttention.weight_dims)} and no others, so remove the declaration"
+        )
+    # Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py).
+    tolerance = max(float(jnp.finfo(weight.dtype).eps) for weight in model.weights().values()) ** 0.5
+    for which, weights in _points(model.weights()).items():
+        try:
+            gaps = form_gaps(model.with_weights(weights), _examples(model, length, tokens))
+        except Exception as error:
+            raise InvalidInput(
+                f"{declaration}, but cannot be compared with that formula ({_text.error_line(error)}); mend it, or "
+                "remove the declaration"
+            ) from error
+        for what, (value, gradient) in gaps.items():
+            for kind, gap in (("", float(value)), ("the gradient of ", float(gradient))):
+                if not gap <= tolerance:  # not a number is no agreement
+                    raise InvalidInput(
+                        f"{declaration}, but {kind}{what} differs from that formula's by {gap:.2g} of its size, at "
+                        f"{which}; make them agree, or remove the declaration: then Sampled and online call the model "
+                        "itself"
+                    )
+
+
+@eqx.filter_jit
+def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Gaps:
+    """All that the form of a model's class claims, measured at its weights on these examples."""
+
+    def value_and_slope(part: Part) -> tuple[Array, Array]:
+        value, pull = jax.vjp(lambda weights: part(model.with_weights(weights)), model.weights())
+        # Of a random combination of all entries: where those gradients agree, so do the gradients of every entry.
+        mix = np.random.default_rng(1).standard_normal(value.shape)
+        return value, _flat(jax.tree.leaves(pull(jnp.asarray(mix, value.dtype))))
+
+    gaps: Gaps = {}
+    for what, parts in _claims(model, examples).items():
+        (own, own_slope), (formula, slope) = map(value_and_slope, parts)
+        if own.shape != formula.shape:
+            raise InvalidInput(f"{what} has shape {own.shape}, the formula's {formula.shape}")
+        gaps[what] = _gap(own, formula), _gap(own_slope, slope)
+    return gaps
+
+
+def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
+    if not is_attention(model):
+        return {"its answer": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
+    dim = model.dim
+    claims: Claims = {}
+    for name, length in (("", examples.shape[1] - 1), (" to a shorter context", examples.shape[1] // 2)):
+        tokens = prefix(examples, length, dim)
+        claims[f"its answer{name}"] = (
+            lambda m, tokens=tokens: jax.vmap(m)(tokens),
+            lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens),
+        )
+    claims["effective_map()"] = (
+        lambda m: m.effective_map(),
+        lambda m: jnp.einsum("hop,hij->opij", m.readout()[..., dim:], m.bilinear()[:, :dim]),
+    )
+    claims["label_blocks()"] = (
+        lambda m: _flat(m.label_blocks()),
+        lambda m: _flat([m.readout()[..., :dim], m.bilinear()[:, dim:]]),
+    )
+    if is_separate(model):
+        claims["bilinear()"] = lambda m: m.bilinear(), lambda m: jnp.einsum("hrw,hrd->hwd", m.key, m.query)
+        claims["readout()"] = lambda m: m.readout(), lambda m: m.value
+    if is_spectral(model):
+        claims["bilinear()"] = lambda m: m.bilinear(), _spectral_scores
+        claims["readout()"] = lambda m: m.readout(), _spectral_readout
+    return claims
+
+
+def _map(model: AbstractCubicModel, features: Float[Array, "sequences features"]) -> Float[Array, "sequences outputs"]:
+    maps = model.effective_map()
+    return features @ maps.reshape(maps.shape[0], -1).T
+
+
+def _attend(model: AbstractAttention, tokens: Tokens) -> Float[Array, " outputs"]:
+    """The formula of `AbstractAttention`, from nothing but W and U; the query is last."""
+    attended = tokens if model.attends_query else tokens[:-1]
+    scores = jnp.einsum("tw,hw->ht", attended, model.bilinear() @ tokens[-1, : model.dim])
+    activations = {"linear": lambda score: score, "relu": jax.nn.relu, "softmax": jax.nn.softmax}
+    attention = activations[model.activation](scores) * attention_scale(model.normalisation, tokens.shape[0] - 1)
+    return jnp.einsum("how,ht,tw->o", model.readout(), attention, attended)
+
+
+def _spectral_scores(model: SpectralAttention) -> Float[Array, "head width dim"]:
+    tasks = np.repeat(np.arange(len(model.dims)), model.dims)
+    return jnp.pad(model.omega()[:, tasks, None] * np.eye(tasks.size), ((0, 0), (0, len(model.dims)), (0, 0)))
+
+
+def _spectral_readout(model: SpectralAttention) -> Float[Array, "head outputs width"]:
+    return jnp.pad(model.mu()[:, :, None] * np.eye(len(model.dims)), ((0, 0), (0, 0), (sum(model.dims), 0)))
+
+
+def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
+    """Weights to compare at. Only the last have random numbers in place of zeros; at the others, a gate that is zero
+    shows in its gradient."""
+    rng = np.random.default_rng(0)
+    points: dict[str, dict[str, np.ndarray]] = {
+        "the weights given": {},
+        "weights like those given": {},
+        "weights of order one": {},
+        "random weights": {},
+    }
+    for name, weight in weights.items():
+        given = np.asarray(weight)
+        size = float(np.sqrt(np.mean(np.square(given, dtype=np.float64))))
+        unit = given / (size or 1.0)
+        factors = rng.uniform(0.5, 2.0, given.shape)
+        filled = np.where(unit == 0, rng.standard_normal(given.shape), unit)
+        tried = given, given * factors, unit * factors, filled * factors
+        for point, values in zip(points.values(), tried, strict=True):
+            point[name] = np.asarray(values, given.dtype)
+    return points
+
+
+def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) -> Float[Array, "examples ..."]:
+    if is_attention(model) and tokens is not None:
+        return tokens[:_SEQUENCES]
+    assert is_cubic(model)
+    outputs, dim = model.shape
+    shape = (length + 1, dim + outputs) if is_attention(model) else (outputs * dim * dim,)
+    return jnp.asarray(np.random.default_rng(2).standard_normal((_SEQUENCES, *shape)))
+
+
+def _gap(own: Array, formula: Array) -> Float[Array, ""]:
+    """Zero where both are zero."""
+    size = jnp.maximum(jnp.max(jnp.abs(own), initial=0.0), jnp.max(jnp.abs(formula), initial=0.0))
+    return jnp.max(jnp.abs(own - formula), initial=0.0) / jnp.where(size == 0, 1.0, size)
+
+
+def _flat(parts: list[Array]) -> Float[Array, " entries"]:
+    return jnp.concatenate([jnp.zeros(0), *(part.reshape(-1) for part in parts)])

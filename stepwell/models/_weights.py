@@ -1,0 +1,60 @@
+"""Whether the weights of a model are what training and a trajectory take them for."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from stepwell._errors import InvalidInput
+
+from ._model import AbstractModel
+
+_TAKEN = ("run", "step", "snapshot", "time", "loss")
+"""Names that a trajectory uses itself."""
+
+
+def check_weights(model: AbstractModel) -> None:
+    """Raise `InvalidInput` unless the arrays of a model are the weights that `weight_dims` names, as it names them.
+
+    All arrays of a model are trained. One that is not named would be trained and not recorded; one whose dimensions are
+    wrong would be found out after the run.
+    """
+    name = type(model).__name__
+    fields: dict[str, Any] = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}
+    sizes: dict[str, tuple[int, str]] = {}
+    for weight, dims in model.weight_dims.items():
+        if weight not in fields:
+            raise InvalidInput(f"weight_dims of {name} names {weight!r}, which is no field; its fields are {[*fields]}")
+        value = fields[weight]
+        if not eqx.is_inexact_array(value):
+            kind = f"an array of {value.dtype}" if eqx.is_array(value) else f"a {type(value).__name__}"
+            raise InvalidInput(
+                f"the weight {weight} of {name} is {kind}; weights are arrays of floats, so keep "
+                f"jnp.asarray({weight}, float)"
+            )
+        if jnp.iscomplexobj(value):
+            raise InvalidInput(f"the weight {weight} of {name} is complex; keep its real and imaginary parts instead")
+        if len(dims) != value.ndim or len(set(dims)) != len(dims):
+            raise InvalidInput(
+                f"weight_dims of {name} gives {weight} the dimensions {dims}, and its shape is {value.shape}; give one "
+                "name for each dimension, all different"
+            )
+        taken = {weight, *dims} & set(_TAKEN)
+        if taken:
+            raise InvalidInput(f"weight_dims of {name} uses {sorted(taken)}, as every trajectory does; rename them")
+        for dim, size in zip(dims, value.shape, strict=True):
+            known, where = sizes.setdefault(dim, (size, weight))
+            if known != size:
+                raise InvalidInput(
+                    f"weight_dims of {name} has a dimension {dim!r} of size {known} in {where} and {size} in {weight}; "
+                    "give them different names"
+                )
+    rest = {field: value for field, value in fields.items() if field not in model.weight_dims}
+    others = [field for field, value in rest.items() if any(map(eqx.is_array, jax.tree.leaves(value)))]
+    if others:
+        raise InvalidInput(
+            f"{name} has arrays in {', '.join(others)}, which weight_dims does not name, and every array is trained; "
+            "name weights there, as fields of the model itself, and keep constants as tuples in static fields"
+        )

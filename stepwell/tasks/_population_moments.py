@@ -1,0 +1,33 @@
+"""The moments of any task that offers them, checked."""
+
+from typing import get_args
+
+import numpy as np
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._types import Normalisation
+
+from ._abstract import AbstractTask
+from ._moments import PopulationMoments
+
+
+def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
+    """What `task.moments(normalisation)` returns, if it can be what it says."""
+    _check.one_of("normalisation", normalisation, get_args(Normalisation))
+    moments = task.moments(normalisation)
+    name = f"moments() of {type(task).__name__}"
+    if not isinstance(moments, PopulationMoments):
+        raise InvalidInput(f"{name} returned a {type(moments).__name__}; it must return PopulationMoments")
+    shape = (task.dim, task.dim)
+    parts = {part: np.asarray(getattr(moments, part), np.float64) for part in ("input", "cross", "second")}
+    for part, value in parts.items():
+        if value.shape != shape or not np.all(np.isfinite(value)):
+            raise InvalidInput(
+                f"{name} has {part} of shape {value.shape}; it must be a matrix of finite numbers, {shape}"
+            )
+        gap = float(np.abs(value - value.T).max())
+        if part != "cross" and gap > 1e-10 * float(np.abs(value).max()):
+            raise InvalidInput(f"{name} has {part} that is not symmetric (entries differ by {gap:.2g}); it must be")
+    power = _check.number(f"label_power of {name}", moments.label_power, least=0.0)
+    return PopulationMoments(parts["input"], parts["cross"], parts["second"], power)
