@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
+from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
+from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective, AbstractResolvent
 from stepwell.trajectory import build
 
 from ._descend import check, of_each
@@ -132,9 +133,10 @@ def flow(
     - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
     - `solver`: "rodas5p" (a Rosenbrock method in one compiled program) and "kvaerno5" or "tsit5" (Diffrax's, implicit
       and explicit) take one run or an ensemble, "lsoda" (SciPy's, with compiled gradient and Hessian) one run. "auto"
-      is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap;
-      else lsoda for one run, kvaerno5 for several. Separate attention in population takes the steps of rodas5p in a
-      native pass; elsewhere lsoda compiles in half the time of rodas5p: good for one run.
+      is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap; and for
+      separate attention in population with many heads; else lsoda for one run, kvaerno5 for several. Separate attention
+      in population takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves systems of D²
+      equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run.
       Over softmax sequences lsoda and tsit5 take the native pass, and lsoda makes its Hessian of differences of that.
     - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁵ times the root mean square of the initial
       weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
@@ -176,7 +178,8 @@ def flow(
         from ._lsoda import solve
     else:
         from ._diffrax import solve
-    solution = solve(fields, initial, plan, chosen)
+    with one_blas_thread():
+        solution = solve(fields, initial, plan, chosen)
     if solution.losses is not None and not observe:
         models = unflatten(solution.weights, skeleton)
         curves, weights = {"loss": solution.losses}, {name: getattr(models, name) for name in skeleton.weight_dims}
@@ -221,7 +224,8 @@ def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | E
         single = objective.member(0) if isinstance(objective, Ensemble) else objective
         template = model.member(0) if isinstance(model, Ensemble) else model
         assert isinstance(single, AbstractQuadraticObjective)
-        if jax.eval_shape(single.coefficients, template).size <= _COEFFICIENTS:
+        few = jax.eval_shape(single.coefficients, template).size <= _COEFFICIENTS
+        if few or isinstance(single.for_steps(template), AbstractResolvent):
             return "rodas5p"
     return "kvaerno5" if isinstance(model, Ensemble) else "lsoda"
 

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from stepwell._types import Loss
 from stepwell.models import is_proved, is_separate
-from stepwell.objectives import AbstractQuadraticObjective, AbstractStepping
+from stepwell.objectives import AbstractQuadraticObjective, AbstractResolvent, AbstractStepping
 
 from ._ensemble import unflatten
 from ._flow import Field
@@ -78,6 +78,10 @@ class Reading(eqx.Module):
         """r ↦ (shift - J)⁻¹ r, with J the Jacobian of the velocity at these weights."""
         if self.heads is None:
             return _whole(shift * jnp.eye(weights.size) - jax.jacrev(self.velocity)(weights))
+        objective = self.field.objective
+        if isinstance(objective, AbstractResolvent):
+            solve = objective.resolvent(weights.reshape(self.heads, -1), shift)
+            return lambda side: solve(side.reshape(self.heads, -1)).reshape(-1)
         blocks, left, right = self._parts(weights)
         blocks = blocks + shift * jnp.eye(blocks.shape[1])
         if weights.size > _WHOLE and 2 * left.shape[0] < weights.size:

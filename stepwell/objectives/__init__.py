@@ -3,6 +3,7 @@
 from ._abstract import AbstractLeaping as AbstractLeaping
 from ._abstract import AbstractObjective as AbstractObjective
 from ._abstract import AbstractQuadraticObjective as AbstractQuadraticObjective
+from ._abstract import AbstractResolvent as AbstractResolvent
 from ._abstract import AbstractStepping as AbstractStepping
 from ._abstract import Tableau as Tableau
 from ._exact import Exact as Exact

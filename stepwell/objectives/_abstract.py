@@ -1,6 +1,7 @@
 """The contract of every way to a loss."""
 
 import abc
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -36,7 +37,8 @@ class AbstractObjective(eqx.Module):
         return self.for_descent(model)
 
     def for_steps(self, model: AbstractModel) -> "AbstractObjective":
-        """The same loss in the form whose stiff steps are fastest: an `AbstractStepping` where there is one."""
+        """The same loss in the form whose stiff steps are fastest: an `AbstractStepping` or an `AbstractResolvent`
+        where there is one."""
         return self
 
     @abc.abstractmethod
@@ -94,6 +96,16 @@ class AbstractStepping(AbstractQuadraticObjective):
         self, weights: Float[Array, "head weights"], length: Float[Array, ""], tableau: Tableau
     ) -> tuple[Loss, Float[Array, "results head weights"]]:
         """The loss of the weights that it reads; and the weights after the step, the estimated error, the bends."""
+
+
+class AbstractResolvent(AbstractQuadraticObjective):
+    """A loss that solves linear systems with the Jacobian of its flow."""
+
+    @abc.abstractmethod
+    def resolvent(
+        self, weights: Float[Array, "head weights"], shift: Float[Array, ""]
+    ) -> Callable[[Float[Array, "head weights"]], Float[Array, "head weights"]]:
+        r"""$r \mapsto (\sigma - J)^{-1} r$ for the shift σ, with J the Jacobian of the flow at the weights that it reads."""
 
 
 def require(condition: bool, message: str) -> None:

@@ -16,6 +16,7 @@ from stepwell.tasks import AbstractTask, population_moments
 from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
 from ._cubic import as_cubic, check_label_blocks, check_linear
 from ._fused_population import FusedPopulation
+from ._resolvent_population import ResolventPopulation
 from ._stepping_population import SteppingPopulation
 
 Basis = Literal["given", "eigen"]
@@ -130,7 +131,7 @@ class Population(AbstractQuadraticObjective):
         return FusedPopulation.of(self, model) or self
 
     def for_steps(self, model: AbstractModel) -> AbstractObjective:
-        return SteppingPopulation.of(self, model) or self
+        return SteppingPopulation.of(self, model) or ResolventPopulation.of(self, model) or self
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)

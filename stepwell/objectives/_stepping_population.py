@@ -18,31 +18,16 @@ from ._fused_population import applies, whole_moments
 if TYPE_CHECKING:
     from ._population import Population
 
-_DIMENSION = 12
-"""At the most: beyond, a run alone is faster with LAPACK, since the small system has D² equations."""
+_DIMENSION = 8
+"""At the most. The system has D² equations; LAPACK factorises it as fast at D = 8 for a run alone, six times as fast at
+D = 16, and the lanes of eight runs make up for a factor of two at D = 12."""
 
 
 class SteppingPopulation(AbstractStepping):
-    r"""What `Population` computes, for separate attention in a few dimensions; it takes steps of its flow by itself.
+    """What `Population` computes, for separate attention in a few dimensions; it takes steps of its flow by itself.
 
-    With $A = \sum_a v_a k_a q_a^\top$ and $S = C A \Lambda - M\Lambda$, the flow is $\dot v = -\sum_r k_r^\top S q_r$,
-    $\dot k_r = -v S q_r$, $\dot q_r = -v S^\top k_r$ in every head, and minus its Jacobian is $\Theta^\top W \Theta$
-    plus a block for each head, with $\Theta = \partial A/\partial w$ and $W: Y \mapsto C Y \Lambda$. In the basis of
-    the singular vectors of $S = \sum_i s_i u_i w_i^\top$ a block, shifted by σ, has σ on its diagonal, and
-
-    - $v s_i$ between entry i of a key and entry i of its query: two by two it is inverted by hand;
-    - $s_i q_{r,i}$ and $s_i k_{r,i}$ between the value and those entries: an arrow, inverted by way of its tip.
-
-    So $B^{-1}$, for all blocks together, costs no more than a product with the weights, and what is left to factorise
-    has D² equations: $(B + \Theta^\top W \Theta)^{-1} = B^{-1} - B^{-1} \Theta^\top W (1 + \Theta B^{-1} \Theta^\top
-    W)^{-1} \Theta B^{-1}$. With $N = \Theta B^{-1} \Theta^\top$, a head's part of it is
-
-    $N_{ij,kl} = v^2 \big(\delta_{ik} a_i (Q^\top Q)_{jl} + \delta_{jl} a_j (K^\top K)_{ik} + \delta_{il} b_i
-    (K^\top Q)_{kj} + \delta_{jk} b_j (K^\top Q)_{il}\big) + u_{ij} u_{kl} / \rho$
-
-    where $a_i, b_i = \tfrac12 \big(\tfrac1{\sigma + v s_i} \pm \tfrac1{\sigma - v s_i}\big)$, $\rho$ is σ less what the
-    tip of the arrow loses to the rest, and $u = \Theta$ times the block's solution for the tip. The native pass takes
-    as many runs at a time as a vector of the processor holds, and shares the runs among the cores.
+    The mathematics is that of `ResolventPopulation`. The native pass takes as many runs at a time as a vector of the
+    processor holds, and divides the runs among the cores.
     """
 
     population: "Population"

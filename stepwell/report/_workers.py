@@ -19,6 +19,7 @@ from typing import Any
 from .._compiler import compile_carelessly
 from .._files import end_at_once
 from .._garbage import SELDOM
+from .._threads import limit_blas_threads
 from ._figure import Result, failure, make
 
 _PATIENCE = 5.0
@@ -124,6 +125,7 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if cores:
         os.sched_setaffinity(0, cores)
+    limit_blas_threads(max(1, len(cores)))  # NumPy's are as many as the cores that were allowed when it was imported
 
     def begin(name: str, title: str) -> Any:
         pipe.send((name, title))

@@ -130,13 +130,13 @@ def test_an_ensemble_is_its_runs_though_their_steps_differ():
 
 
 def test_auto_takes_it_where_the_loss_depends_on_few_numbers():
-    def chosen(dim):
-        model = SeparateAttention.random(dim=dim, heads=2, scale=0.1, key=jax.random.key(0))
+    def chosen(dim, heads=2):
+        model = SeparateAttention.random(dim=dim, heads=heads, scale=0.1, key=jax.random.key(0))
         objective = Population(InContextRegression(np.eye(dim) / dim, 20))
         found = flow(model, objective, until=0.1, save=2, progress=False)
         return json.loads(found.attrs["configuration"])["solver"]
 
-    assert chosen(4) == "rodas5p" and chosen(20) == "lsoda"
+    assert chosen(4) == "rodas5p" and chosen(20) == "lsoda" and chosen(20, heads=10) == "rodas5p"
 
 
 def test_softmax_sequences_and_single_precision():

@@ -1,0 +1,51 @@
+"""How many threads BLAS uses.
+
+OpenBLAS divides even small factorisations among threads that wait for each other by turning in a loop. Beside another
+busy process one of them is not running, and the others wait for it: a flow in 16 dimensions took ten times as long with
+two threads as with one.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+
+from threadpoolctl import ThreadpoolController
+
+_LOCK = threading.Lock()
+_USERS = 0
+_LIMIT: contextlib.ExitStack = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """A context in which the BLAS of NumPy and that of SciPy, which XLA calls too, use one thread; then as many as before.
+
+    The number is one of the whole process. Where several threads are in such a context, the first to enter sets it and
+    the last to leave sets it back.
+    """
+    global _USERS
+    with _LOCK:
+        if _USERS == 0:
+            _LIMIT.enter_context(_controller().limit(limits=1, user_api="blas"))
+        _USERS += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _USERS -= 1
+            if _USERS == 0:
+                _LIMIT.close()
+
+
+def limit_blas_threads(count: int) -> None:
+    """At most so many from now on, in this process."""
+    _controller().limit(limits=count, user_api="blas")
+
+
+@functools.cache
+def _controller() -> ThreadpoolController:
+    """Found once, which takes a millisecond. SciPy's library must be loaded by then."""
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
