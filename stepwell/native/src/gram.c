@@ -1,11 +1,13 @@
 /* G = sum_n phi_n phi_n^T: half of a product of matrices, whose other half is its mirror image.
 
    Features are packed in panels of as many as a vector holds, a few hundred examples at a time; a tile of G is summed
-   in registers, one panel broadcast against three. Threads have rows of G each. */
+   in registers, one panel broadcast against a few. Threads have rows of G each. */
 
 #include "native.h"
 
-enum { EXAMPLES = 256, ACROSS = 3 };
+/* Examples at a time, and panels across a tile: LANES x ACROSS sums, 24 of 32 registers or 12 of 16, but for the
+   shortest vectors. */
+enum { EXAMPLES = 256, ACROSS = VECTOR_BYTES > 16 ? 3 : 4 };
 
 typedef struct {
     int64_t examples, features;
@@ -27,12 +29,12 @@ static void pack(const Job *job, int64_t first, int64_t count, int64_t from, vec
 /* Added to `sums`: one panel against `across` others. */
 INLINE void tile(int across, int64_t count, const vec *down, const vec *right, vec *sums)
 {
-    vec sum[64 / sizeof(REAL)][ACROSS];
+    vec sum[LANES][4];
     for (int i = 0; i < LANES; i++)
         for (int c = 0; c < across; c++)
             sum[i][c] = sums[i * ACROSS + c];
     for (int64_t n = 0; n < count; n++)
-#pragma GCC unroll 16
+        UNROLL(16)
         for (int i = 0; i < LANES; i++)
             for (int c = 0; c < across; c++)
                 sum[i][c] += down[n][i] * right[c * EXAMPLES + n];
@@ -57,7 +59,7 @@ static int64_t folded(int64_t place, int64_t panels) { return place % 2 ? panels
 
 static void *work(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Job *job = mine->job;
     const int64_t panels = (job->features + LANES - 1) / LANES, tiles = (panels + ACROSS - 1) / ACROSS;
     const int64_t rows = mine->last - mine->first, each = LANES * ACROSS;
