@@ -7,7 +7,7 @@ typedef struct { const vec *numbers; int64_t count; } Given;
 
 static void *make(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Given *job = mine->job;
     vec sum = {0};
     for (int64_t turn = mine->first; turn < mine->last; turn++)
@@ -19,7 +19,7 @@ static void *make(void *given)
 
 static void *read_all(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Given *job = mine->job;
     vec sum[4] = {{0}};
     for (int64_t k = 4 * mine->first; k < 4 * mine->last; k++)

@@ -1,19 +1,22 @@
-/* What the native passes share beside _vectors.h: arrays of one or of all runs, threads, and what XLA is told. */
+/* What the kernels have in common beside vectors.h: arrays of one or of all runs, threads, and replies to XLA. */
 
+#if defined(__linux__)
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <sched.h>
+#endif
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "xla/ffi/api/c_api.h"
 #include "vectors.h"
 
 /* For those who lay out data in lanes. */
 const int vector_bytes = VECTOR_BYTES;
 
-/* Room for vectors, all zero; NULL if there is none. */
-static vec *vectors(int64_t count)
+/* Memory for vectors, all zero; NULL if there is none. */
+static inline vec *vectors(int64_t count)
 {
     vec *memory = NULL;
     if (posix_memalign((void **)&memory, 64, count * sizeof(vec)))
@@ -21,15 +24,15 @@ static vec *vectors(int64_t count)
     return memset(memory, 0, count * sizeof(vec));
 }
 
-static vec *take(vec **free, int64_t count)
+static inline vec *take(vec **free, int64_t count)
 {
-    vec *found = *free;
+    vec *taken = *free;
     *free += count;
-    return found;
+    return taken;
 }
 
 /* Add the lanes of what a thread has gathered to its results, in double precision, and clear it. */
-static void settle(vec *gathered, int64_t count, double *results)
+static inline void settle(vec *gathered, int64_t count, double *results)
 {
     for (int64_t k = 0; k < count; k++)
         for (int lane = 0; lane < LANES; lane++)
@@ -38,7 +41,7 @@ static void settle(vec *gathered, int64_t count, double *results)
 }
 
 /* Axes before an array's own are runs: as many as there are, or one that all of them share. */
-static int64_t runs_of(const XLA_FFI_Buffer *buffer, int own)
+static inline int64_t runs_of(const XLA_FFI_Buffer *buffer, int own)
 {
     int64_t product = 1;
     for (int64_t k = 0; k < buffer->rank - own; k++)
@@ -46,12 +49,12 @@ static int64_t runs_of(const XLA_FFI_Buffer *buffer, int own)
     return product;
 }
 
-static const int64_t *own_dims(const XLA_FFI_Buffer *buffer, int own)
+static inline const int64_t *own_dims(const XLA_FFI_Buffer *buffer, int own)
 {
     return buffer->dims + buffer->rank - own;
 }
 
-static int64_t own_size(const XLA_FFI_Buffer *buffer, int own)
+static inline int64_t own_size(const XLA_FFI_Buffer *buffer, int own)
 {
     int64_t product = 1;
     for (int k = 0; k < own; k++)
@@ -64,7 +67,7 @@ typedef struct {
     int64_t step; /* from one run to the next; 0 if they share it */
 } Input;
 
-static Input input(const XLA_FFI_Buffer *buffer, int own)
+static inline Input input(const XLA_FFI_Buffer *buffer, int own)
 {
     return (Input){buffer->data, runs_of(buffer, own) == 1 ? 0 : own_size(buffer, own)};
 }
@@ -72,7 +75,7 @@ static Input input(const XLA_FFI_Buffer *buffer, int own)
 INLINE const REAL *of_run(Input array, int64_t run) { return array.data + run * array.step; }
 INLINE const vec *vectors_of_run(Input array, int64_t run) { return (const vec *)of_run(array, run); }
 
-static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *frame, const char *message)
+static inline XLA_FFI_Error *refuse(XLA_FFI_CallFrame *frame, const char *message)
 {
     XLA_FFI_Error_Create_Args error = {XLA_FFI_Error_Create_Args_STRUCT_SIZE, NULL, message,
                                        XLA_FFI_Error_Code_INVALID_ARGUMENT};
@@ -80,7 +83,7 @@ static XLA_FFI_Error *refuse(XLA_FFI_CallFrame *frame, const char *message)
 }
 
 /* Whether XLA asks only for the version of its interface; then it is answered. */
-static int asked_for_version(XLA_FFI_CallFrame *frame)
+static inline int asked_for_version(XLA_FFI_CallFrame *frame)
 {
     if (frame->extension_start == NULL || frame->extension_start->type != XLA_FFI_Extension_Metadata)
         return 0;
@@ -90,37 +93,49 @@ static int asked_for_version(XLA_FFI_CallFrame *frame)
     return 1;
 }
 
-/* A share of the blocks of all runs, for one thread, which has `size` results of its own. */
+/* Cores that this process may use. */
+static inline int64_t cores(void)
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+#else
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? online : 1;
+#endif
+}
+
+/* Pieces of work for one thread, which has results of its own. */
 enum { MOST_THREADS = 64 };
 typedef struct {
     const void *job;
     int64_t first, last;
     double *results;
-} Share;
+} Slice;
 
-/* Share out `pieces` among the cores, no fewer than `least` each. Every thread has results of its own, and they are
+/* Divide `pieces` among the cores, no fewer than `least` each. Every thread has `size` results of its own, and they are
    added up in order: the same sum whenever there are as many threads. `work` returns NULL if all went well. */
-static int fan_out(void *(*work)(void *), const void *job, int64_t pieces, int64_t least, int64_t size, double *results)
+static inline int fan_out(void *(*work)(void *), const void *job, int64_t pieces, int64_t least, int64_t size,
+                          double *results)
 {
-    cpu_set_t set;
-    int64_t threads = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1, running = 0;
+    int64_t threads = cores(), running = 0;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     if (threads > pieces / least) threads = pieces / least > 0 ? pieces / least : 1;
     double *all = calloc(threads * size, sizeof(double));
     if (all == NULL) return 0;
-    Share shares[MOST_THREADS];
+    Slice slices[MOST_THREADS];
     pthread_t started[MOST_THREADS];
     int good = 1;
     for (int64_t k = 0; k < threads; k++)
-        shares[k] = (Share){job, pieces * k / threads, pieces * (k + 1) / threads, all + k * size};
-    while (running < threads - 1 && pthread_create(&started[running], NULL, work, &shares[running]) == 0)
+        slices[k] = (Slice){job, pieces * k / threads, pieces * (k + 1) / threads, all + k * size};
+    while (running < threads - 1 && pthread_create(&started[running], NULL, work, &slices[running]) == 0)
         running++;
     for (int64_t k = running; k < threads; k++) /* the last one here, and any for which there was no thread */
-        good &= work(&shares[k]) == NULL;
+        good &= work(&slices[k]) == NULL;
     for (int64_t k = 0; k < running; k++) {
-        void *told = NULL;
-        pthread_join(started[k], &told);
-        good &= told == NULL;
+        void *status = NULL;
+        pthread_join(started[k], &status);
+        good &= status == NULL;
     }
     memset(results, 0, size * sizeof(double));
     for (int64_t k = 0; k < threads; k++)

@@ -53,7 +53,7 @@ INLINE void polynomial(const double *coefficients, int degree, const vec *t, vec
 {
     for (int v = 0; v < TOGETHER; v++)
         p[v] = (vec){0} + (REAL)coefficients[degree];
-#pragma GCC unroll 36
+    UNROLL(36)
     for (int k = degree - 1; k >= 0; k--)
         for (int v = 0; v < TOGETHER; v++)
             p[v] = p[v] * t[v] + (REAL)coefficients[k];

@@ -6,12 +6,13 @@
 #include "native.h"
 #include "normal_quantile.h"
 
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef uint32_t half __attribute__((vector_size(32)));
-typedef uint64_t longs __attribute__((vector_size(64)));
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t half __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef uint64_t longs __attribute__((vector_size(VECTOR_BYTES)));
 
-/* Counters in a vector of words, vectors of numbers made of them, and numbers that are made at a time. */
-enum { COUNTERS = 16, VECTORS = COUNTERS * sizeof(REAL) / 64, GROUP = TOGETHER / VECTORS * COUNTERS };
+/* Counters in a vector of words, vectors of numbers made of them, and numbers that are made at a time. Which number a
+   counter makes does not depend on any of them. */
+enum { COUNTERS = VECTOR_BYTES / 4, VECTORS = sizeof(REAL) / 4, GROUP = TOGETHER * LANES };
 /* Numbers in a piece of work, and pieces that are worth a thread: a tenth of a millisecond. */
 enum { BLOCK = 1024, ENOUGH = 32 };
 
@@ -21,21 +22,24 @@ typedef struct {
     REAL *results;
 } Job;
 
-INLINE words turned(words x, int bits) { return x << bits | x >> (32 - bits); }
+INLINE words rotated(words x, int bits) { return x << bits | x >> (32 - bits); }
 
 /* The two words of each counter from `first` on, a multiple of COUNTERS. */
 INLINE void threefry(const uint32_t *key, uint64_t first, words *high, words *low)
 {
-    static const int turns[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
     const uint32_t schedule[3] = {key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA};
     words x = (words){0} + ((uint32_t)(first >> 32) + schedule[0]);
-    words y = (words){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + ((uint32_t)first + schedule[1]);
-#pragma GCC unroll 5
+    words y;
+    for (int k = 0; k < COUNTERS; k++)
+        y[k] = k;
+    y += (uint32_t)first + schedule[1];
+    UNROLL(5)
     for (int four = 0; four < 5; four++) {
-#pragma GCC unroll 4
+        UNROLL(4)
         for (int k = 0; k < 4; k++) {
             x += y;
-            y = turned(y, turns[four % 2][k]) ^ x;
+            y = rotated(y, rotations[four % 2][k]) ^ x;
         }
         x += schedule[(four + 1) % 3];
         y += schedule[(four + 2) % 3] + (uint32_t)(four + 1);
@@ -76,7 +80,7 @@ static void one_block(const uint32_t *key, int64_t first, int64_t count, REAL *r
 
 static void *work(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Job *job = mine->job;
     for (int64_t at = mine->first; at < mine->last; at++) {
         const int64_t run = at / job->blocks, first = at % job->blocks * BLOCK, left = job->count - first;

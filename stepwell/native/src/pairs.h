@@ -47,14 +47,14 @@ INLINE void transpose(int D, const vec *in, vec *out)
             out[j * D + i] = in[i * D + j];
 }
 
-/* C Y Lambda for the moments C, `second`, and Lambda, `input`; `moved` is room for as much. */
+/* C Y Lambda for the moments C, `second`, and Lambda, `input`; `moved` is workspace of the same size. */
 INLINE void weigh(int D, const vec *second, const vec *input, const vec *map, vec *moved, vec *out)
 {
     product(D, D, D, second, D, 1, map, moved);
     product(D, D, D, moved, D, 1, input, out);
 }
 
-/* A = sum_a v_a k_a q_a^T, with room for all v_a k_a. */
+/* A = sum_a v_a k_a q_a^T, with `valued` for all v_a k_a. */
 INLINE void effective_map(int D, int heads, int rank, const vec *value, const vec *key, const vec *query, vec *valued,
                           vec *map)
 {

@@ -1,4 +1,5 @@
-/* Descent of separate attention in population, several runs side by side: see _fused_population.py for the mathematics.
+/* Descent of separate attention in population, several runs side by side: the mathematics is in
+   stepwell/objectives/_fused_population.py.
 
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */
 
@@ -13,86 +14,87 @@ typedef struct {
 
 typedef struct {
     vec *value, *key, *query, *input, *drive, *second, *power, *rate; /* of the runs of a block */
-    vec *valued, *map, *moved, *slope, *turned, *on_key, *on_query;
-} Room;
+    vec *valued, *map, *moved, *slope, *transposed, *on_key, *on_query;
+} Workspace;
 
 /* A, S and its transpose. */
-INLINE void find_slope(int D, int heads, int rank, Room *room)
+INLINE void find_slope(int D, int heads, int rank, Workspace *space)
 {
-    effective_map(D, heads, rank, room->value, room->key, room->query, room->valued, room->map);
-    weigh(D, room->second, room->input, room->map, room->moved, room->slope);
+    effective_map(D, heads, rank, space->value, space->key, space->query, space->valued, space->map);
+    weigh(D, space->second, space->input, space->map, space->moved, space->slope);
     for (int i = 0; i < D; i++)
         for (int j = 0; j < D; j++) {
-            vec slope = (REAL)2 * (room->slope[i * D + j] - room->drive[i * D + j]);
-            room->slope[i * D + j] = room->turned[j * D + i] = slope;
+            vec slope = (REAL)2 * (space->slope[i * D + j] - space->drive[i * D + j]);
+            space->slope[i * D + j] = space->transposed[j * D + i] = slope;
         }
 }
 
-INLINE vec loss(int D, const Room *room)
+INLINE vec loss(int D, const Workspace *space)
 {
-    vec sum = *room->power;
+    vec sum = *space->power;
     for (int k = 0; k < D * D; k++)
-        sum += room->map[k] * ((REAL)0.5 * room->slope[k] - room->drive[k]);
+        sum += space->map[k] * ((REAL)0.5 * space->slope[k] - space->drive[k]);
     return sum;
 }
 
-INLINE void move(int D, int heads, int rank, Room *room)
+INLINE void move(int D, int heads, int rank, Workspace *space)
 {
     const int pairs = heads * rank;
-    product(pairs, D, D, room->query, D, 1, room->turned, room->on_key);
-    product(pairs, D, D, room->key, D, 1, room->slope, room->on_query);
+    product(pairs, D, D, space->query, D, 1, space->transposed, space->on_key);
+    product(pairs, D, D, space->key, D, 1, space->slope, space->on_query);
     for (int h = 0; h < heads; h++) {
-        vec on_value = {0}, factor = *room->rate * room->value[h];
+        vec on_value = {0}, factor = *space->rate * space->value[h];
         for (int k = h * rank * D; k < (h + 1) * rank * D; k++) {
-            on_value += room->key[k] * room->on_key[k];
-            room->key[k] -= factor * room->on_key[k];
-            room->query[k] -= factor * room->on_query[k];
+            on_value += space->key[k] * space->on_key[k];
+            space->key[k] -= factor * space->on_key[k];
+            space->query[k] -= factor * space->on_query[k];
         }
-        room->value[h] -= *room->rate * on_value;
+        space->value[h] -= *space->rate * on_value;
     }
 }
 
-INLINE void descend(int D, int heads, int rank, int64_t steps, Room *room, vec *first)
+INLINE void descend(int D, int heads, int rank, int64_t steps, Workspace *space, vec *first)
 {
-    find_slope(D, heads, rank, room);
-    *first = loss(D, room);
+    find_slope(D, heads, rank, space);
+    *first = loss(D, space);
     for (int64_t step = 0; step < steps; step++) {
-        if (step > 0) find_slope(D, heads, rank, room);
-        move(D, heads, rank, room);
+        if (step > 0) find_slope(D, heads, rank, space);
+        move(D, heads, rank, space);
     }
 }
 
 static void *work(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Job *job = mine->job;
     const int H = job->heads, R = job->rank, D = job->dim, P = H * R;
     vec *memory = vectors(H + 5 * P * D + 7 * D * D + 3), *free_from = memory, first;
     if (memory == NULL) return (void *)1;
-    Room room;
-    vec **pairs[] = {&room.key, &room.query, &room.valued, &room.on_key, &room.on_query};
-    vec **maps[] = {&room.input, &room.drive, &room.second, &room.map, &room.moved, &room.slope, &room.turned};
+    Workspace space;
+    vec **pairs[] = {&space.key, &space.query, &space.valued, &space.on_key, &space.on_query};
+    vec **maps[] = {&space.input, &space.drive, &space.second,    &space.map,
+                    &space.moved, &space.slope, &space.transposed};
     for (int k = 0; k < 5; k++) *pairs[k] = take(&free_from, P * D);
     for (int k = 0; k < 7; k++) *maps[k] = take(&free_from, D * D);
-    room.value = take(&free_from, H);
-    room.power = take(&free_from, 1);
-    room.rate = take(&free_from, 1);
+    space.value = take(&free_from, H);
+    space.power = take(&free_from, 1);
+    space.rate = take(&free_from, 1);
     for (int64_t block = mine->first; block < mine->last; block++) {
         const int64_t run = block * LANES;
         const int lanes = job->runs - run < LANES ? job->runs - run : LANES;
-        bring(job->value, run, lanes, H, 1, D + 1, D, room.value);
-        bring(job->key, run, lanes, P, D, D + 1, 0, room.key);
-        bring(job->query, run, lanes, P, D, D, 0, room.query);
-        bring(job->input, run, lanes, D, D, D, 0, room.input);
-        bring(job->drive, run, lanes, D, D, D, 0, room.drive);
-        bring(job->second, run, lanes, D, D, D, 0, room.second);
-        bring(job->power, run, lanes, 1, 1, 1, 0, room.power);
-        bring(job->rate, run, lanes, 1, 1, 1, 0, room.rate);
-        FOR_SMALL(N, D, descend(N, H, R, job->steps, &room, &first), descend(D, H, R, job->steps, &room, &first))
+        bring(job->value, run, lanes, H, 1, D + 1, D, space.value);
+        bring(job->key, run, lanes, P, D, D + 1, 0, space.key);
+        bring(job->query, run, lanes, P, D, D, 0, space.query);
+        bring(job->input, run, lanes, D, D, D, 0, space.input);
+        bring(job->drive, run, lanes, D, D, D, 0, space.drive);
+        bring(job->second, run, lanes, D, D, D, 0, space.second);
+        bring(job->power, run, lanes, 1, 1, 1, 0, space.power);
+        bring(job->rate, run, lanes, 1, 1, 1, 0, space.rate);
+        FOR_SMALL(N, D, descend(N, H, R, job->steps, &space, &first), descend(D, H, R, job->steps, &space, &first))
         hand_back(job->loss, run, lanes, 1, 1, 1, 0, &first);
-        hand_back(job->new_value, run, lanes, H, 1, D + 1, D, room.value);
-        hand_back(job->new_key, run, lanes, P, D, D + 1, 0, room.key);
-        hand_back(job->new_query, run, lanes, P, D, D, 0, room.query);
+        hand_back(job->new_value, run, lanes, H, 1, D + 1, D, space.value);
+        hand_back(job->new_key, run, lanes, P, D, D + 1, 0, space.key);
+        hand_back(job->new_query, run, lanes, P, D, D, 0, space.query);
     }
     free(memory);
     return NULL;

@@ -33,8 +33,22 @@ INLINE vec score(int tasks, const vec *direction, const vec *z)
     return sum;
 }
 
-/* Two to the power of the scores, to weight[h][t]. Only if they may be FAR from zero, as the largest components of the
-   tokens tell, is the largest score found and taken off first. */
+/* Two to the power of the scores of `part` tokens, to weight[h][t]. */
+INLINE void weigh_tokens(int heads, int tasks, int part, const vec *normal, int tokens, const vec *direction,
+                         vec *restrict weight)
+{
+    for (int h = 0; h < heads; h++) {
+        vec x[POWERS];
+        for (int t = 0; t < part; t++)
+            x[t] = score(tasks, direction + h * tasks, normal + t * tasks);
+        powers_of_two(part, x);
+        for (int t = 0; t < part; t++)
+            weight[h * tokens + t] = x[t];
+    }
+}
+
+/* The same for all tokens. Only if scores may be FAR from zero, as the largest components of the tokens tell, is the
+   largest score found and taken off first. */
 INLINE void weigh(int heads, int tasks, const vec *normal, const vec *most, int tokens, const vec *direction,
                   vec *restrict weight)
 {
@@ -45,10 +59,11 @@ INLINE void weigh(int heads, int tasks, const vec *normal, const vec *most, int 
             bound += larger(direction[h * tasks + i], -direction[h * tasks + i]) * most[i];
         near &= all_within(bound, FAR);
     }
-    if (near)
-        for (int t = 0; t < tokens; t++)
-            for (int h = 0; h < heads; h++)
-                weight[h * tokens + t] = power_of_two(score(tasks, direction + h * tasks, normal + t * tasks));
+    int t = 0;
+    for (; near && t + POWERS <= tokens; t += POWERS)
+        weigh_tokens(heads, tasks, POWERS, normal + t * tasks, tokens, direction, weight + t);
+    for (; near && t < tokens; t++)
+        weigh_tokens(heads, tasks, 1, normal + t * tasks, tokens, direction, weight + t);
     for (int h = 0; !near && h < heads; h++) {
         vec *w = weight + h * tokens;
         for (int t = 0; t < tokens; t++)
@@ -59,11 +74,12 @@ INLINE void weigh(int heads, int tasks, const vec *normal, const vec *most, int 
     }
 }
 
-/* Sums over tokens, for the first weight of several: of it times 1, z_i and z_i z_j, to `head`; and of its product with
-   each of `count` from itself on, times 1 and z_i, to `pairs`. */
-INLINE void sum_up(int count, int tasks, const vec *normal, int tokens, const vec *weight, vec *head, vec *pairs)
+/* Sums over tokens of the first weight of several: if `single`, of it times 1, z_i and z_i z_j, to `head`; and of its
+   product with each of `count` from itself on, times 1 and z_i, to `pairs`. */
+INLINE void sum_over_tokens(int single, int count, int tasks, const vec *normal, int tokens, const vec *weight,
+                            vec *head, vec *pairs)
 {
-    const int small = count <= 4 && tasks <= 4, singles = head_size(tasks), doubles = count * (1 + tasks);
+    const int small = count <= 4 && tasks <= 4, singles = single ? head_size(tasks) : 0, doubles = count * (1 + tasks);
     vec inside[15], inside_pairs[20], *sum = small ? inside : head, *pair = small ? inside_pairs : pairs;
     for (int k = 0; k < singles; k++)
         sum[k] = (vec){0};
@@ -72,22 +88,32 @@ INLINE void sum_up(int count, int tasks, const vec *normal, int tokens, const ve
     for (int t = 0; t < tokens; t++) {
         const vec *z = normal + t * tasks, first = weight[t];
         int second = 1 + tasks;
-        sum[0] += first;
-        for (int k = 0; k < count; k++)
-            pair[k * (1 + tasks)] += first * weight[k * tokens + t];
-        for (int i = 0; i < tasks; i++) {
+        if (single) sum[0] += first;
+        for (int i = 0; single && i < tasks; i++) {
             const vec product = first * z[i];
             sum[1 + i] += product;
             for (int j = i; j < tasks; j++)
                 sum[second++] += product * z[j];
-            for (int k = 0; k < count; k++)
-                pair[k * (1 + tasks) + 1 + i] += product * weight[k * tokens + t];
+        }
+        for (int k = 0; k < count; k++) {
+            const vec product = first * weight[k * tokens + t];
+            pair[k * (1 + tasks)] += product;
+            for (int i = 0; i < tasks; i++)
+                pair[k * (1 + tasks) + 1 + i] += product * z[i];
         }
     }
     for (int k = 0; small && k < singles; k++)
         head[k] = sum[k];
     for (int k = 0; small && k < doubles; k++)
         pairs[k] = pair[k];
+}
+
+/* Both kinds in one pass if all their sums fit into the registers. */
+INLINE void sum_up(int count, int tasks, const vec *normal, int tokens, const vec *weight, vec *head, vec *pairs)
+{
+    const int together = head_size(tasks) + count * (1 + tasks) <= REGISTERS - 4;
+    sum_over_tokens(1, together ? count : 0, tasks, normal, tokens, weight, head, pairs);
+    if (!together) sum_over_tokens(0, count, tasks, normal, tokens, weight, head, pairs);
 }
 
 /* From sums over weights to moments. */

@@ -1,5 +1,5 @@
-/* Sums over reduced sequences from which their loss is put together, and the derivatives of these sums: see
-   _fused_reduced.py for the mathematics. Every token is read once. */
+/* Sums over reduced sequences from which their loss is put together, and the derivatives of these sums: the
+   mathematics is in stepwell/objectives/_fused_reduced.py. Every exponential is made once. */
 
 #include "reduced_moments.h"
 
@@ -66,7 +66,7 @@ INLINE void add_task(int heads, int tasks, int i, const REAL *omega, const REAL 
         vec mixed = {0}; /* g, and below r, of this head with all heads */
         for (int k = 0; k < heads; k++)
             mixed += mu[k * tasks + i] * moments[pair_at(heads, tasks, h, k)];
-#pragma GCC unroll 1 /* more would take longer to build, and no less to run */
+        UNROLL(1) /* more would take longer to build, and no less to run */
         for (int j = 0; j < tasks; j++) {
             const vec f = head[1 + j], covariance = head[covariance_at(tasks, i, j)], scale = m * norms[j];
             vec mixed_normal = {0};
@@ -86,9 +86,9 @@ INLINE int64_t all_sums(int64_t heads, int64_t tasks) { return tasks * (1 + head
 
 typedef struct {
     vec *direction, *weight, *moments, *sums;
-} Room;
+} Workspace;
 
-static void one_block(const Job *job, const Room *room, int64_t run, int64_t block)
+static void one_block(const Job *job, const Workspace *space, int64_t run, int64_t block)
 {
     const int T = job->tokens, I = job->tasks, H = job->heads;
     const vec *norms = vectors_of_run(job->norm, run) + block * I, *most = vectors_of_run(job->most, run) + block * I;
@@ -97,30 +97,30 @@ static void one_block(const Job *job, const Room *room, int64_t run, int64_t blo
     const REAL *omega = of_run(job->omega, run), *mu = of_run(job->mu, run), *number = of_run(job->numbers, run);
     for (int h = 0; h < H; h++)
         for (int i = 0; i < I; i++)
-            room->direction[h * I + i] = LOG2_E * omega[h * I + i] * norms[i];
-    find_moments(H, I, normal, most, T, room->direction, room->weight, room->moments);
-    vec *sums = room->sums;
+            space->direction[h * I + i] = LOG2_E * omega[h * I + i] * norms[i];
+    find_moments(H, I, normal, most, T, space->direction, space->weight, space->moments);
+    vec *sums = space->sums;
     for (int i = 0; i < I; i++, number += NUMBERS, sums += all_sums(H, I) / I)
-        FOR_FEW(H, I, add_task(HEADS, TASKS, i, omega, mu, number, norms, share, room->moments, sums))
+        FOR_FEW(H, I, add_task(HEADS, TASKS, i, omega, mu, number, norms, share, space->moments, sums))
 }
 
 static void *work(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Job *job = mine->job;
     const int64_t T = job->tokens, I = job->tasks, H = job->heads, M = moments_size(H, I), S = all_sums(H, I);
     vec *memory = vectors(H * I + H * T + M + S), *free_from = memory;
     if (memory == NULL) return (void *)1;
-    Room room;
-    room.direction = take(&free_from, H * I);
-    room.weight = take(&free_from, H * T);
-    room.moments = take(&free_from, M);
-    room.sums = take(&free_from, S);
+    Workspace space;
+    space.direction = take(&free_from, H * I);
+    space.weight = take(&free_from, H * T);
+    space.moments = take(&free_from, M);
+    space.sums = take(&free_from, S);
     for (int64_t at = mine->first; at < mine->last; at++) {
         const int64_t run = at / job->blocks, block = at % job->blocks;
-        one_block(job, &room, run, block);
+        one_block(job, &space, run, block);
         if ((block + 1) % MANY == 0 || block + 1 == job->blocks || at + 1 == mine->last)
-            settle(room.sums, S, mine->results + run * S);
+            settle(space.sums, S, mine->results + run * S);
     }
     free(memory);
     return NULL;

@@ -1,7 +1,8 @@
 /* The singular values of small matrices in lanes, S = sum_j s_j u_j w_j^T, by Jacobi's rotations from one side.
 
-   Columns of S are turned in pairs until all are at right angles: then they are s_j u_j, and the same turns make w_j of
-   the axes. This is accurate to the last digits of every singular value, however small (Demmel and Veselic, 1992). */
+   Columns of S are rotated in pairs until all are at right angles: then they are s_j u_j, and the same rotations make
+   w_j of the axes. This is accurate to the last digits of every singular value, however small (Demmel and Veselic,
+   1992). */
 
 INLINE vec root(vec x)
 {
@@ -11,7 +12,6 @@ INLINE vec root(vec x)
 }
 
 INLINE vec size_of(vec x) { return larger(x, -x); }
-INLINE vec chosen(whole which, vec yes, vec no) { return (vec)(((whole)yes & which) | ((whole)no & ~which)); }
 
 INLINE vec dot(int size, const vec *one, const vec *other)
 {
@@ -21,7 +21,7 @@ INLINE vec dot(int size, const vec *one, const vec *other)
     return sum;
 }
 
-INLINE void turn(int size, vec cosine, vec sine, vec *one, vec *other)
+INLINE void rotate(int size, vec cosine, vec sine, vec *one, vec *other)
 {
     for (int k = 0; k < size; k++) {
         const vec before = one[k];
@@ -96,8 +96,8 @@ static void singular(int D, const vec *matrix, vec *strengths, vec *left, vec *r
                 const vec t = chosen(cosine > NOTHING, chosen(zeta < (REAL)0, -tangent, tangent), (vec){0});
                 const vec c = (REAL)1 / root((REAL)1 + t * t);
                 worst = larger(cosine, worst);
-                turn(D, c, c * t, left + i * D, left + j * D);
-                turn(D, c, c * t, right + i * D, right + j * D);
+                rotate(D, c, c * t, left + i * D, left + j * D);
+                rotate(D, c, c * t, right + i * D, right + j * D);
             }
         if (all_within(worst, NOTHING)) break;
     }

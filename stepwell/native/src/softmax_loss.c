@@ -1,4 +1,5 @@
-/* Loss of softmax attention over stored sequences and its gradient in one pass: see _fused.py for the mathematics.
+/* Loss of softmax attention over stored sequences and its gradient in one pass: the mathematics is in
+   stepwell/objectives/_fused.py.
 
    A block's tokens stay in cache from the scores to the gradient, while those of the next are fetched; each exponential
    is made once. */
@@ -7,23 +8,84 @@
 
 enum { MANY = 64 };
 
-/* sum_e coefficient[h][e] token[t][e] for `heads` heads and `part` tokens, written to out[h][t]. */
-INLINE void project(int heads, int part, const vec *token, int tokens, int width, const vec *coefficient, vec *out)
+/* Tiles of heads and tokens, and of heads and entries, whose sums fill the registers. */
+enum { HEADS = REGISTERS > 16 ? 4 : 3, TOKENS = 4, ENTRIES = REGISTERS > 16 ? 6 : 5 };
+
+/* sum_e coefficient[h][e] token[t][e] for `heads` heads and `part` tokens. */
+INLINE void project(int heads, int part, const vec *token, int width, const vec *coefficient, vec sum[4][TOKENS])
 {
-    vec sum[4][4] = {{{0}}};
+    for (int h = 0; h < heads; h++)
+        for (int t = 0; t < part; t++)
+            sum[h][t] = (vec){0};
     for (int e = 0; e < width; e++)
         for (int h = 0; h < heads; h++)
             for (int t = 0; t < part; t++)
                 sum[h][t] += coefficient[h * width + e] * token[t * width + e];
+}
+
+/* Scores of `part` tokens, to score[h][t], and of each head the largest so far. */
+INLINE void score(int heads, int part, const vec *token, int tokens, int width, const vec *direction, vec *score,
+                  vec *most)
+{
+    vec sum[4][TOKENS];
+    project(heads, part, token, width, direction, sum);
+    for (int h = 0; h < heads; h++)
+        for (int t = 0; t < part; t++) {
+            score[h * tokens + t] = sum[h][t];
+            most[h] = larger(sum[h][t], most[h]);
+        }
+}
+
+/* Weights p_t of `part` tokens, but for their scale, become the derivatives p_t (g z_t - g m) by their scores. */
+INLINE void differentiate(int heads, int part, const vec *token, int tokens, int width, const vec *slope,
+                          const vec *mean, const vec *scale, vec *weight)
+{
+    vec sum[4][TOKENS];
+    project(heads, part, token, width, slope, sum);
     for (int h = 0; h < heads; h++)
         for (int t = 0; t < part; t++)
-            out[h * tokens + t] = sum[h][t];
+            weight[h * tokens + t] *= scale[h] * (sum[h][t] - mean[h]);
+}
+
+/* As many vectors from `ahead` on as half of TOKENS tokens have are brought into cache, line by line. */
+INLINE const vec *fetch(const vec *ahead, int width)
+{
+    const vec *end = ahead + TOKENS / 2 * width;
+    for (const char *line = (const char *)ahead; line < (const char *)end; line += 64)
+        __builtin_prefetch(line, 0, 2);
+    return end;
+}
+
+INLINE void score_all(int heads, const vec *token, int tokens, int width, const vec *direction, vec *scores, vec *most,
+                      const vec *ahead)
+{
+    int t = 0;
+    for (int h = 0; h < heads; h++)
+        most[h] = (vec){0} - (REAL)__builtin_inf();
+    for (; t + TOKENS <= tokens; t += TOKENS) {
+        ahead = fetch(ahead, width);
+        score(heads, TOKENS, token + t * width, tokens, width, direction, scores + t, most);
+    }
+    for (; t < tokens; t++)
+        score(heads, 1, token + t * width, tokens, width, direction, scores + t, most);
+}
+
+INLINE void differentiate_all(int heads, const vec *token, int tokens, int width, const vec *slope, const vec *mean,
+                              const vec *scale, vec *weight, const vec *ahead)
+{
+    int t = 0;
+    for (; t + TOKENS <= tokens; t += TOKENS) {
+        ahead = fetch(ahead, width);
+        differentiate(heads, TOKENS, token + t * width, tokens, width, slope, mean, scale, weight + t);
+    }
+    for (; t < tokens; t++)
+        differentiate(heads, 1, token + t * width, tokens, width, slope, mean, scale, weight + t);
 }
 
 /* sum_t weight[h][t] token[t][e] for `heads` heads and `part` entries from e on, written to out[h][e]. */
 INLINE void gather(int heads, int part, const vec *token, int tokens, int width, const vec *weight, int e, vec *out)
 {
-    vec sum[4][6] = {{{0}}};
+    vec sum[4][ENTRIES] = {{{0}}};
     for (int t = 0; t < tokens; t++) {
         const vec *z = token + (int64_t)t * width + e;
         for (int h = 0; h < heads; h++) {
@@ -37,25 +99,11 @@ INLINE void gather(int heads, int part, const vec *token, int tokens, int width,
             out[h * width + e + k] = sum[h][k];
 }
 
-/* Meanwhile as many vectors from `ahead` on as half the tokens have are brought into cache. */
-static void project_heads(int heads, const vec *token, int tokens, int width, const vec *coefficient, vec *out,
-                          const vec *ahead)
-{
-    int t = 0;
-    for (; t + 4 <= tokens; t += 4) {
-        for (int k = 0; k < 2 * width; k++)
-            __builtin_prefetch(ahead++, 0, 2);
-        FOR_SMALL(N, heads, project(N, 4, token + t * width, tokens, width, coefficient, out + t), )
-    }
-    for (; t < tokens; t++)
-        FOR_SMALL(N, heads, project(N, 1, token + t * width, tokens, width, coefficient, out + t), )
-}
-
-static void gather_heads(int heads, const vec *token, int tokens, int width, const vec *weight, vec *out)
+static void gather_all(int heads, const vec *token, int tokens, int width, const vec *weight, vec *out)
 {
     int e = 0;
-    for (; e + 6 <= width; e += 6)
-        FOR_SMALL(N, heads, gather(N, 6, token, tokens, width, weight, e, out), )
+    for (; e + ENTRIES <= width; e += ENTRIES)
+        FOR_SMALL(N, heads, gather(N, ENTRIES, token, tokens, width, weight, e, out), )
     const int rest = width - e;
     FOR_SMALL(K, rest, FOR_SMALL(N, heads, gather(N, K, token, tokens, width, weight, e, out), ),
               if (rest == 5) FOR_SMALL(N, heads, gather(N, 5, token, tokens, width, weight, e, out), ))
@@ -67,11 +115,48 @@ typedef struct {
 } Job;
 
 typedef struct {
-    vec *direction, *weight, *pooled, *slope, *d_pooled, *d_direction, *total;
+    vec *direction, *weight, *pooled, *d_pooled, *d_direction;
+    vec *scale;                         /* of each head, one over the sum of its weights */
     vec *loss, *d_bilinear, *d_readout; /* gathered from several blocks, one after the other in memory */
-} Room;
+} Workspace;
 
-static void one_block(const Job *job, Room *room, int64_t run, int64_t block)
+/* direction[h][e] = sum_d bilinear[h][e][d] query[d], in scores that are exponents of two. */
+INLINE void point(int count, int D, const REAL *bilinear, const vec *query, vec *direction)
+{
+    for (int k = 0; k < count; k++) {
+        vec sum = {0};
+        for (int d = 0; d < D; d++)
+            sum += bilinear[k * D + d] * query[d];
+        direction[k] = LOG2_E * sum;
+    }
+}
+
+INLINE void add_outer(int count, int D, const vec *left, const vec *right, vec *sums)
+{
+    for (int k = 0; k < count; k++)
+        for (int d = 0; d < D; d++)
+            sums[k * D + d] += left[k] * right[d];
+}
+
+/* Scores of a head become weights, but for their scale, which is returned. */
+INLINE vec exponentiate(int tokens, vec most, vec *weight)
+{
+    vec sum = {0};
+    int t = 0;
+    for (; t + POWERS <= tokens; t += POWERS) {
+        vec x[POWERS];
+        for (int k = 0; k < POWERS; k++)
+            x[k] = weight[t + k] - most;
+        fractions_of_two(POWERS, x);
+        for (int k = 0; k < POWERS; k++)
+            sum += weight[t + k] = x[k];
+    }
+    for (; t < tokens; t++)
+        sum += weight[t] = fraction_of_two(weight[t] - most);
+    return (REAL)1 / sum;
+}
+
+static void one_block(const Job *job, Workspace *space, int64_t run, int64_t block)
 {
     const int T = job->tokens, E = job->width, D = job->dim, H = job->heads, O = job->outputs;
     const vec *token = vectors_of_run(job->token, run) + block * T * E, *next = token + T * E;
@@ -79,86 +164,79 @@ static void one_block(const Job *job, Room *room, int64_t run, int64_t block)
     const vec *target = vectors_of_run(job->target, run) + block * O;
     const vec share = vectors_of_run(job->weight, run)[block];
     const REAL *bilinear = of_run(job->bilinear, run), *readout = of_run(job->readout, run);
+    vec most[4], mean[4];
 
-    for (int k = 0; k < H * E; k++) {
-        vec sum = {0};
-        for (int d = 0; d < D; d++)
-            sum += bilinear[k * D + d] * query[d];
-        room->direction[k] = LOG2_E * sum; /* scores are exponents of two */
-    }
-    for (int h = 0; h < H; h += 4) {
-        int group = H - h < 4 ? H - h : 4;
-        project_heads(group, token, T, E, room->direction + h * E, room->weight + h * T, next);
-        for (int g = h; g < h + group; g++) {
-            vec *w = room->weight + g * T, most = largest(w, T), sum = {0};
-            for (int t = 0; t < T; t++) {
-                w[t] = fraction_of_two(w[t] - most);
-                sum += w[t];
-            }
-            room->total[g] = (REAL)1 / sum;
-        }
-        gather_heads(group, token, T, E, room->weight + h * T, room->pooled + h * E);
+    FOR_SMALL(N, D, point(H * E, N, bilinear, query, space->direction),
+              point(H * E, D, bilinear, query, space->direction))
+    for (int h = 0; h < H; h += HEADS) {
+        const int group = H - h < HEADS ? H - h : HEADS;
+        vec *weight = space->weight + h * T;
+        FOR_SMALL(N, group, score_all(N, token, T, E, space->direction + h * E, weight, most, next), )
+        for (int g = 0; g < group; g++)
+            space->scale[h + g] = exponentiate(T, most[g], weight + g * T);
+        gather_all(group, token, T, E, weight, space->pooled + h * E);
     }
     for (int h = 0; h < H; h++)
         for (int e = 0; e < E; e++)
-            room->pooled[h * E + e] *= room->total[h];
+            space->pooled[h * E + e] *= space->scale[h];
     for (int k = 0; k < H * E; k++)
-        room->d_pooled[k] = (vec){0};
+        space->d_pooled[k] = (vec){0};
     for (int o = 0; o < O; o++) {
         vec error = -target[o];
-        for (int h = 0; h < H; h++)
+        for (int h = 0; h < H; h++) {
+            vec part = {0};
             for (int e = 0; e < E; e++)
-                error += readout[(h * O + o) * E + e] * room->pooled[h * E + e];
-        *room->loss += share * error * error;
+                part += readout[(h * O + o) * E + e] * space->pooled[h * E + e];
+            error += part;
+        }
+        *space->loss += share * error * error;
         error = (REAL)2 * share * error;
         for (int h = 0; h < H; h++)
             for (int e = 0; e < E; e++) {
-                room->d_readout[(h * O + o) * E + e] += error * room->pooled[h * E + e];
-                room->d_pooled[h * E + e] += readout[(h * O + o) * E + e] * error;
+                space->d_readout[(h * O + o) * E + e] += error * space->pooled[h * E + e];
+                space->d_pooled[h * E + e] += readout[(h * O + o) * E + e] * error;
             }
     }
-    for (int h = 0; h < H; h += 4) {
-        int group = H - h < 4 ? H - h : 4;
-        project_heads(group, token, T, E, room->d_pooled + h * E, room->slope, next + T * E / 2);
+    for (int h = 0; h < H; h += HEADS) {
+        const int group = H - h < HEADS ? H - h : HEADS;
+        vec *weight = space->weight + h * T;
+        const vec *slope = space->d_pooled + h * E;
         for (int g = 0; g < group; g++) {
-            vec mean = {0};
+            mean[g] = (vec){0};
             for (int e = 0; e < E; e++)
-                mean += room->d_pooled[(h + g) * E + e] * room->pooled[(h + g) * E + e];
-            vec *w = room->weight + (h + g) * T, *s = room->slope + g * T, scale = room->total[h + g];
-            for (int t = 0; t < T; t++)
-                w[t] *= scale * (s[t] - mean);
+                mean[g] += slope[g * E + e] * space->pooled[(h + g) * E + e];
         }
-        gather_heads(group, token, T, E, room->weight + h * T, room->d_direction + h * E);
+        const vec *ahead = next + T * E / 2, *scale = space->scale + h;
+        FOR_SMALL(N, group, differentiate_all(N, token, T, E, slope, mean, scale, weight, ahead), )
+        gather_all(group, token, T, E, weight, space->d_direction + h * E);
     }
-    for (int k = 0; k < H * E; k++)
-        for (int d = 0; d < D; d++)
-            room->d_bilinear[k * D + d] += room->d_direction[k] * query[d];
+    FOR_SMALL(N, D, add_outer(H * E, N, space->d_direction, query, space->d_bilinear),
+              add_outer(H * E, D, space->d_direction, query, space->d_bilinear))
 }
 
 static void *work(void *given)
 {
-    const Share *mine = given;
+    const Slice *mine = given;
     const Job *job = mine->job;
     const int64_t T = job->tokens, E = job->width, D = job->dim, H = job->heads, O = job->outputs;
     const int64_t gathered = 1 + H * E * D + H * O * E;
-    vec *memory = vectors(4 * H * E + H * T + 4 * T + H + gathered), *free_from = memory;
+    vec *memory = vectors(4 * H * E + H * T + H + gathered), *free_from = memory;
     if (memory == NULL) return (void *)1;
-    Room room;
-    room.direction = take(&free_from, H * E);
-    room.pooled = take(&free_from, H * E);
-    room.d_pooled = take(&free_from, H * E);
-    room.d_direction = take(&free_from, H * E);
-    room.weight = take(&free_from, H * T);
-    room.slope = take(&free_from, 4 * T);
-    room.total = take(&free_from, H);
-    room.loss = take(&free_from, 1);
-    room.d_bilinear = take(&free_from, H * E * D);
-    room.d_readout = take(&free_from, H * O * E);
+    Workspace space;
+    space.direction = take(&free_from, H * E);
+    space.pooled = take(&free_from, H * E);
+    space.d_pooled = take(&free_from, H * E);
+    space.d_direction = take(&free_from, H * E);
+    space.weight = take(&free_from, H * T);
+    space.scale = take(&free_from, H);
+    space.loss = take(&free_from, 1);
+    space.d_bilinear = take(&free_from, H * E * D);
+    space.d_readout = take(&free_from, H * O * E);
     for (int64_t at = mine->first; at < mine->last; at++) {
         const int64_t run = at / job->blocks, block = at % job->blocks;
-        one_block(job, &room, run, block);
+        one_block(job, &space, run, block);
         if ((block + 1) % MANY == 0 || block + 1 == job->blocks || at + 1 == mine->last)
-            settle(room.loss, gathered, mine->results + run * gathered);
+            settle(space.loss, gathered, mine->results + run * gathered);
     }
     free(memory);
     return NULL;
