@@ -29,6 +29,7 @@ from ._timing import best, interleaved
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 2
+STEPS = 100
 SPECTRUM = [0.4, 0.3, 0.2, 0.1]
 
 
@@ -46,7 +47,7 @@ def softmax(precision: Any) -> Callable[[bool], Callable[[], Any]]:
         task = InContextRegression(covariance(SPECTRUM), 31)
         objective = Sampled(task.sample(200 if quick else 5000, key=jax.random.key(0)), precision=precision)
         model = MergedAttention.random(dim=4, heads=8, scale=0.3, activation="softmax", key=jax.random.key(1))
-        return lambda: descend(model, objective, rate=0.01, steps=20, record=20, snapshots=2, progress=False)
+        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=STEPS, snapshots=2, progress=False)
 
     return prepare
 
@@ -56,7 +57,7 @@ def reduced(precision: Any) -> Callable[[bool], Callable[[], Any]]:
         task = MultiTaskRegression((10, 10, 10))
         model = SpectralAttention.balanced(0.004 + 0.004 * np.eye(3), np.full((3, 3), 0.3), task.dims)
         objective = ReducedSampled(task, 64 if quick else 2048, precision=precision, key=jax.random.key(0))
-        return lambda: descend(model, objective, rate=0.01, steps=20, record=20, snapshots=2, progress=False)
+        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=STEPS, snapshots=2, progress=False)
 
     return prepare
 
@@ -92,21 +93,21 @@ def flows(dim: int, rank: int, runs: int) -> Callable[[bool], Callable[[], Any]]
 def streamed(quick: bool) -> Callable[[], Any]:
     task = InContextRegression(covariance(SPECTRUM), 31)
     model = MergedAttention.random(dim=4, heads=8, scale=0.1, key=jax.random.key(0))
-    options = {"batch": 64 if quick else 2000, "rate": 0.01, "steps": 20, "record": 20, "snapshots": 2}
+    options = {"batch": 64 if quick else 2000, "rate": 0.01, "steps": STEPS, "record": STEPS, "snapshots": 2}
     return lambda: online(model, task, **options, progress=False, key=jax.random.key(1))
 
 
 WORK = [
-    Work("softmax_loss", "20 steps, softmax attnM, 8 heads, P = 5000, float64", softmax("float64")),
-    Work("softmax_loss", "20 steps, softmax attnM, 8 heads, P = 5000, float32", softmax("float32")),
-    Work("reduced_sums", "20 steps on 2048 reduced sequences, I = H = 3, L = 100, float64", reduced("float64")),
-    Work("reduced_sums", "20 steps on 2048 reduced sequences, I = H = 3, L = 100, float32", reduced("float32")),
+    Work("softmax_loss", f"{STEPS} steps, softmax attnM, 8 heads, P = 5000, float64", softmax("float64")),
+    Work("softmax_loss", f"{STEPS} steps, softmax attnM, 8 heads, P = 5000, float32", softmax("float32")),
+    Work("reduced_sums", f"{STEPS} steps on 2048 reduced sequences, I = H = 3, L = 100, float64", reduced("float64")),
+    Work("reduced_sums", f"{STEPS} steps on 2048 reduced sequences, I = H = 3, L = 100, float32", reduced("float32")),
     Work("population_descent", "1,000 steps of 1,000 runs, D = H = 4", descents(1000)),
     Work("population_descent", "1,000 steps of one run, D = H = 4", descents(1)),
     Work("population_step", "a flow to convergence, D = H = 4, rank 1", flows(4, 1, 1)),
     Work("population_step", "64 flows to convergence, D = H = 4, rank 1", flows(4, 1, 64)),
     Work("population_step", "a flow to convergence, D = H = 8, rank 8", flows(8, 8, 1)),
-    Work("normals", "20 online steps of 2,000 sequences, linear attnM, 8 heads", streamed),
+    Work("normals", f"{STEPS} online steps of 2,000 sequences, linear attnM, 8 heads", streamed),
 ]
 
 COMMANDS: dict[str, list[str]] = {
