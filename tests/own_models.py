@@ -51,6 +51,21 @@ class Truthful(SeparateAttention):
         return attend(self, example)
 
 
+class Bounded(SeparateAttention):
+    """Attention by the formula of all, but not by that of `SeparateAttention`: bounded keys, and heads that meet."""
+
+    declared_form: ClassVar[Form] = "attention"
+
+    def _keys(self):
+        return jnp.tanh(self.key) + 0.1 * jnp.mean(self.key, axis=0)
+
+    def bilinear(self):
+        return jnp.einsum("hrw,hrd->hwd", self._keys(), self.query)
+
+    def directions(self, query):
+        return jnp.einsum("hrw,hr->hw", self._keys(), self.query @ query)
+
+
 class Heir(Truthful):
     """A declaration is not inherited."""
 

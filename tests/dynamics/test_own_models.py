@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import own_models as own
@@ -250,6 +251,33 @@ def test_a_class_that_says_what_it_is_trains_as_fast_as_ours(case, with_and_with
         assert_same_weights(model_at(found, declared), model_at(expected, plain), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dim", [2, 40])
+def test_a_declaration_brings_what_it_says_and_no_more(dim, with_and_without):
+    """Keys are not those of `SeparateAttention`, and heads meet: neither native steps nor pairs of weights apply."""
+    task = InContextRegression(np.diag(np.linspace(1.0, 0.5, dim) / dim), 8)
+    moments = task.moments()
+    lam, cross, second = moments.input, moments.cross, moments.second
+
+    def loss(model) -> Array:
+        a = jnp.einsum("h,hij->ij", model.value[:, 0, dim], model.bilinear()[:, :dim])
+        return moments.label_power - 2 * jnp.trace(a.T @ cross @ lam) + jnp.trace(a.T @ second @ a @ lam)
+
+    start = made(own.Bounded, SeparateAttention.random(dim=dim, heads=2, scale=0.4, key=KEY))
+    slope, end = jax.jit(jax.value_and_grad(loss)), start
+    for _ in range(STEPS):
+        end = jax.tree.map(lambda w, g: w - RATE * g, end, slope(end)[1])
+    for run in with_and_without(lambda: RUNS["descend"](start, Population(task))):
+        assert_same_weights(model_at(run, start), end, rtol=0, atol=1e-12)
+    if dim == 2:
+        flat, unravel = jax.flatten_util.ravel_pytree(start)
+        field = jax.jit(lambda w: -0.5 * jax.grad(lambda w: loss(unravel(w)))(w))
+        solved = scipy.integrate.solve_ivp(
+            lambda _, w: np.asarray(field(w)), (0.0, 2.0), np.asarray(flat), method="DOP853", rtol=1e-11, atol=1e-12
+        )
+        for run in with_and_without(lambda: flow(start, Population(task), until=2.0, save=3, rtol=1e-8, **QUIET)):
+            assert_same_weights(model_at(run, start), unravel(jnp.asarray(solved.y[:, -1])), rtol=0, atol=1e-6)
+
+
 class TrueHeads(MultiHeadAttention):
     declared_form: ClassVar[Form] = "attention"
 
@@ -382,7 +410,9 @@ def test_a_weight_that_hides_what_is_not_a_number_moves():
 
     class Rectified(own.GatedKeys):
         def __call__(self, example):
-            return jnp.where(self.gate[0] > 0, self.gate[0], 0.0) * super().__call__(example)
+            gate = jnp.where(self.gate[0] > 0, self.gate[0], 0.0)
+            attention = example[:-1, :2] @ self.key[0] @ example[-1, :2]
+            return gate * attention @ example[:-1, 2:] / attention.size
 
     model = Rectified.random(dim=2, heads=2, scale=0.7, key=KEY)
     model = model.with_weights(model.weights() | {"gate": jnp.array([0.6, 0.2])})
