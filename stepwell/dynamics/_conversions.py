@@ -9,7 +9,7 @@ from typing import TypeVar, get_args
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
-from stepwell.models import AbstractAttention, advice, is_attention
+from stepwell.models import AbstractAttention, is_attention
 from stepwell.tasks import attention_scale
 
 Attention = TypeVar("Attention", bound=AbstractAttention)
@@ -54,7 +54,10 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
     """The attention that predicts the same with another normalisation, at context length `length`; not for softmax."""
     if not is_attention(model):
-        raise InvalidInput(f"{type(model).__name__} is not known to be scaled by its normalisation; {advice(model)}")
+        raise InvalidInput(
+            f"{type(model).__name__} is not known to answer by the formula of attention; build it with the "
+            "normalisation wanted, or declare its form in the class (declared_form)"
+        )
     if model.activation == "softmax":
         raise InvalidInput("softmax attention is not rescaled by its weights; build it with the normalisation wanted")
     factor = weight_factor(model.normalisation, normalisation, length=length, factors=model.factors)

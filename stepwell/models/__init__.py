@@ -8,7 +8,7 @@ from ._decomposable import Decomposition as Decomposition
 from ._decomposable import decomposable as decomposable
 from ._decomposable import decompose as decompose
 from ._forms import Form as Form
-from ._forms import advice as advice
+from ._forms import form_advice as form_advice
 from ._forms import form_of as form_of
 from ._forms import is_attention as is_attention
 from ._forms import is_cubic as is_cubic

@@ -96,7 +96,7 @@ def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
     return form_of(model) == "spectral"
 
 
-def advice(model: AbstractModel) -> str:
+def form_advice(model: AbstractModel) -> str:
     """What to do about a model without a form where one is needed: part of a message."""
     use = "use Sampled or online, which call the model itself"
     allowed = _allowed(type(model))

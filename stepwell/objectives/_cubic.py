@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
-from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel, advice, is_attention, is_cubic
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel, form_advice, is_attention, is_cubic
 
 from ._abstract import require
 
@@ -16,7 +16,7 @@ def as_cubic(model: AbstractModel) -> AbstractCubicModel:
     if not is_cubic(model):
         raise InvalidInput(
             f"{type(model).__name__} is not known to be linear in features of the data, which this loss is for; "
-            f"{advice(model)}"
+            f"{form_advice(model)}"
         )
     return model
 

@@ -9,9 +9,9 @@ from stepwell._types import Activation
 from stepwell.models import (
     AbstractAttention,
     AbstractModel,
-    advice,
     check_form,
     decompose,
+    form_advice,
     is_attention,
     is_spectral,
 )
@@ -28,7 +28,7 @@ def _as_attention(model: AbstractModel) -> AbstractAttention:
     if not is_attention(model):
         raise InvalidInput(
             f"{type(model).__name__} is not an attention on tokens whose matrices are known, which this loss is for; "
-            f"give a SpectralAttention or MultiHeadAttention, or {advice(model)}"
+            f"give a SpectralAttention or MultiHeadAttention, or {form_advice(model)}"
         )
     return model
 

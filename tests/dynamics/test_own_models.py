@@ -13,7 +13,7 @@ import scipy.integrate
 from jaxtyping import Array
 
 from stepwell._errors import InvalidInput, WouldNotFit
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, descend, flow, online, renormalised
 from stepwell.models import (
     AbstractModel,
     Form,
@@ -418,6 +418,13 @@ def test_a_weight_that_hides_what_is_not_a_number_moves():
     model = model.with_weights(model.weights() | {"gate": jnp.array([0.6, 0.2])})
     run = flow(model, Sampled(BATCH), until=2.0, save=3, solver="rodas5p", rtol=1e-8, atol=1e-9, **QUIET)
     assert_same_weights(model_at(run, model), flow_by_hand(model, BATCH, 2.0), rtol=0, atol=1e-6)
+
+
+def test_a_class_of_no_known_form_is_not_renormalised():
+    with pytest.raises(InvalidInput, match="Doubled is not known .*declared_form"):
+        renormalised(made(own.Doubled, separate()), "none", length=8)
+    changed = renormalised(made(own.Truthful, separate()), "none", length=8)
+    np.testing.assert_allclose(changed.value, 8 ** (-1 / 3) * separate().value, rtol=1e-15)
 
 
 def test_members_of_an_ensemble_share_their_numbers():
