@@ -5,6 +5,7 @@ compiled when they are first used.
 """
 
 import os
+import platform
 import sys
 import sysconfig
 import tempfile
@@ -44,7 +45,8 @@ class Kernels(BuildHookInterface):
         with ThreadPoolExecutor(cores()) as threads:
             build_data["force_include"].update(threads.map(lambda each: compiled(*each), wanted))
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        system = sysconfig.get_platform().replace("universal2", platform.machine())  # kernels are for one of the two
+        build_data["tag"] = f"py3-none-{system.replace('-', '_').replace('.', '_')}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if os.environ.get(VARIABLE) == "1" and version != "editable":

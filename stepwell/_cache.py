@@ -44,11 +44,12 @@ def cache() -> Cache:
     try:
         parent = Path(chosen).expanduser() if chosen else _user_cache() / "stepwell"
         folder = parent / folder_name()
-        for new in (parent, folder):
-            new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for new in (*reversed(parent.parents), parent, folder):
+            if not new.exists():
+                new.mkdir(exist_ok=True, mode=0o700)
         reason = _exchangeable(parent) or untrusted(folder)
         if reason is not None:
-            advice = f"nothing is read from it or kept there; name a folder of your own with {VARIABLE}"
+            advice = f"remove it (or close it by chmod go-w, if all in it is yours), or name another with {VARIABLE}"
             return Cache(None, f"the cache folder is not used, since {reason}; {advice}", unsafe=True)
         if sys.platform != "win32":
             folder.chmod(0o700)

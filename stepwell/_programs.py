@@ -9,7 +9,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from ._cache import folder_name
+from ._cache import folder_name, untrusted
 
 _DIGEST = hashlib.sha256().digest_size
 
@@ -33,6 +33,8 @@ def check_programs() -> None:
             found = super().get(key)
             if found is None or not self.ours:
                 return found
+            if untrusted(Path(self.path) / f"{key}-cache") is not None:
+                return None
             value, digest = found[:-_DIGEST], found[-_DIGEST:]
             if hashlib.sha256(value).digest() == digest:
                 return value

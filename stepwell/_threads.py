@@ -19,7 +19,7 @@ _LIMIT: contextlib.ExitStack = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """A context in which the BLAS of NumPy and that of SciPy, which XLA calls too, use one thread; then as many as before.
+    """A context in which the BLAS of NumPy and of SciPy, which XLA calls too, use one thread; then as many as before.
 
     The number is one of the whole process. Where several threads are in such a context, the first to enter sets it and
     the last to leave sets it back.

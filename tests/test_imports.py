@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "published": _RUN | {"theory"},
     "papers": _RUN | {"theory", "probes"},
     "runs": _RUN,
-    "report": {"papers", "runs", "trajectory"},
+    "report": {"native", "papers", "runs", "trajectory"},
     "explorer": {"papers", "runs", "trajectory"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)

@@ -21,10 +21,10 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from stepwell._types import Loss
-from stepwell.models import is_proved, is_separate
+from stepwell.models import as_separate, is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective, AbstractResolvent, AbstractStepping
 
-from ._ensemble import unflatten
+from ._ensemble import skeleton_of, unflatten
 from ._flow import Field
 from ._rosenbrock import RODAS5P, Step, step
 
@@ -139,9 +139,13 @@ def _woodbury(
 def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
     model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
-    if not (is_proved(model) or is_separate(model)):
+    if not is_proved(model):
         # Another model may keep a NaN out of its loss (jnp.where), or mix its heads.
-        return tuple(range(weights.size)), None
+        if not (quadratic and is_separate(model)):
+            return tuple(range(weights.size)), None
+        # That of the same form in the package does neither, and reads the same weights.
+        field = dataclasses.replace(field, skeleton=skeleton_of(as_separate(model)))
+        model = field.skeleton
     # A polynomial reads the same everywhere; from where it is not finite that would not be seen.
     read = ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights) if quadratic else weights)))
     if not quadratic:

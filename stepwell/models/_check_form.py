@@ -23,6 +23,10 @@ from ._weights import check_weights
 
 _SEQUENCES = 4
 """How many are answered both ways."""
+_TOLERANCE = 1.5e-8
+"""Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py)."""
+_SINGLE_TOLERANCE = 1e-5
+"""For weights of a lower precision. They are compared in float64, but a model may round them to float32 by itself."""
 
 Part = Callable[[Any], Array]
 Claims = dict[str, tuple[Part, Part]]
@@ -47,11 +51,11 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
             f"{declaration} and weights {sorted(model.weight_dims)}; that form has "
             f"{sorted(SeparateAttention.weight_dims)} and no others, so remove the declaration"
         )
-    # Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py).
-    tolerance = max(float(jnp.finfo(weight.dtype).eps) for weight in model.weights().values()) ** 0.5
+    double = all(weight.dtype == jnp.float64 for weight in model.weights().values())
+    tolerance = _TOLERANCE if double else _SINGLE_TOLERANCE
     for which, weights in _points(model.weights()).items():
         try:
-            gaps = form_gaps(model.with_weights(weights), _examples(model, length, tokens))
+            gaps = form_gaps(model.with_weights(weights), _examples(model, length, tokens), _methods(type(model)))
         except Exception as error:
             raise InvalidInput(
                 f"{declaration}, but cannot be compared with that formula ({_text.error_line(error)}); mend it, or "
@@ -67,9 +71,23 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
                     )
 
 
+def similar(model: AbstractModel) -> list[AbstractModel]:
+    """The model with other weights, in which those that are zero are zero too."""
+    points = _points(model.weights())
+    return [model.with_weights(points[which]) for which in ("weights like those given", "weights of order one")]
+
+
+def _methods(kind: type) -> tuple[int, ...]:
+    """Which functions a class has now: one that was changed in place is compared anew."""
+    return tuple(id(value) for parent in kind.__mro__ for value in vars(parent).values() if callable(value))
+
+
 @eqx.filter_jit
-def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Gaps:
-    """All that the form of a model's class claims, measured at its weights on these examples."""
+def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], methods: tuple[int, ...] = ()) -> Gaps:
+    """All that the form of a model's class claims, measured at its weights on these examples.
+
+    `methods` is not used, but what was compiled for others is not used either.
+    """
 
     def value_and_slope(part: Part) -> tuple[Array, Array]:
         value, pull = jax.vjp(lambda weights: part(model.with_weights(weights)), model.weights())
@@ -138,24 +156,25 @@ def _spectral_readout(model: SpectralAttention) -> Float[Array, "head outputs wi
 
 
 def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
-    """Weights to compare at. Only the last have random numbers in place of zeros; at the others, a gate that is zero
-    shows in its gradient."""
+    """Weights to compare at. Only random ones have other signs, and other numbers than zero where those given are
+    zero; at the others, a gate that is zero shows in its gradient."""
     rng = np.random.default_rng(0)
     points: dict[str, dict[str, np.ndarray]] = {
         "the weights given": {},
         "weights like those given": {},
         "weights of order one": {},
         "random weights": {},
+        "other random weights": {},
     }
     for name, weight in weights.items():
         given = np.asarray(weight)
         size = float(np.sqrt(np.mean(np.square(given, dtype=np.float64))))
         unit = given / (size or 1.0)
         factors = rng.uniform(0.5, 2.0, given.shape)
-        filled = np.where(unit == 0, rng.standard_normal(given.shape), unit)
-        tried = given, given * factors, unit * factors, filled * factors
+        drawn = rng.standard_normal((2, *given.shape))
+        tried = given, given * factors, unit * factors, drawn[0], drawn[1]
         for point, values in zip(points.values(), tried, strict=True):
-            point[name] = np.asarray(values, given.dtype)
+            point[name] = np.asarray(values, np.float64)
     return points
 
 

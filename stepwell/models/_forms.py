@@ -20,6 +20,8 @@ subclass may change the answers, and would inherit a promise that it does not ke
 
 from typing import Literal, TypeGuard, get_args
 
+import jax.numpy as jnp
+
 from stepwell import _check
 from stepwell._errors import InvalidInput
 
@@ -89,6 +91,20 @@ def is_attention(model: AbstractModel) -> TypeGuard[AbstractAttention]:
 def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
     """Whether the weights `value`, `key` and `query` may be used in the model's place."""
     return form_of(model) == "separate"
+
+
+def as_separate(model: SeparateAttention) -> SeparateAttention:
+    """The class of this package that a model of the form "separate" is equal to, at zero weights of its shapes."""
+    weights = (jnp.zeros(part.shape, part.dtype) for part in (model.value, model.key, model.query))
+    options = {name: getattr(model, name) for name in ("activation", "normalisation", "attends_query")}
+    return SeparateAttention(*weights, **options)
+
+
+def map_rank(model: AbstractModel) -> int | None:
+    """The model's `map_rank()`, where it is that of a class of this package: other classes may tie their weights."""
+    if is_separate(model):
+        return SeparateAttention.map_rank(model)
+    return model.map_rank() if is_proved(model) and is_cubic(model) else None
 
 
 def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ._processor import options
 _OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fPIC", "-shared")
 """Without `errno` a square root is an instruction, of all lanes at once, and no call."""
 _SECONDS = 600
+_UNFINISHED = ".build-"
 _LINES = 8
 """Of the compiler's message, at the most."""
 
@@ -88,7 +90,11 @@ def _sound(path: Path) -> bool:
 
 def _build(source: Path, element: str, level: str | None, path: Path) -> None:
     """Several processes may do so at once: each writes files of its own, and the last to rename them stays."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as own:
+    for left in path.parent.glob(f"{_UNFINISHED}*"):  # by a process that was killed
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _SECONDS:
+                shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_UNFINISHED) as own:
         made = Path(own) / path.name
         compile_library(source, element, level, made)
         made.chmod(0o700)
@@ -107,9 +113,8 @@ def _fingerprint(source: Path, element: str, level: str | None) -> str:
     import jax
 
     line = command(source, element, level, Path("library"))
-    return hashlib.sha256("\0".join([*line, _version(line[0]), *texts(source), jax.__version__]).encode()).hexdigest()[
-        :16
-    ]
+    parts = [*line, *map(_version, compiler()), *texts(source), jax.__version__]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 @functools.lru_cache

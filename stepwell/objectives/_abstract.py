@@ -105,7 +105,7 @@ class AbstractResolvent(AbstractQuadraticObjective):
     def resolvent(
         self, weights: Float[Array, "head weights"], shift: Float[Array, ""]
     ) -> Callable[[Float[Array, "head weights"]], Float[Array, "head weights"]]:
-        r"""$r \mapsto (\sigma - J)^{-1} r$ for the shift σ, with J the Jacobian of the flow at the weights that it reads."""
+        r"""$r \mapsto (\sigma - J)^{-1} r$ for a shift σ; J is the Jacobian of the flow at these weights."""
 
 
 def require(condition: bool, message: str) -> None:

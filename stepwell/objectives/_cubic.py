@@ -6,7 +6,16 @@ from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
-from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel, form_advice, is_attention, is_cubic
+from stepwell.models import (
+    AbstractAttention,
+    AbstractCubicModel,
+    AbstractModel,
+    form_advice,
+    is_attention,
+    is_cubic,
+    is_proved,
+    similar,
+)
 
 from ._abstract import require
 
@@ -46,13 +55,20 @@ def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
 
 
 def check_label_blocks(model: AbstractCubicModel) -> None:
-    """The label blocks are exactly zero, so that leaving them out changes nothing."""
+    """The label blocks are exactly zero and stay so, so that leaving them out changes nothing."""
     largest = float(_largest_in_label_blocks(model))
     require(
         largest == 0.0,
         f"label blocks are up to {largest:.3g}, and cubic features leave them out; start them at zero, or use "
         "Moments with features='full'",
     )
+    if not is_proved(model):
+        later = max(float(_largest_in_label_blocks(each)) for each in similar(model))  # pyright: ignore
+        require(
+            later == 0.0,
+            f"label blocks of {type(model).__name__} are zero at the start, but up to {later:.3g} at other weights, "
+            "and cubic features leave them out; use Moments with features='full', or Sampled",
+        )
 
 
 @eqx.filter_jit

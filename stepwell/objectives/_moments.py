@@ -13,7 +13,7 @@ from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell._types import Loss, Normalisation, RandomKey
-from stepwell.models import AbstractModel, check_form, is_attention
+from stepwell.models import AbstractModel, check_form, is_attention, map_rank
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract import AbstractQuadraticObjective, require
@@ -155,7 +155,7 @@ class Moments(AbstractQuadraticObjective):
 
     def floor(self, model: AbstractModel) -> float | None:
         """Least squares, where the model can reach it: one output and an effective map of full rank."""
-        if self.features != "cubic" or self.outputs != 1 or as_cubic(model).map_rank() != self.dim:
+        if self.features != "cubic" or self.outputs != 1 or map_rank(model) != self.dim:
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])

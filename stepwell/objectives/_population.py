@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._types import Loss, Normalisation
-from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate
+from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank
 from stepwell.tasks import AbstractTask, population_moments
 
 from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
@@ -147,7 +147,7 @@ class Population(AbstractQuadraticObjective):
     def floor(self, model: AbstractModel) -> float | None:
         r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
         \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
-        rank = as_cubic(model).map_rank()
+        rank = map_rank(model)
         if rank is None:
             return None
         lam, vectors = np.linalg.eigh(np.asarray(self.second))

@@ -20,6 +20,7 @@ from .._compiler import compile_carelessly
 from .._files import end_at_once
 from .._garbage import SELDOM
 from .._threads import limit_blas_threads
+from ..native import report_elsewhere
 from ._figure import Result, failure, make
 
 _PATIENCE = 5.0
@@ -35,7 +36,7 @@ def side_by_side(
     workers: list[_Worker] = []
     try:
         for number in range(jobs):
-            workers.append(_Worker(quick, folder, _share(number, jobs)))
+            workers.append(_Worker(quick, folder, _share(number, jobs), reports=number == 0))
             workers[-1].send(waiting.pop())
         while busy := [worker for worker in workers if worker.name is not None]:
             ready = wait([worker.pipe for worker in busy])
@@ -57,15 +58,15 @@ def side_by_side(
 class _Worker:
     """A process that makes one figure after another, and its end of the line."""
 
-    def __init__(self, quick: bool, folder: Path, cores: set[int]):
-        self._quick, self._folder, self._cores = quick, folder, cores
+    def __init__(self, quick: bool, folder: Path, cores: set[int], *, reports: bool):
+        self._quick, self._settings = quick, (quick, folder, cores, reports)
         self.name: str | None = None
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, far = context.Pipe()
-        self._process = context.Process(target=_work, args=(far, self._quick, self._folder, self._cores), daemon=True)
+        self._process = context.Process(target=_work, args=(far, *self._settings), daemon=True)
         self._process.start()
         far.close()
 
@@ -115,13 +116,15 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int]) -> None:
+def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports: bool) -> None:
     """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
     gc.set_threshold(SELDOM)
     if quick:
         compile_carelessly()
+    if not reports:
+        report_elsewhere()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if cores:
         os.sched_setaffinity(0, cores)

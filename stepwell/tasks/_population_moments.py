@@ -15,6 +15,7 @@ from ._moments import PopulationMoments
 def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
     """What `task.moments(normalisation)` returns, if it can be what it says."""
     _check.one_of("normalisation", normalisation, get_args(Normalisation))
+    _check_own(type(task))
     moments = task.moments(normalisation)
     name = f"moments() of {type(task).__name__}"
     if not isinstance(moments, PopulationMoments):
@@ -31,3 +32,18 @@ def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N")
             raise InvalidInput(f"{name} has {part} that is not symmetric (entries differ by {gap:.2g}); it must be")
     power = _check.number(f"label_power of {name}", moments.label_power, least=0.0)
     return PopulationMoments(parts["input"], parts["cross"], parts["second"], power)
+
+
+def _check_own(kind: type[AbstractTask]) -> None:
+    """The moments are those of the sequences: a class that makes other sequences has moments of its own."""
+
+    def place(method: str) -> int:
+        return next(number for number, parent in enumerate(kind.__mro__) if method in vars(parent))
+
+    changed = [method for method in ("compose", "draw", "chunks", "sample") if place(method) < place("moments")]
+    if changed and kind.moments is not AbstractTask.moments:
+        other = kind.__mro__[place("moments")].__name__
+        raise InvalidInput(
+            f"{kind.__name__} has a {changed[0]}() of its own and the moments() of {other}, which are those of other "
+            "sequences; write moments() too, or use Moments.of_task, which measures them on samples"
+        )

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -177,3 +178,14 @@ def test_all_are_built_ahead(tmp_path: Path):
     assert done.returncode == 0 and done.stdout == done.stderr == ""
     built = {path.name.split("-")[0] for path in (tmp_path / folder_name()).glob("*.so")}
     assert built == set(KERNELS) and len(list((tmp_path / folder_name()).glob("*.so"))) == wanted
+
+
+def test_what_a_killed_build_left_is_swept(source: Path, folder: Path):
+    answer(source)
+    for name, age in ((".build-old", 10_000), (".build-new", 0)):
+        (folder / name).mkdir()
+        (folder / name / "half.so").write_text("half")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    source.write_text(TEXT + "/* anew */\n")
+    answer(source)
+    assert sorted(path.name for path in folder.glob(".build-*")) == [".build-new"]

@@ -154,6 +154,7 @@ def test_a_descent_is_the_same_with_and_without(who: str, with_and_without):
 
 def test_without_a_compiler_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("STEPWELL_NATIVE_REPORTED", "1")
     _kernels.state.cache_clear()
     objective = ReducedSampled(MultiTaskRegression((2,), context=5), 32, key=KEY)
     model = SpectralAttention.balanced(np.array([[0.1]]), np.array([[1.0]]), (2,))
