@@ -60,9 +60,13 @@ def test_the_last_of_several_threads_gives_them_back():
     assert counts() == {3}
 
 
-def test_a_limit_for_the_process():
+def test_a_limit_for_the_process_set_in_any_thread():
     limit_blas_threads(2)
     assert counts() == {2}
+    thread = threading.Thread(target=limit_blas_threads, args=(4,))
+    thread.start()
+    thread.join()
+    assert counts() == {4}
 
 
 @pytest.mark.parametrize("solver", ["rodas5p", "lsoda"])

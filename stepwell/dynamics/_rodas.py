@@ -13,11 +13,13 @@ from stepwell._progress import Meter
 
 from ._ensemble import Ensemble
 from ._flow import Plan, Solution, over_runs
-from ._rosenbrock import Pace, between, error_of, next_pace
+from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
 from ._stiffness import Reading, structure
 
 _TRIES = 128
 """Tries of a step in one call of the compiled program; after each call the host looks and listens."""
+_AT_ONCE = 128
+"""Times whose losses one call brings."""
 _FIRST = 1e-6
 """The first step; they grow fast."""
 _SHORTEST = 4 * np.finfo(float).eps
@@ -81,7 +83,7 @@ def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver:
     moments = plan.times(float(times.min()))
     weights = np.repeat(start[:, None], moments.size, axis=1)
     weights[:, :, list(places)] = record.at(moments)
-    return Solution(moments, weights, outcome, message, record.work(), np.asarray(_path_losses(fields, weights)))
+    return Solution(moments, weights, outcome, message, record.work(), _path_losses(fields, weights))
 
 
 def _verdict(plan: Plan, found: np.ndarray, time: float) -> tuple[str, str]:
@@ -122,8 +124,10 @@ def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, at
         state, tried = every(state)
         return state, jax.tree.map(lambda all, new: all.at[count].set(new), tries, tried), count + 1
 
-    shapes = jax.eval_shape(every, state)[1]
-    tries = jax.tree.map(lambda shape: jnp.zeros((_TRIES, *shape.shape), shape.dtype), shapes)
+    runs, size = state.weights.shape
+    shapes = _Try(good=(), time=(), weights=(size,), bend=(len(RODAS5P.d), size))
+    kinds = _Try(good=bool, time=float, weights=float, bend=float)
+    tries = _Try(*(jnp.zeros((_TRIES, runs, *shape), kind) for shape, kind in zip(shapes, kinds, strict=True)))
     waiting = state._replace(arrived=jnp.zeros_like(state.arrived))
     return jax.lax.while_loop(going, body, (waiting, tries, jnp.zeros((), int)))
 
@@ -143,8 +147,18 @@ def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array
     return _State(weights, now, pace, loss, arrived, failed), _Try(good, time, after, bend)
 
 
+def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) -> Float[np.ndarray, "run time"]:
+    """At any number of times. One compiled program serves them all."""
+    runs, times, size = weights.shape
+    pieces = -(-times // _AT_ONCE)
+    padded = np.zeros((runs, pieces * _AT_ONCE, size))
+    padded[:, :times] = weights
+    found = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
+    return np.concatenate(found, axis=1)[:, :times]
+
+
 @eqx.filter_jit
-def _path_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
+def _some_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
     return over_runs(fields, lambda field, path: jax.lax.map(field.loss, path), weights)
 
 

@@ -235,7 +235,7 @@ def test_the_form_taken_has_the_smallest_system(dim, heads, kind):
 def test_a_flow_by_resolvent_is_that_by_lsoda():
     objective = Population(InContextRegression(covariance(1 / np.arange(1, 10)), 31))
     model = model_of(9, 7, scale=0.03)
-    options = {"until": 500.0, "save": 30, "rtol": 1e-9, "atol": 1e-10, "progress": False}
+    options = {"until": 400.0, "save": 30, "rtol": 1e-9, "atol": 1e-10, "progress": False}
     found, tight = (flow(model, objective, solver=solver, **options) for solver in ("auto", "lsoda"))
     assert json.loads(found.attrs["configuration"])["solver"] == "rodas5p"
     assert isinstance(objective.for_steps(model), AbstractResolvent)

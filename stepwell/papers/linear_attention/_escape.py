@@ -1,12 +1,13 @@
 """How long a run waits before its loss falls: shared by Fig 6 and the escape-time scalings."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Ensemble, flow
 from stepwell.models import AbstractAttention
 from stepwell.objectives import Population
 from stepwell.papers._completed import completed
@@ -18,7 +19,7 @@ POINTS = 2000
 
 
 def flow_losses(
-    model: AbstractAttention,
+    models: Sequence[AbstractAttention],
     task: InContextRegression,
     until: float,
     *,
@@ -27,7 +28,7 @@ def flow_losses(
     atol: float | None = None,
     look: Float[np.ndarray, " more"] | None = None,
 ) -> xr.Dataset:
-    """Gradient flow on infinitely many sequences, of one run, by LSODA: `loss` over `time`, `POINTS` of them.
+    """Gradient flow on infinitely many sequences from each model: `loss` over run and `time`, `POINTS` of them.
 
     `look`: further times, for a finer look where a drop is expected.
     """
@@ -36,13 +37,13 @@ def flow_losses(
     if look is not None:
         times = np.unique(np.concatenate([times, look]))
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": name}}
-    found = flow(model, Population(task), solver="lsoda", until=until, save=times, **options)
-    return completed(found)[["loss"]].isel(run=0)
+    return completed(flow(Ensemble.of(models), Population(task), until=until, save=times, **options))[["loss"]]
 
 
-def wait(run: xr.Dataset, high: float, low: float, part: float = 0.1) -> float:
-    """t/τ until the loss has made this part of its fall from one level to another; nan if it never does."""
-    return passage_time(run["time"].values, run["loss"].values, high - part * (high - low))
+def waits(runs: xr.Dataset, high: float, low: float, part: float = 0.1) -> Float[np.ndarray, " run"]:
+    """t/τ until each loss has made this part of its fall from one level to another; nan if it never does."""
+    level = high - part * (high - low)
+    return np.array([passage_time(runs["time"].values, loss, level) for loss in runs["loss"].values])
 
 
 def slope(x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
@@ -67,7 +67,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "eigenvalues of the input covariance": list(EIGENVALUES),
         "eigenvalues of the task covariance": list(TASK_EIGENVALUES),
         "label noise, variance": NOISE,
-        "training": "gradient flow on infinite data (LSODA)",
+        "training": "gradient flow on infinite data",
         **asdict(QUICK if quick else FULL),
     }
 
@@ -105,14 +105,10 @@ def run(task: InContextRegression, chosen: Settings, *, told: InContextRegressio
     times = save_times(told, expected, chosen.points)
     options: dict[str, Any] = {"rtol": RTOL, "atol": 1e-6 * chosen.init, "progress": False}
     configuration = {"figure": NAME, **asdict(chosen)}
-    objective = Population(task)
-    runs = [
-        completed(
-            flow(m, objective, solver="lsoda", until=times[-1], save=times, configuration=configuration, **options)
-        )
-        for m in models
-    ]
-    flows = xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=list(chosen.seeds))
+    flows = flow(
+        Ensemble.of(models), Population(task), until=times[-1], save=times, configuration=configuration, **options
+    )
+    flows = completed(flows).assign_coords(run=list(chosen.seeds))
     made = xr.Dataset(
         {
             "loss": flows["loss"],

@@ -108,7 +108,10 @@ def conserved(run: xr.Dataset, *, sign: float = -1.0) -> Float[np.ndarray, "run 
 
 
 def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
-    """Gradient flow at each tolerance: how far the conserved quantities drift, and how far the weights go."""
+    """Gradient flow at each tolerance: how far the conserved quantities drift, and how far the weights go.
+
+    By LSODA, whose program is compiled in half the time: each kind of model needs one of its own for four runs.
+    """
     times = np.linspace(0.0, UNTIL, chosen.points)
     drifts, moved = [], np.zeros_like(times)
     for tolerance in chosen.tolerances:

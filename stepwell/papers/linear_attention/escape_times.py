@@ -20,7 +20,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
-from ._escape import flow_losses, slope, wait
+from ._escape import flow_losses, slope, waits
 
 NAME = "linear/escape-times"
 DIM = 4
@@ -83,13 +83,17 @@ def task(spectrum: tuple[float, ...], *, context: int = CONTEXT) -> InContextReg
 def merged_times(chosen: Settings) -> xr.Dataset:
     """`time` of half the drop over (spectrum, seed, scale), from random weights; `rate` is the law's."""
     times = np.empty((len(SPECTRA), len(chosen.seeds), len(chosen.scales)))
-    for place in np.ndindex(times.shape):
-        given, seed, scale = task(SPECTRA[place[0]]), chosen.seeds[place[1]], chosen.scales[place[2]]
-        model = MergedAttention.random(dim=DIM, heads=HEADS, scale=scale, key=jax.random.key(seed))
+    for row, spectrum in enumerate(SPECTRA):
+        given = task(spectrum)
         levels = theory.levels(given)
-        until = 1.5 * theory.merged_escape_time(given, scale) + 10 / theory.merged_escape_rate(given)
-        run = flow_losses(model, given, until, name=NAME)
-        times[place] = wait(run, levels[0], levels[-1], part=0.5)
+        for column, scale in enumerate(chosen.scales):
+            models = [
+                MergedAttention.random(dim=DIM, heads=HEADS, scale=scale, key=jax.random.key(seed))
+                for seed in chosen.seeds
+            ]
+            until = 1.5 * theory.merged_escape_time(given, scale) + 10 / theory.merged_escape_rate(given)
+            runs = flow_losses(models, given, until, name=NAME)
+            times[row, :, column] = waits(runs, levels[0], levels[-1], part=0.5)
     found = xr.Dataset(
         {
             "time": (("spectrum", "seed", "scale"), times),
@@ -120,8 +124,8 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         given = task(ALIGNED)
         high = theory.levels(given)[0]
         low = high - theory.component_gains(given)[component]
-        run = flow_losses(model, given, until, name=NAME, rtol=RTOL, atol=RTOL * value, look=fine)
-        times[place] = wait(run, high, low, part=HALF_OF_THE_MAP)
+        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, look=fine)
+        times[place] = waits(run, high, low, part=HALF_OF_THE_MAP)[0]
     found = xr.Dataset(
         {
             "time": (("component", "value"), times),

@@ -158,7 +158,10 @@ def train_network(start: Start, chosen: Settings) -> xr.Dataset:
 
 
 def flow_on_population(starts: list[Start], times: Float[np.ndarray, " time"]) -> xr.Dataset:
-    """Gradient flow on infinitely many sequences, in the paper's convention. Losses only."""
+    """Gradient flow on infinitely many sequences, in the paper's convention. Losses only.
+
+    By LSODA: for a few runs of merged attention that is faster than to compile an ensemble's program.
+    """
     runs = []
     for start in starts:
         model = in_paper_weights(start.model)

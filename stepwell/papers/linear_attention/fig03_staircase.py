@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.papers._claim import Claim
@@ -57,7 +57,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "rank R": 1,
         "eigenvalues of the covariance": list(EIGENVALUES),
         "initial weights": "Gaussian, label blocks zero; one covariance and data set for all seeds",
-        "training": "gradient flow (LSODA)",
+        "training": "gradient flow",
         **asdict(QUICK if quick else FULL),
     }
 
@@ -109,16 +109,12 @@ def run(
 ) -> xr.Dataset:
     """Gradient flow from the weights of each seed, saved at common times."""
     times = save_times(task, predicted, chosen.points)
-    runs = []
-    for model in starts(chosen, init):
-        configuration = {"figure": NAME, "init": init, **asdict(chosen)}
-        # Drop times are compared to parts in a thousand, and follow from weights as small as `init`.
-        options: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-6 * init, "progress": False}
-        found = flow(
-            model, objective, solver="lsoda", until=times[-1], save=times, configuration=configuration, **options
-        )
-        runs.append(completed(found))
-    return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=list(chosen.seeds))
+    configuration = {"figure": NAME, "init": init, **asdict(chosen)}
+    # Drop times are compared to parts in a thousand, and follow from weights as small as `init`.
+    options: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-6 * init, "progress": False}
+    models = Ensemble.of(starts(chosen, init))
+    found = flow(models, objective, until=times[-1], save=times, configuration=configuration, **options)
+    return completed(found).assign_coords(run=list(chosen.seeds))
 
 
 def save_times(

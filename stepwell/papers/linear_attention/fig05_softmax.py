@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from stepwell._types import Precision
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import AbstractAttention, MergedAttention, SeparateAttention
 from stepwell.objectives import Sampled
@@ -55,6 +56,8 @@ class Settings:
     separate_steps: int = 6000
     separate_init: float = 0.01
     records: int = 1000
+    precision: Precision = "float32"
+    """Of the pass over a sequence; sums over sequences are in float64."""
 
 
 PUBLISHED = Settings()
@@ -116,7 +119,7 @@ def train(models: list[AbstractAttention], batches: list[Batch], steps: int, cho
     """Full-batch descent of all seeds as one program, every token passed through the model at every step."""
     found = descend(
         Ensemble.of(models),
-        Ensemble.of([Sampled(batch) for batch in batches]),
+        Ensemble.of([Sampled(batch, precision=chosen.precision) for batch in batches]),
         rate=chosen.rate,
         steps=steps,
         record=max(1, steps // chosen.records),

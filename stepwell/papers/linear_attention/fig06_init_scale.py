@@ -20,7 +20,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
-from ._escape import flow_losses, slope, wait
+from ._escape import flow_losses, slope, waits
 from ._fig06_drawing import draw_sweeps
 from ._fig06_lazy import linearised
 
@@ -116,10 +116,10 @@ def sweep(kind: str, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             model, lazy = start(kind, scale, seed), scale in LAZY[kind]
             expected = linearised(given, _weights(model))
             until = 8 / expected.rates.min() if lazy else _patience(kind, scale, whole=row == 0)
-            run = flow_losses(model, task(), until, name=NAME, rtol=LAZY_RTOL if lazy else 1e-7)
-            times, loss = run["time"].values, run["loss"].values
+            run = flow_losses([model], task(), until, name=NAME, rtol=LAZY_RTOL if lazy else 1e-7)
+            times, loss = run["time"].values, run["loss"].values[0]
             predicted = end + expected.excess(times)
-            measures = {"wait": wait(run, high, low), "change": expected.change}
+            measures = {"wait": waits(run, high, low)[0], "change": expected.change}
             if lazy:
                 measures |= {
                     "difference": np.abs(loss - predicted).max(),
@@ -235,7 +235,7 @@ def _merged_claim(found: xr.Dataset) -> Claim:
         NAME,
         "Rich, merged: the wait grows as ln(1/w)/‖Λ²‖: slope times ‖Λ²‖",
         predicted=1.0,
-        measured=[slope(logs, waits) * theory.merged_escape_rate(task()) for waits in rich["wait"].values],
+        measured=[slope(logs, row) * theory.merged_escape_rate(task()) for row in rich["wait"].values],
         tolerance=size / grown / (logs[0] - logs[-1]) + 1e-4,
         basis="initial over grown weights, at the largest scale fitted; solver",
     )
@@ -249,7 +249,7 @@ def _separate_claim(found: xr.Dataset) -> Claim:
         NAME,
         "Rich, separate: the wait goes as a power of the initial weights: exponent",
         predicted=-1.0,
-        measured=[slope(logs, np.log(waits)) for waits in rich["wait"].values],
+        measured=[slope(logs, np.log(row)) for row in rich["wait"].values],
         tolerance=size / theory.aligned_end(task(), 0),
         basis="initial over grown weights of a head, at the largest scale fitted",
     )

@@ -75,7 +75,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "heads H": 2,
         "rank R": 2,
         "eigenvalues of the covariance": list(EIGENVALUES),
-        "training": "gradient flow (LSODA) on infinite data, from the fixed point with one component learned",
+        "training": "gradient flow on infinite data, from the fixed point with one component learned",
         **asdict(QUICK if quick else FULL),
     }
 
@@ -181,9 +181,10 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
     """Gradient flow, saved at given times, or up to one, evenly in log time."""
     if not isinstance(times, np.ndarray):
         times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
-    smallest = float(np.abs(model.key[model.key != 0]).min())
+    keys = np.abs(np.asarray(model.key))
+    smallest = float(keys[keys > 0].min())
     options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
-    return completed(flow(model, Population(task), solver="lsoda", until=float(times[-1]), save=times, **options))
+    return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
 
 
 def size(ran: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
@@ -64,7 +64,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "heads H": HEADS,
         "rank R": 1,
         "eigenvalues of the covariance": list(EIGENVALUES),
-        "training": "gradient flow on infinite data (LSODA)",
+        "training": "gradient flow on infinite data",
         **asdict(QUICK if quick else FULL),
     }
 
@@ -97,14 +97,10 @@ def train(task: InContextRegression, chosen: Settings) -> xr.Dataset:
     times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), chosen.points), near]))
     options: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-4 * chosen.init, "progress": False}
     configuration = {"figure": NAME, **asdict(chosen)}
-    objective = Population(task)
-    runs = [
-        completed(
-            flow(m, objective, solver="lsoda", until=times[-1], save=times, configuration=configuration, **options)
-        )
-        for m in models
-    ]
-    return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=list(chosen.seeds))
+    found = flow(
+        Ensemble.of(models), Population(task), until=times[-1], save=times, configuration=configuration, **options
+    )
+    return completed(found).assign_coords(run=list(chosen.seeds))
 
 
 def examine(

@@ -92,7 +92,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 
 def at_half_drop(chosen: Settings) -> MergedAttention:
-    """Weights halfway down the drop on the population, blocks at zero."""
+    """Weights halfway down the drop on the population, blocks at zero. For one run LSODA is compiled faster."""
     model = start(chosen.seed, 0.0)
     found = completed(
         flow(model, Population(TASK), solver="lsoda", until=chosen.duration, save=2001, rtol=1e-8, progress=False)
@@ -126,7 +126,10 @@ def infinite_data() -> Moments:
 
 
 def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
-    """Gradient flow on infinite data from each start: loss, size of the blocks, and of what they add to the answer."""
+    """Gradient flow on infinite data from each start: loss, size of the blocks, and of what they add to the answer.
+
+    By LSODA: for four runs of this model that is faster than to compile an ensemble's program.
+    """
     objective = infinite_data() if objective is None else objective
     alike = _alike()
 

@@ -97,6 +97,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 
 def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
+    """A flow to convergence. Nearly each has a program of its own, which is compiled faster for LSODA."""
     found = completed(
         flow(
             model,

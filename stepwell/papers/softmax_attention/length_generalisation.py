@@ -66,7 +66,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "dimension d": DIM,
         "context length L of the training": CONTEXT,
         "noise σ²": NOISE,
-        "training": "softmax: descent on the exact loss; linear: flow on infinite data (LSODA)",
+        "training": "softmax: descent on the exact loss; linear: flow on infinite data",
         **asdict(QUICK if quick else FULL),
     }
 
