@@ -54,7 +54,7 @@ def run(quick: bool) -> Iterator[Row]:
         times["together"],
         "s",
         single * len(models),
-        least_ratio=20,
+        least_ratio=50,
         note=f"{len(models) * steps / times['together']:,.0f} steps a second together; a run alone takes "
         f"{quantity(single, 's')}, the mean of {alone}",
     )

@@ -1,16 +1,31 @@
 """C of the kernels, called from Python without XLA."""
 
 import ctypes
+import os
 from pathlib import Path
 
 import numpy as np
 
 from stepwell.native._build import compile_library
 from stepwell.native._kernels import SOURCES
-from stepwell.native._processor import levels
+from stepwell.native._processor import is_x86, levels
 
 LEVELS = (None, *levels())
 """For what kernels are compiled in tests: the processor at hand, and every level that it has."""
+
+
+def is_fused(level: str | None = None) -> bool:
+    """Whether kernels round a product and a sum once: at this level, or by default."""
+    chosen = level or os.environ.get("STEPWELL_NATIVE")
+    return not is_x86() or (chosen if chosen in LEVELS else levels()[0]) != "baseline"
+
+
+def units(found, expected) -> float:
+    """The largest difference, in units of the last digit."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    unit = np.spacing(np.abs(expected)).astype(float)
+    return float(np.max(np.abs(found.astype(float) - expected.astype(float)) / unit, initial=0.0))
 
 
 class Compiled:

@@ -13,7 +13,7 @@ import pytest
 
 from stepwell._cache import folder_name
 from stepwell._errors import InvalidInput
-from stepwell.native import KERNELS, _kernels, kernel, levels
+from stepwell.native import KERNELS, _kernels, kernel
 from stepwell.native._build import BuildFailed, library, texts
 
 TEXT = "const int vector_bytes = 64; int answer(void) { return 42; }\n"
@@ -148,14 +148,6 @@ def test_what_the_variable_may_say(source: Path, folder: Path, fresh, monkeypatc
     monkeypatch.setenv("STEPWELL_NATIVE", "avx512")
     assert kernel("normals", "double") is None
     assert "does not have" in _kernels.state("normals", "double").reason
-
-
-@pytest.mark.parametrize("level", levels())
-def test_a_level_has_vectors_of_its_own(level: str, fresh, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("STEPWELL_NATIVE", level)
-    found = kernel("softmax_loss", "double")
-    assert found is not None
-    assert found.vector_bytes == {"avx512": 64, "avx2": 32, "baseline": 16}[level]
 
 
 def test_all_are_built_ahead(tmp_path: Path):

@@ -1,16 +1,11 @@
-"""Standard normals drawn natively against those of `jax.random.normal` and of SciPy."""
-
-import ctypes
-from pathlib import Path
+"""Standard normals drawn natively against those of `jax.random.normal`."""
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from native_code import LEVELS, Compiled, pointer
-from scipy.special import erfcinv, erfinv
+from native_code import is_fused, units
 
 from stepwell.dynamics import online
 from stepwell.models import SeparateAttention
@@ -18,20 +13,11 @@ from stepwell.tasks import InContextRegression
 from stepwell.tasks._normals import standard_normals
 
 DOUBLE, SINGLE = np.float64, np.float32
-# In units of the last digit. Ours is within 3 of the exact value. JAX's is within 4, but for double precision around
-# |z| = 0.9, where its logarithm is off by up to 30. SciPy, in double precision, adds the roundings of `exact`.
-OURS = 3
+# In units of the last digit. Ours is within 3 of the exact value, or 4 without fused products (see the kernel's tests).
+# JAX's is within 4, but for double precision around |z| = 0.9, where its logarithm is off by up to 30.
+OURS = 3 if is_fused() else 4
 JAX = {DOUBLE: 30 + OURS, SINGLE: 4 + OURS}
-SCIPY = {DOUBLE: 5 + OURS, SINGLE: OURS}
 KEY = jax.random.key(7)
-
-
-def units(found, expected) -> float:
-    """The largest difference, in units of the last digit."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
-    unit = np.spacing(np.abs(expected)).astype(float)
-    return float(np.max(np.abs(found.astype(float) - expected.astype(float)) / unit, initial=0.0))
 
 
 def is_native(key=KEY, dtype: type = float) -> bool:
@@ -118,104 +104,3 @@ def test_runs_are_the_same_with_and_without(with_and_without):
         lambda: online(model, task, batch=20, rate=0.05, steps=20, progress=False, key=KEY)["loss"].values
     )
     np.testing.assert_allclose(*losses, rtol=1e-12)
-
-
-class Built:
-    """The C for one precision, of given uniform numbers and of given counters."""
-
-    TEXT = """
-    #include "normals.c"
-
-    void quantiles(const REAL *given, REAL *found, int groups)
-    {
-        for (int k = 0; k < groups; k++) {
-            vec x[TOGETHER];
-            memcpy(x, given + k * TOGETHER * LANES, sizeof(x));
-            normal_quantiles(x);
-            memcpy(found + k * TOGETHER * LANES, x, sizeof(x));
-        }
-    }
-
-    void from_counter(const uint32_t *key, uint64_t first, int count, REAL *results)
-    {
-        one_block(key, first, count, results);
-    }
-    """
-
-    def __init__(self, folder: Path, dtype: type, level: str | None):
-        self.dtype = dtype
-        self._compiled = Compiled(self.TEXT, folder, "double" if dtype == DOUBLE else "float", level)
-
-    def quantiles(self, x) -> np.ndarray:
-        together = 8
-        given, found = self._compiled.in_groups(x, together)
-        groups = given.size // (together * self._compiled.lanes)
-        self._compiled.call.quantiles(pointer(given), pointer(found), ctypes.c_int(groups))
-        return found[: np.size(x)]
-
-    def from_counter(self, key: np.ndarray, first: int, count: int) -> np.ndarray:
-        found = np.empty(count, self.dtype)
-        places = ctypes.c_uint64(first), ctypes.c_int(count)
-        self._compiled.call.from_counter(pointer(key), *places, pointer(found))
-        return found
-
-
-@pytest.fixture(scope="module", params=LEVELS, ids=str)
-def level(request) -> str | None:
-    return request.param
-
-
-@pytest.fixture(scope="module", params=[DOUBLE, SINGLE])
-def built(request, level: str | None, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return Built(tmp_path_factory.mktemp("normals"), request.param, level)
-
-
-def exact(x: np.ndarray) -> np.ndarray:
-    """By SciPy: x Q(w), where far out w is that of the rounded square, as in JAX."""
-    rounded = (1 - x * x).astype(float)
-    x = x.astype(float)
-    far = rounded < 0.5
-    d = np.where(far, rounded, 0.5)
-    of_rounded = np.sqrt(2) * erfcinv(d / (1 + np.sqrt(1 - d))) * x / np.sqrt(1 - d)
-    return np.where(far, of_rounded, np.sqrt(2) * erfinv(x))
-
-
-def test_quantiles_are_scipys(built: Built):
-    """Of all sizes: uniform, near 0, near 1, and the very last numbers; on both sides."""
-    digits = np.finfo(built.dtype).nmant + 1
-    near = 2.0 ** -np.linspace(1, digits, 20_000)
-    last = 1 - np.arange(1, 1000) * 2.0**-digits
-    x = np.concatenate([np.random.default_rng(0).uniform(-1, 1, 100_000), near, 1 - near, last]).astype(built.dtype)
-    x = x[np.abs(x) < 1]
-    x = np.concatenate([x, -x])
-    found, expected = built.quantiles(x), exact(x)
-    unit = np.spacing(np.abs(expected).astype(built.dtype)).astype(float)
-    error = np.abs(found.astype(float) - expected) / unit
-    assert error.max() <= SCIPY[built.dtype]
-    np.testing.assert_array_equal(found[: x.size // 2], -found[x.size // 2 :])
-
-
-def test_the_least_and_the_greatest_are_those_of_jax(built: Built):
-    """Of bits all zero and all one, as `jax.random.uniform` would make of them."""
-    half = 2.0 ** -(np.finfo(built.dtype).nmant + 1)
-    x = np.array([half - 1, 1 - 3 * half], built.dtype)
-    expected = built.dtype(np.sqrt(2)) * np.asarray(jax.lax.erf_inv(x))
-    assert units(built.quantiles(x), expected) <= 4 + OURS
-
-
-@pytest.mark.parametrize("first", [0, 2**32 - 16, 2**32, 5 * 2**32 + 48])
-def test_counters_have_two_words(built: Built, first):
-    """No array of the tests is as long, so the cipher is asked: its first and its second half of counters."""
-    words = np.array([11, 2**31 + 5], np.uint32)
-    counters = first + np.arange(40, dtype=np.uint64)
-    halves = np.concatenate([counters >> np.uint64(32), counters & np.uint64(2**32 - 1)]).astype(np.uint32)
-    high, low = np.split(np.asarray(jax.extend.random.threefry_2x32(jnp.asarray(words), jnp.asarray(halves))), 2)
-    if built.dtype == DOUBLE:
-        bits = (high.astype(np.uint64) << np.uint64(32) | low) >> np.uint64(12)
-    else:
-        bits = (high ^ low) >> np.uint32(9)
-    nmant = np.finfo(built.dtype).nmant
-    x = bits.astype(float) * 2.0 ** (1 - nmant) - (1 - 2.0 ** -(nmant + 1))
-    np.testing.assert_allclose(
-        built.from_counter(words, first, 40), exact(x.astype(built.dtype)), rtol=8 * np.finfo(built.dtype).eps
-    )

@@ -48,12 +48,12 @@ static const double tail_coefficients[2][37] = {
 /* Vectors taken at a time: each step of a polynomial waits for the last, and those of others fill the wait. */
 enum { TOGETHER = 8 };
 
-/* p = sum_k coefficients[k] t^k */
+/* p = sum_k coefficients[k] t^k. Not unrolled, or the compiler would take one p after the other. */
 INLINE void polynomial(const double *coefficients, int degree, const vec *t, vec *p)
 {
     for (int v = 0; v < TOGETHER; v++)
         p[v] = (vec){0} + (REAL)coefficients[degree];
-    UNROLL(36)
+    UNROLL(1)
     for (int k = degree - 1; k >= 0; k--)
         for (int v = 0; v < TOGETHER; v++)
             p[v] = p[v] * t[v] + (REAL)coefficients[k];
@@ -67,6 +67,10 @@ INLINE vec rounded(vec x)
 }
 
 enum { MANTISSA = IS_DOUBLE ? 52 : 23, BIAS = IS_DOUBLE ? 1023 : 127 };
+
+/* Without a sign: most processors have no vectors of 64 bits that shift one in. */
+typedef __typeof__(__builtin_choose_expr(IS_DOUBLE, (uint64_t)0, (uint32_t)0)) natural
+    __attribute__((vector_size(VECTOR_BYTES)));
 
 /* A power of two plus the bits below the exponent, in units of its last digit. */
 INLINE vec with_bits(REAL power, whole bits)
@@ -84,7 +88,7 @@ INLINE void minus_log(const vec *d, vec *w)
         t[v] = with_bits(1, (whole)d[v]) - (REAL)1.5;
     polynomial(minus_log_coefficients[IS_DOUBLE], MINUS_LOG_DEGREE, t, w);
     for (int v = 0; v < TOGETHER; v++)
-        w[v] -= (with_bits(magic, (whole)d[v] >> MANTISSA) - (magic + BIAS)) * (REAL)0.6931471805599453;
+        w[v] -= (with_bits(magic, (whole)((natural)d[v] >> MANTISSA)) - (magic + BIAS)) * (REAL)0.6931471805599453;
 }
 
 /* Of each x, in place. */

@@ -111,9 +111,12 @@ XLA_FFI_Error *population_descent(XLA_FFI_CallFrame *frame)
     Job job = {.runs = runs_of(out[0], 0), .heads = query[0], .rank = query[1], .dim = query[2]};
     Input *to[] = {&job.value, &job.key, &job.query, &job.input, &job.drive, &job.second, &job.power, &job.rate};
     const int own[] = {3, 3, 3, 2, 2, 2, 0, 0};
-    int fit = own_dims(in[0], 3)[2] == job.dim + 1 && own_dims(in[1], 3)[2] == job.dim + 1;
+    const int64_t D = job.dim, P = job.heads * job.rank;
+    const int64_t expected[] = {job.heads * (D + 1), P * (D + 1), P * D, D * D, D * D, D * D, 1, 1};
+    int fit = D > 0;
     for (int k = 0; k < 8; k++) {
         fit &= runs_of(in[k], own[k]) == 1 || runs_of(in[k], own[k]) == job.runs;
+        fit &= own_size(in[k], own[k]) == expected[k];
         *to[k] = input(in[k], own[k]);
     }
     for (int k = 0; k < 3; k++)

@@ -153,13 +153,16 @@ XLA_FFI_Error *population_step(XLA_FFI_CallFrame *frame)
     if (asked_for_version(frame)) return NULL;
     XLA_FFI_Buffer **in = (XLA_FFI_Buffer **)frame->args.args, **out = (XLA_FFI_Buffer **)frame->rets.rets;
     const int64_t D = own_dims(in[1], 2)[0], *shape = own_dims(in[0], 2), *tableau = own_dims(in[9], 2);
+    if (D < 1 || shape[0] < 1 || shape[1] < 1 + 2 * D) return refuse(frame, "population_step: there is nothing to move");
     Job job = {.runs = runs_of(out[0], 0), .heads = shape[0], .rank = (shape[1] - 1) / (2 * D), .dim = D,
                .stages = tableau[1], .results = DENSE + tableau[0]};
     Input *to[] = {&job.weights, &job.input, &job.drive, &job.second, &job.power, &job.length};
     const int own[] = {2, 2, 2, 2, 0, 0};
+    const int64_t expected[] = {shape[0] * shape[1], D * D, D * D, D * D, 1, 1};
     int fit = shape[1] == 1 + 2 * job.rank * D;
     for (int k = 0; k < 6; k++) {
         fit &= runs_of(in[k], own[k]) == 1 || runs_of(in[k], own[k]) == job.runs;
+        fit &= own_size(in[k], own[k]) == expected[k];
         *to[k] = input(in[k], own[k]);
     }
     fit &= own_size(in[7], 2) == job.stages * job.stages && own_size(in[8], 2) == job.stages * job.stages;

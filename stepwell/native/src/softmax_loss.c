@@ -251,9 +251,12 @@ XLA_FFI_Error *softmax_loss(XLA_FFI_CallFrame *frame)
     job.outputs = own_dims(in[1], 3)[1];
     Input *to[] = {&job.bilinear, &job.readout, &job.token, &job.query, &job.target, &job.weight};
     const int own[] = {3, 3, 4, 3, 3, 2};
-    int fit = z[3] == LANES && z[2] == job.width;
+    const int64_t H = job.heads, E = job.width, D = job.dim, O = job.outputs, N = job.blocks * LANES;
+    const int64_t expected[] = {H * E * D, H * O * E, N * job.tokens * E, N * D, N * O, N};
+    int fit = z[3] == LANES && job.tokens > 0;
     for (int k = 0; k < 6; k++) {
         fit &= runs_of(in[k], own[k]) == 1 || runs_of(in[k], own[k]) == job.runs;
+        fit &= own_size(in[k], own[k]) == expected[k];
         *to[k] = input(in[k], own[k]);
     }
     if (!fit) return refuse(frame, "softmax_loss: the arrays do not fit together");
