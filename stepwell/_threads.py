@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Iterator
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 _LOCK = threading.Lock()
 _USERS = 0
@@ -19,7 +19,7 @@ _LIMIT: contextlib.ExitStack = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """A context in which the BLAS of NumPy and of SciPy, which XLA calls too, use one thread; then as many as before.
+    """A context in which NumPy's BLAS and SciPy's, which XLA calls too, use one thread; afterwards as many as before.
 
     The number is one of the whole process. Where several threads are in such a context, the first to enter sets it and
     the last to leave sets it back.
@@ -27,6 +27,7 @@ def one_blas_thread() -> Iterator[None]:
     global _USERS
     with _LOCK:
         if _USERS == 0:
+            _take_control()
             _LIMIT.enter_context(_controller().limit(limits=1, user_api="blas"))
         _USERS += 1
     try:
@@ -35,12 +36,19 @@ def one_blas_thread() -> Iterator[None]:
         with _LOCK:
             _USERS -= 1
             if _USERS == 0:
+                _take_control()
                 _LIMIT.close()
 
 
 def limit_blas_threads(count: int) -> None:
     """At most so many from now on, in this process."""
+    _take_control()
     _controller().limit(limits=count, user_api="blas")
+
+
+def _take_control() -> None:
+    """threadpoolctl lets the thread that set a limit first, and no other, set another; here any of them may."""
+    OpenBLASController.clear_controlling_thread(force=True)
 
 
 @functools.cache

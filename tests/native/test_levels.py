@@ -17,6 +17,7 @@ from stepwell.models import MergedAttention, SeparateAttention, SpectralAttentio
 from stepwell.native import _kernels
 from stepwell.objectives import Population, ReducedSampled, Sampled
 from stepwell.tasks import InContextRegression, MultiTaskRegression
+from stepwell.tasks._normals import standard_normals
 
 KEY = jax.random.key(3)
 RTOL = {"float64": 1e-11, "float32": 3e-6}
