@@ -1,6 +1,6 @@
 """Classes that keep their declaration at the start, or for some signs and types of weights, and not elsewhere."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -62,14 +62,19 @@ class NearlyTrue(SeparateAttention):
         return 1.02 * plain(example, length)
 
 
-def random(kind, seed=0, activation="linear"):
+def made(kind: Any, *given: Any, **options: Any) -> Any:
+    """Of a class whose constructor is inherited, which type checkers do not see."""
+    return kind(*given, **options)
+
+
+def random(kind: Any, seed: int = 0, activation: Any = "linear") -> Any:
     start = SeparateAttention.random(dim=2, heads=2, scale=0.3, activation=activation, key=jax.random.key(seed))
     return kind(start.value, start.key, start.query, activation=activation)
 
 
 def positive():
     start = random(SeparateAttention)
-    return Unsigned(start.value, start.key, jnp.abs(start.query))
+    return made(Unsigned, start.value, start.key, jnp.abs(start.query))
 
 
 RUNS = {
@@ -101,7 +106,7 @@ def test_an_ensemble_on_softmax_sequences_is_refused():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_low_precision_hides_nothing(dtype):
     start = random(NearlyTrue)
-    model = NearlyTrue(*(weight.astype(dtype) for weight in (start.value, start.key, start.query)))
+    model = made(NearlyTrue, *(weight.astype(dtype) for weight in (start.value, start.key, start.query)))
     with pytest.raises(InvalidInput, match="differs"):
         descend(model, Population(TASK), rate=0.01, steps=2, progress=False)
 
@@ -111,7 +116,7 @@ def test_single_precision_and_true_is_taken():
         declared_form: ClassVar[Form] = "separate"
 
     start = random(Single)
-    model = Single(*(weight.astype(jnp.float32) for weight in (start.value, start.key, start.query)))
+    model = made(Single, *(weight.astype(jnp.float32) for weight in (start.value, start.key, start.query)))
     descend(model, Population(TASK), rate=0.01, steps=2, progress=False)
 
 
@@ -126,7 +131,7 @@ def test_a_stiff_flow_moves_what_hides_nans(objective):
 def test_label_blocks_must_stay_zero():
     start = MergedAttention.random(dim=2, heads=1, scale=0.3, key=jax.random.key(0))
     key_query = start.key_query.at[:, 0].set(0.1)
-    model = Drifting(start.value, key_query)
+    model = made(Drifting, start.value, key_query)
     for objective in (Population(TASK), Moments.of_batch(BATCH, features="cubic")):
         with pytest.raises(InvalidInput, match="are zero at the start, but up to"):
             descend(model, objective, rate=0.01, steps=2, progress=False)
@@ -154,7 +159,7 @@ def test_the_lowest_loss_of_tied_weights_is_not_known():
 
     start = MergedAttention.random(dim=2, heads=1, scale=0.3, key=jax.random.key(0))
     with pytest.raises(InvalidInput, match="lowest loss of Tied .* is not known"):
-        flow(Tied(start.value, start.key_query), Population(TASK), progress=False)
+        flow(made(Tied, start.value, start.key_query), Population(TASK), progress=False)
 
 
 def test_moments_of_other_sequences_are_refused():
@@ -163,5 +168,5 @@ def test_moments_of_other_sequences_are_refused():
             return super().compose(inputs**3, tasks, noise, index, total)
 
     with pytest.raises(InvalidInput, match=r"Heavy has a compose\(\) of its own and the moments\(\) of InContextReg"):
-        Population(Heavy(np.eye(2), 5))
+        Population(made(Heavy, np.eye(2), 5))
     Population(TASK)

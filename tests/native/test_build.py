@@ -177,7 +177,7 @@ def test_what_a_killed_build_left_is_swept(source: Path, folder: Path):
     for name, age in ((".build-old", 10_000), (".build-new", 0)):
         (folder / name).mkdir()
         (folder / name / "half.so").write_text("half")
-        os.utime(folder / name, (time.time() - age,) * 2)
+        os.utime(folder / name, (time.time() - age, time.time() - age))
     source.write_text(TEXT + "/* anew */\n")
     answer(source)
     assert sorted(path.name for path in folder.glob(".build-*")) == [".build-new"]
