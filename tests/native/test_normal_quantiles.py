@@ -11,6 +11,8 @@ import pytest
 from native_code import LEVELS, Compiled, is_fused, pointer, units
 from scipy.special import erfcinv, erfinv
 
+from stepwell.native._processor import levels
+
 DOUBLE, SINGLE = np.float64, np.float32
 
 
@@ -124,3 +126,18 @@ def test_counters_have_two_words(built: Built, first):
     np.testing.assert_allclose(
         built.from_counter(words, first, 40), exact(x.astype(built.dtype)), rtol=8 * np.finfo(built.dtype).eps
     )
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_the_same_numbers_whatever_the_width(dtype, tmp_path_factory: pytest.TempPathFactory):
+    """To the last bit where products are fused; without, to rounding: the cipher is the same, the polynomial nearly."""
+    key = np.array([5, 2**31 + 7], np.uint32)
+    found = {
+        each: Built(tmp_path_factory.mktemp("width"), dtype, each).from_counter(key, 0, 10_007) for each in levels()
+    }
+    best = found[levels()[0]]
+    for each, numbers in found.items():
+        if is_fused(each) == is_fused(levels()[0]):
+            np.testing.assert_array_equal(numbers, best)
+        else:
+            assert units(numbers, best) <= ours(each) + ours(levels()[0])

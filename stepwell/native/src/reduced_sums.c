@@ -3,7 +3,9 @@
 
 #include "reduced_moments.h"
 
-enum { SUMS = 8, NUMBERS = 3, MANY = 64 };
+/* Sums and numbers of a task; blocks that are summed before they are added up in double precision, and blocks that are
+   worth a thread: some dozen microseconds. */
+enum { SUMS = 8, NUMBERS = 3, MANY = 64, ENOUGH = 512 / VECTOR_BYTES };
 
 typedef struct {
     int64_t runs, blocks, tokens, tasks, heads;
@@ -146,7 +148,7 @@ XLA_FFI_Error *reduced_sums(XLA_FFI_CallFrame *frame)
         *to[k] = input(in[k], own[k]);
     }
     if (!fit) return refuse(frame, "reduced_sums: the arrays do not fit together");
-    if (!fan_out(work, &job, job.runs * B, 8, job.runs * all_sums(H, I), out[0]->data))
+    if (!fan_out(work, &job, job.runs * B, ENOUGH, job.runs * all_sums(H, I), out[0]->data))
         return refuse(frame, "reduced_sums: out of memory");
     return NULL;
 }

@@ -6,7 +6,9 @@
 
 #include "native.h"
 
-enum { MANY = 64 };
+/* Blocks that are summed before they are added up in double precision, and blocks that are worth a thread: some dozen
+   microseconds. */
+enum { MANY = 64, ENOUGH = 512 / VECTOR_BYTES };
 
 /* Tiles of heads and tokens, and of heads and entries, whose sums fill the registers. */
 enum { HEADS = REGISTERS > 16 ? 4 : 3, TOKENS = 4, ENTRIES = REGISTERS > 16 ? 6 : 5 };
@@ -264,7 +266,7 @@ XLA_FFI_Error *softmax_loss(XLA_FFI_CallFrame *frame)
     const int64_t sizes[3] = {1, job.heads * job.width * job.dim, job.heads * job.outputs * job.width};
     const int64_t each = sizes[0] + sizes[1] + sizes[2];
     double *results = malloc(job.runs * each * sizeof(double));
-    int good = results != NULL && fan_out(work, &job, job.runs * job.blocks, 8, job.runs * each, results);
+    int good = results != NULL && fan_out(work, &job, job.runs * job.blocks, ENOUGH, job.runs * each, results);
     for (int64_t run = 0; good && run < job.runs; run++)
         for (int64_t k = 0, start = 0; k < 3; start += sizes[k++])
             memcpy((double *)out[k]->data + run * sizes[k], results + run * each + start, sizes[k] * sizeof(double));
