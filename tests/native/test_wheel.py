@@ -82,7 +82,8 @@ def test_one_that_does_not_fit_is_not_used(wheel: Path, tmp_path: Path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_") and key != "CC"}
     environment |= {"PYTHONPATH": str(site), "PATH": "", "STEPWELL_CACHE": "off", "STEPWELL_NATIVE": "baseline"}
     text = "from stepwell.native import state; print(state('normals', 'double'))"
-    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "kernel=None" in done.stdout and "the one shipped does not fit" in done.stdout
     assert "no C compiler" in done.stdout
