@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             for row in importlib.import_module(f"benchmarks.{name}").run(given.quick):
                 rows[name].append(row.without_speed_target() if given.quick else row)
+                print(f"  {row.brief()}", file=sys.stderr, flush=True)
         except Unavailable as reason:
             left_out[name] = str(reason)
             print(f"{name}: {reason}", file=sys.stderr, flush=True)

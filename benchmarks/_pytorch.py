@@ -10,7 +10,6 @@ import numpy as np
 from ._row import Row, Unavailable, quantity
 from ._timing import interleaved
 
-CHECKED_STEPS = 100
 SAME = 1e-5
 """Loss curves that differ by less, relatively, are the same in float32: 2⁻²³, grown by sums over thousands of terms."""
 
@@ -59,14 +58,15 @@ def compare(
     baseline_steps: int,
     rounds: int,
     least_ratio: float,
+    checked_steps: int = 100,
 ) -> list[Row]:
     """Rows for the time of a step on both sides, and for how closely their loss curves agree.
 
     `ours(steps, record)` runs our descent from the start and returns its trajectory, with every `record`-th loss;
     `fresh()` is the baseline at the same start.
     """
-    ours_curve = ours(CHECKED_STEPS, 1)["loss"].values[0, :CHECKED_STEPS]
-    baseline_curve = fresh().descend(CHECKED_STEPS)
+    ours_curve = ours(checked_steps, 1)["loss"].values[0, :checked_steps]
+    baseline_curve = fresh().descend(checked_steps)
     deviation = float(np.max(np.abs(ours_curve - baseline_curve) / ours_curve))
 
     training = fresh()
@@ -86,7 +86,7 @@ def compare(
         Row(f"{what}, every loss kept", times["all"] / steps, "s", baseline, least_ratio=least_ratio, note=note),
         Row(f"{what}, every 100th loss kept", times["some"] / steps, "s", baseline, least_ratio=least_ratio),
         Row(
-            f"the two loss curves differ by, {CHECKED_STEPS} steps",
+            f"the two loss curves differ by, {checked_steps} steps",
             deviation,
             "",
             most=SAME,

@@ -44,6 +44,11 @@ class Row(NamedTuple):
         """The row at other sizes than the target is meant for."""
         return self if self.check else self._replace(least_ratio=None, most=None)
 
+    def brief(self) -> str:
+        """One line, shown while the others are still measured."""
+        beside = "" if self.ratio is None else f", {_number(self.ratio)} × faster"
+        return f"{self.what}: {quantity(self.ours, self.unit)}{beside}"
+
     def record(self) -> dict[str, Any]:
         """For JSON; seconds and bytes stay seconds and bytes."""
         return {

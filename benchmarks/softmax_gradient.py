@@ -75,6 +75,7 @@ def published(quick: bool, machine: Limits) -> Iterator[Row]:
                 baseline_steps=1 if quick else 2 if attend is all_tokens else 20,
                 rounds=1 if quick else 3,
                 least_ratio=least_ratio,
+                checked_steps=20 if attend is all_tokens else 100,  # a step of PyTorch takes most of a second
             )
             yield from with_limit(rows, machine, made, read) if precision == "float64" else rows
 
