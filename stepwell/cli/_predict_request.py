@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stepwell import _check
+from stepwell import _check, _kinds
 from stepwell._errors import InvalidInput
+from stepwell._kinds import KINDS
 
 _START = {"heads": None, "rank": 1, "init": 1e-3, "seed": 0, "balanced": False}
 """What describes initial weights of linear attention, and means nothing without a model."""
@@ -98,11 +99,16 @@ def _start(arguments: argparse.Namespace, dim: int) -> dict[str, Any]:
     given = _given(arguments, _START)
     if not hasattr(arguments, "model"):
         if given:
-            raise InvalidInput(f"--{next(iter(given))} describes initial weights; say of which --model, attnM or attnS")
+            allowed = _kinds.listed(_kinds.names(predicted=True))
+            raise InvalidInput(f"--{next(iter(given))} describes initial weights; say of which --model, {allowed}")
         return {}
     start = {**_START, "heads": dim, **given}
-    if arguments.model == "attnM" and start.pop("rank") != 1:
-        raise InvalidInput("--rank is for --model attnS; the merged key and query of attnM have full rank")
+    kind = KINDS[arguments.model]
+    if not kind.has_rank and start.pop("rank") != 1:
+        ranked = _kinds.listed(name for name in _kinds.names(predicted=True) if KINDS[name].has_rank)
+        raise InvalidInput(
+            f"--rank is for --model {ranked}; the {kind.description} key and query of {kind.name} have full rank"
+        )
     for name in ("heads", "rank"):
         if name in start:
             _check.whole(f"--{name}", start[name])

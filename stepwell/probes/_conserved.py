@@ -15,12 +15,11 @@ def conserved(trajectory: xr.Dataset) -> xr.Dataset:
     """
     found = weights_of(trajectory)
     dims = ("run", found.axis, "head")
-    power = np.sum(found.value**2, axis=(-2, -1))
-    if found.key_query is not None:
-        made = {"value_key_query": (dims, power - np.sum(found.key_query**2, axis=(-2, -1)))}
+    power = np.sum(found.by_name["value"] ** 2, axis=(-2, -1))
+    if found.kind.theory == "merged":
+        made = {"value_key_query": (dims, power - np.sum(found.by_name["key_query"] ** 2, axis=(-2, -1)))}
     else:
-        assert found.key is not None and found.query is not None
-        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (found.key, found.query))
+        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (found.by_name["key"], found.by_name["query"]))
         made = {
             "value_key": (dims, power - np.trace(keys, axis1=-2, axis2=-1)),
             "key_query": ((*dims, "pair", "other_pair"), keys - queries),
