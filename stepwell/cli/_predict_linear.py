@@ -1,44 +1,20 @@
 """What the theory of linear attention says about a task and initial weights, as one document and as tables."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS, Kind
-from stepwell.theory import IntegrationFailed, linear
+from stepwell.theory import IntegrationFailed, Regression, linear
 
 from ._predict_format import as_loss, counted
 
 TIME_UNIT = "t/tau of the flow tau dW/dt = -1/2 dL/dW, attention divided by N; a step of rate r lasts 2r"
 
 
-@dataclass(frozen=True)
-class _Lengths:
-    counts: tuple[int, ...]
-    probabilities: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PlainTask:
-    """As `stepwell.tasks.InContextRegression`, which would need JAX; the eigenvectors are the axes."""
-
-    covariance: np.ndarray
-    task_covariance: np.ndarray
-    noise_variance: float
-    lengths: _Lengths
-    outputs: int = 1
-
-    @classmethod
-    def of(cls, variances: list[float], task_variances: list[float], context: list[int], noise: float) -> "PlainTask":
-        """Lengths in `context` are equally likely."""
-        lengths = _Lengths(tuple(context), (1 / len(context),) * len(context))
-        return cls(np.diag(variances), np.diag(task_variances), noise, lengths)
-
-
-def predict_linear(task: PlainTask, model: str | None, start: dict[str, Any]) -> dict[str, Any]:
-    """The JSON document. Indices in it count from 1."""
+def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -> dict[str, Any]:
+    """The JSON document. Indices in it count from 1. The eigenvectors of the task are the axes."""
     kind = None if model is None else KINDS[model]
     learned = _plateaus(task, kind, start)
     try:
@@ -114,7 +90,7 @@ def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
     return lines
 
 
-def _plateaus(task: PlainTask, kind: Kind | None, start: dict[str, Any]) -> list[int]:
+def _plateaus(task: Regression, kind: Kind | None, start: dict[str, Any]) -> list[int]:
     """How many components are learned on each plateau."""
     most = len(linear.fixed_points(task).path()) - 1
     if kind is None:
@@ -122,7 +98,7 @@ def _plateaus(task: PlainTask, kind: Kind | None, start: dict[str, Any]) -> list
     return _predictor(kind).plateaus(most, start["heads"] * _pairs(task, kind, start))
 
 
-def _drops(task: PlainTask, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
+def _drops(task: Regression, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
     found = _predictor(kind).drops(task, _weights(task, kind, start))
     return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in found]
 
@@ -136,11 +112,11 @@ def _predictor(kind: Kind) -> linear.AbstractPredictor:
     return linear.PREDICTORS[kind.theory]
 
 
-def _pairs(task: PlainTask, kind: Kind, start: dict[str, Any]) -> int:
+def _pairs(task: Regression, kind: Kind, start: dict[str, Any]) -> int:
     return kind.pairs(task.covariance.shape[0], start.get("rank", 1))
 
 
-def _weights(task: PlainTask, kind: Kind, start: dict[str, Any]) -> dict[str, np.ndarray]:
+def _weights(task: Regression, kind: Kind, start: dict[str, Any]) -> dict[str, np.ndarray]:
     """Initial weights as the models room draws them, and as the theory takes them."""
     from stepwell._memory import require_memory
 

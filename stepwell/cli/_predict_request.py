@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from stepwell import _check, _kinds
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS
@@ -35,9 +37,13 @@ def _linear(arguments: argparse.Namespace):
     task = _linear_task(arguments)
     start = _start(arguments, len(arguments.eigenvalues))
 
-    from ._predict_linear import PlainTask, predict_linear, tables
+    from stepwell.theory import Lengths, Regression
 
-    return predict_linear(PlainTask.of(*task), getattr(arguments, "model", None), start), tables
+    from ._predict_linear import predict_linear, tables
+
+    variances, task_variances, context, noise = task
+    described = Regression(np.diag(variances), np.diag(task_variances), noise, Lengths.uniform(context))
+    return predict_linear(described, getattr(arguments, "model", None), start), tables
 
 
 def _softmax(arguments: argparse.Namespace):
@@ -59,10 +65,15 @@ def _softmax(arguments: argparse.Namespace):
     for name in ("init", "loss_factor"):
         _check.number(f"--{name.replace('_', '-')}", options[name], least=1 / _LARGEST, most=_LARGEST)
 
+    from stepwell.theory import Lengths, MultiRegression
+
     from ._predict_softmax import predict_softmax, tables
 
     each = strengths * len(dims) if len(strengths) == 1 else strengths
-    return predict_softmax(dims, each, context[0], _noise(arguments), **options), tables
+    if options["convention"] == "total":
+        each = [total / dim for total, dim in zip(each, dims, strict=True)]
+    task = MultiRegression(tuple(dims), tuple(each), _noise(arguments), Lengths.uniform(context))
+    return predict_softmax(task, **options), tables
 
 
 def _require_one_form(other: str, arguments: argparse.Namespace) -> None:

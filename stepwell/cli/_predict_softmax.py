@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import softmax
+from stepwell.theory import MultiRegression, softmax
 
 from ._predict_format import as_loss, counted
 
@@ -27,10 +25,7 @@ _COLUMNS = (
 
 
 def predict_softmax(
-    dims: list[int],
-    strengths: list[float],
-    context: int,
-    noise: float,
+    task: MultiRegression,
     *,
     heads: int,
     init: float,
@@ -39,8 +34,7 @@ def predict_softmax(
     embedding: int,
 ) -> dict[str, Any]:
     """The JSON document. Losses are of the target without noise, in total and for each task."""
-    require_memory(16 * sum(dims) ** 2, what=f"a task of dimension {sum(dims)}", instead="take smaller --dims")
-    task = MultiTaskRegression(dims, strengths, context, noise_variance=noise, convention=convention)
+    dims, context = list(task.dims), task.lengths.counts[0]
     limit = softmax.flow_limit(task)
     one_each = heads >= len(dims)
     exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None
@@ -52,7 +46,7 @@ def predict_softmax(
             "strengths": list(task.strengths),
             "signals": task.signals.tolist(),
             "context": context,
-            "noise_variance": noise,
+            "noise_variance": task.noise_variance,
         },
         "heads": heads,
         "tasks_count_from": 1,
@@ -122,7 +116,7 @@ def _summed(losses: np.ndarray | None) -> dict[str, Any] | None:
     return None if losses is None else {"total": float(losses.sum()), "per_task": losses.tolist()}
 
 
-def _shared(task: MultiTaskRegression, heads: int) -> dict[str, Any] | None:
+def _shared(task: MultiRegression, heads: int) -> dict[str, Any] | None:
     """The best division of the tasks among the heads, groups counting tasks from 1; None if there are too many."""
     try:
         best = softmax.best_partition(task, heads)
