@@ -35,11 +35,11 @@ def predict_softmax(
 ) -> dict[str, Any]:
     """The JSON document. Losses are of the target without noise, in total and for each task."""
     dims, context = list(task.dims), task.lengths.counts[0]
-    limit = softmax.flow_limit(task)
+    limit = softmax.limits.flow_limit(task)
     one_each = heads >= len(dims)
-    exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None
-    training: softmax.Training = {"loss_factor": loss_factor, "embedding": embedding}
-    emerges = softmax.emergence_bracket(task, np.full(len(dims), init), heads=heads, **training)
+    exact = softmax.losses.exact_loss(task, *map(softmax.limits.as_heads, limit)) if one_each else None
+    training: softmax.conventions.Training = {"loss_factor": loss_factor, "embedding": embedding}
+    emerges = softmax.emergence.emergence_bracket(task, np.full(len(dims), init), heads=heads, **training)
     return {
         "task": {
             "dims": dims,
@@ -50,13 +50,13 @@ def predict_softmax(
         },
         "heads": heads,
         "tasks_count_from": 1,
-        "gf_loss": _summed(softmax.flow_limit_loss(task) if one_each else None),
+        "gf_loss": _summed(softmax.limits.flow_limit_loss(task) if one_each else None),
         "gf_exact_loss": _summed(exact),
         "gf_reason": None if one_each else _too_few(heads, len(dims)),
         "shared_loss": None if one_each else _shared(task, heads),
-        "single_head_loss": _summed(softmax.single_head_optimum(task).loss),
-        "lower_bound": _summed(softmax.lower_bound(task, heads)),
-        "mmse": _summed(softmax.bayes_risk(task)),
+        "single_head_loss": _summed(softmax.limits.single_head_optimum(task).loss),
+        "lower_bound": _summed(softmax.bounds.lower_bound(task, heads)),
+        "mmse": _summed(softmax.bayes.bayes_risk(task)),
         "limits": {"omega": limit.omega.tolist(), "mu": limit.mu.tolist()} if one_each else None,
         "emergence_times": emerges.early.tolist(),
         "emergence_times_with_equal_heads": emerges.late.tolist(),
@@ -119,7 +119,7 @@ def _summed(losses: np.ndarray | None) -> dict[str, Any] | None:
 def _shared(task: MultiRegression, heads: int) -> dict[str, Any] | None:
     """The best division of the tasks among the heads, groups counting tasks from 1; None if there are too many."""
     try:
-        best = softmax.best_partition(task, heads)
+        best = softmax.allocation.best_partition(task, heads)
     except InvalidInput:
         return None
     return {**(_summed(best.loss) or {}), "groups": [[i + 1 for i in group] for group in best.groups]}
