@@ -51,7 +51,7 @@ def failure(name: str, quick: bool, error: str) -> Result:
 
 
 def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
-    from stepwell.papers._style import save_figure
+    from stepwell.papers.style import save_figure
     from stepwell.trajectory import save
 
     begun = time.monotonic()
