@@ -5,7 +5,8 @@ names, in `stepwell.models`:
 
 - `random(…)`, the initial weights, with the keywords that `start_options` lists;
 - `from_recording(weights, outputs=…, activation=…, normalisation=…)`, from whole matrices shaped as `recorded` says;
-- `theory_weights(weights)`, where there is a `theory`: the arrays that its equations start from.
+- `theory_weights(weights)`, where it is `trained` or has a `theory`: the arrays that its equations start from, among
+  them `values`, the weight of each head on the label, which `--track_value` records.
 """
 
 from collections.abc import Iterable
