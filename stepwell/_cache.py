@@ -1,4 +1,4 @@
-"""Where compiled programs and kernels are kept between runs. Standard library only: this runs at every start.
+"""Where compiled programs and kernels are kept between runs. This runs at every start, so it imports little.
 
 What lies there is loaded and run, so the folder is its owner's alone: one that belongs to another user, or that others
 can write to, is not used.
@@ -42,7 +42,7 @@ def cache() -> Cache:
     if chosen.lower() == "off":
         return Cache(None, f"{VARIABLE} is off")
     try:
-        parent = Path(chosen).expanduser() if chosen else _user_cache() / "stepwell"
+        parent = Path(chosen).expanduser() if chosen else _user_cache()
         folder = parent / folder_name()
         for new in (*reversed(parent.parents), parent, folder):
             if not new.exists():
@@ -90,11 +90,13 @@ def folder_name() -> str:
 
 
 def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Our folder where this system keeps caches. Without a home some versions of platformdirs leave `~` as it is."""
+    import platformdirs
+
+    folder = platformdirs.user_cache_path("stepwell", appauthor=False, opinion=False)
+    if not folder.is_absolute():
+        raise RuntimeError(f"there is no home for {folder}")
+    return folder
 
 
 def _processor() -> str:

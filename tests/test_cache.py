@@ -7,6 +7,7 @@ import sys
 import zlib
 from pathlib import Path
 
+import platformdirs
 import pytest
 
 from stepwell import _cache
@@ -140,7 +141,6 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("STEPWELL_CACHE", "off")
     assert _cache.compiled_programs() is None
     monkeypatch.delenv("STEPWELL_CACHE")
-    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = _cache.compiled_programs()
     assert found is not None and Path(found).parent == tmp_path / "cache" / "stepwell"
@@ -163,11 +163,20 @@ def test_the_oldest_half_goes_when_there_are_too_many(monkeypatch: pytest.Monkey
     assert sorted(path.name for path in folder.iterdir()) == ["3-cache", "4-cache", "5-cache"]
 
 
-def test_no_home_is_no_trouble(monkeypatch: pytest.MonkeyPatch):
-    def homeless():
-        raise RuntimeError("Could not determine home directory.")
-
+def test_no_home_is_no_trouble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """And no folder called `~` is made."""
     monkeypatch.delenv("STEPWELL_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(_cache.Path, "home", homeless)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
     assert _cache.compiled_programs() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_platformdirs_without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("STEPWELL_CACHE", raising=False)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: Path("~/.cache/stepwell"))
+    monkeypatch.chdir(tmp_path)
+    assert _cache.compiled_programs() is None
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from stepwell import __version__
 from stepwell._errors import InvalidInput
-from stepwell._garbage import collected_seldom
 from stepwell._interrupt import heard
 
 from ._parser import Parser
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with heard(), collected_seldom():
+        with heard():
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
             return module.run(parser.parse_args(given[1:]))

@@ -4,8 +4,12 @@ import argparse
 import json
 from typing import Any
 
+from stepwell import _kinds
+from stepwell._kinds import KINDS
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    kinds = [KINDS[name] for name in _kinds.names(predicted=True)]
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "What theory says before anything is trained.\n"
@@ -20,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "plateaus are listed: attnM falls at once from the first to the last, attnS stops at each.\n"
         "A drop's time is when the loss is halfway down; it is exact as --init becomes small. The unit is t/tau of\n"
         "the flow tau dW/dt = -1/2 dL/dW with attention divided by N; a step of rate r lasts 2r.\n"
-        "The initial weights are those of MergedAttention or SeparateAttention in stepwell.models,\n"
+        f"The initial weights are those of {_kinds.listed(kind.class_name for kind in kinds)} in stepwell.models,\n"
         ".random(dim=D, heads=HEADS, scale=INIT, key=jax.random.key(SEED)), and the eigenvectors are the axes:\n"
         "the run that is predicted can be made.\n"
         "\n"
@@ -78,12 +82,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     model = parser.add_argument_group("model and initial weights")
     model.add_argument(
-        "--model", choices=("attnM", "attnS"), **absent, help="linear: key and query merged, or separate; for times"
+        "--model",
+        choices=[kind.name for kind in kinds],
+        **absent,
+        help=f"linear: key and query {', or '.join(kind.description for kind in kinds)}; for times",
     )
     model.add_argument(
         "--heads", type=int, **absent, help="heads (default: one for each eigenvalue, or for each of --dims)"
     )
-    model.add_argument("--rank", type=int, **absent, help="pairs of key and query in a head, for attnS (default: 1)")
+    ranked = _kinds.listed(kind.name for kind in kinds if kind.has_rank)
+    model.add_argument(
+        "--rank", type=int, **absent, help=f"pairs of key and query in a head, for {ranked} (default: 1)"
+    )
     model.add_argument(
         "--init",
         type=float,

@@ -1,46 +1,24 @@
 """What the theory of linear attention says about a task and initial weights, as one document and as tables."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stepwell._errors import InvalidInput
-from stepwell.theory import IntegrationFailed, linear
+from stepwell._kinds import KINDS, Kind
+from stepwell.theory import IntegrationFailed, Regression, linear
 
 from ._predict_format import as_loss, counted
 
 TIME_UNIT = "t/tau of the flow tau dW/dt = -1/2 dL/dW, attention divided by N; a step of rate r lasts 2r"
 
 
-@dataclass(frozen=True)
-class _Lengths:
-    counts: tuple[int, ...]
-    probabilities: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class PlainTask:
-    """As `stepwell.tasks.InContextRegression`, which would need JAX; the eigenvectors are the axes."""
-
-    covariance: np.ndarray
-    task_covariance: np.ndarray
-    noise_variance: float
-    lengths: _Lengths
-    outputs: int = 1
-
-    @classmethod
-    def of(cls, variances: list[float], task_variances: list[float], context: list[int], noise: float) -> "PlainTask":
-        """Lengths in `context` are equally likely."""
-        lengths = _Lengths(tuple(context), (1 / len(context),) * len(context))
-        return cls(np.diag(variances), np.diag(task_variances), noise, lengths)
-
-
-def predict_linear(task: PlainTask, model: str | None, start: dict[str, Any]) -> dict[str, Any]:
-    """The JSON document. Indices in it count from 1."""
-    learned = _plateaus(task, model, start)
+def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -> dict[str, Any]:
+    """The JSON document. Indices in it count from 1. The eigenvectors of the task are the axes."""
+    kind = None if model is None else KINDS[model]
+    learned = _plateaus(task, kind, start)
     try:
-        drops = [] if model is None else _drops(task, model, start)
+        drops = [] if kind is None else _drops(task, kind, start)
     except IntegrationFailed as error:
         raise InvalidInput(str(error)) from None
     levels = linear.levels(task)
@@ -112,48 +90,48 @@ def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
     return lines
 
 
-def _plateaus(task: PlainTask, model: str | None, start: dict[str, Any]) -> list[int]:
+def _plateaus(task: Regression, kind: Kind | None, start: dict[str, Any]) -> list[int]:
     """How many components are learned on each plateau."""
     most = len(linear.fixed_points(task).path()) - 1
-    if model == "attnM":
-        return [0, most]
-    if model == "attnS":
-        most = min(most, start["heads"] * start["rank"])
-    return list(range(most + 1))
+    if kind is None:
+        return list(range(most + 1))
+    return _predictor(kind).plateaus(most, start["heads"] * _pairs(task, kind, start))
 
 
-def _drops(task: PlainTask, model: str, start: dict[str, Any]) -> list[dict[str, Any]]:
-    weights = _weights(model, task.covariance.shape[0], start)
-    if model == "attnM":
-        begun = linear.merged_start(task, weights["value"], weights["key_query"])
-        time = linear.half_drop_time(task, *begun)
-        return [{"time": time, "head": None, "component": None}] if np.isfinite(time) else []
-    found = linear.drop_schedule(task, weights["value"], weights["key"], weights["query"])
-    return [{"time": drop.time, "head": drop.head + 1, "component": drop.component + 1} for drop in found]
+def _drops(task: Regression, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
+    found = _predictor(kind).drops(task, _weights(task, kind, start))
+    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in found]
 
 
-def _weights(model: str, dim: int, start: dict[str, Any]) -> dict[str, np.ndarray]:
-    """v, and U or k and q, as the models room draws them."""
+def _from_1(index: int | None) -> int | None:
+    return None if index is None else index + 1
+
+
+def _predictor(kind: Kind) -> linear.AbstractPredictor:
+    assert kind.theory is not None, f"{kind.name} has no theory"
+    return linear.PREDICTORS[kind.theory]
+
+
+def _pairs(task: Regression, kind: Kind, start: dict[str, Any]) -> int:
+    return kind.pairs(task.covariance.shape[0], start.get("rank", 1))
+
+
+def _weights(task: Regression, kind: Kind, start: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Initial weights as the models room draws them, and as the theory takes them."""
     from stepwell._memory import require_memory
 
-    heads, pairs = start["heads"], start.get("rank", dim)
-    # SciPy keeps the banded Jacobian of all heads.
-    width = 1 + 2 * pairs * dim
+    dim, heads = task.covariance.shape[0], start["heads"]
     require_memory(
-        8 * heads * width * (3 * width if model == "attnS" else 1),
+        _predictor(kind).working_bytes(heads, _pairs(task, kind, start), dim),
         what=f"a prediction for {heads} heads",
         instead="take a smaller --heads or --rank",
     )
     import jax
 
-    from stepwell.models import MergedAttention, SeparateAttention
+    from stepwell.models import class_of
 
-    kind: Any = MergedAttention if model == "attnM" else SeparateAttention
-    options = {"dim": dim, "heads": heads, "scale": start["init"]}
-    options |= {} if model == "attnM" else {"rank": start["rank"]}
-    made = kind.random(**options, key=jax.random.key(start["seed"]))
-    found = made.balanced() if start["balanced"] else made
-    found = {name: np.asarray(value) for name, value in found.weights().items()}
-    if model == "attnM":
-        return {"value": found["value"][:, 0, dim], "key_query": found["key_query"][:, :dim]}
-    return {"value": found["value"][:, 0, dim], "key": found["key"][:, :, :dim], "query": found["query"]}
+    options = kind.start_options(rank=start.get("rank", 1))
+    model_class = class_of(kind)
+    made = model_class.random(dim=dim, heads=heads, scale=start["init"], key=jax.random.key(start["seed"]), **options)
+    model = made.balanced() if start["balanced"] else made
+    return model_class.theory_weights({name: np.asarray(value) for name, value in model.weights().items()})

@@ -4,8 +4,11 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stepwell import _check
+import numpy as np
+
+from stepwell import _check, _kinds
 from stepwell._errors import InvalidInput
+from stepwell._kinds import KINDS
 
 _START = {"heads": None, "rank": 1, "init": 1e-3, "seed": 0, "balanced": False}
 """What describes initial weights of linear attention, and means nothing without a model."""
@@ -34,9 +37,13 @@ def _linear(arguments: argparse.Namespace):
     task = _linear_task(arguments)
     start = _start(arguments, len(arguments.eigenvalues))
 
-    from ._predict_linear import PlainTask, predict_linear, tables
+    from stepwell.theory import Lengths, Regression
 
-    return predict_linear(PlainTask.of(*task), getattr(arguments, "model", None), start), tables
+    from ._predict_linear import predict_linear, tables
+
+    variances, task_variances, context, noise = task
+    described = Regression(np.diag(variances), np.diag(task_variances), noise, Lengths.uniform(context))
+    return predict_linear(described, getattr(arguments, "model", None), start), tables
 
 
 def _softmax(arguments: argparse.Namespace):
@@ -58,10 +65,15 @@ def _softmax(arguments: argparse.Namespace):
     for name in ("init", "loss_factor"):
         _check.number(f"--{name.replace('_', '-')}", options[name], least=1 / _LARGEST, most=_LARGEST)
 
+    from stepwell.theory import Lengths, MultiRegression
+
     from ._predict_softmax import predict_softmax, tables
 
     each = strengths * len(dims) if len(strengths) == 1 else strengths
-    return predict_softmax(dims, each, context[0], _noise(arguments), **options), tables
+    if options["convention"] == "total":
+        each = [total / dim for total, dim in zip(each, dims, strict=True)]
+    task = MultiRegression(tuple(dims), tuple(each), _noise(arguments), Lengths.uniform(context))
+    return predict_softmax(task, **options), tables
 
 
 def _require_one_form(other: str, arguments: argparse.Namespace) -> None:
@@ -98,11 +110,16 @@ def _start(arguments: argparse.Namespace, dim: int) -> dict[str, Any]:
     given = _given(arguments, _START)
     if not hasattr(arguments, "model"):
         if given:
-            raise InvalidInput(f"--{next(iter(given))} describes initial weights; say of which --model, attnM or attnS")
+            allowed = _kinds.listed(_kinds.names(predicted=True))
+            raise InvalidInput(f"--{next(iter(given))} describes initial weights; say of which --model, {allowed}")
         return {}
     start = {**_START, "heads": dim, **given}
-    if arguments.model == "attnM" and start.pop("rank") != 1:
-        raise InvalidInput("--rank is for --model attnS; the merged key and query of attnM have full rank")
+    kind = KINDS[arguments.model]
+    if not kind.has_rank and start.pop("rank") != 1:
+        ranked = _kinds.listed(name for name in _kinds.names(predicted=True) if KINDS[name].has_rank)
+        raise InvalidInput(
+            f"--rank is for --model {ranked}; the {kind.description} key and query of {kind.name} have full rank"
+        )
     for name in ("heads", "rank"):
         if name in start:
             _check.whole(f"--{name}", start[name])

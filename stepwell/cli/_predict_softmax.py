@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import softmax
+from stepwell.theory import MultiRegression, softmax
 
 from ._predict_format import as_loss, counted
 
@@ -27,10 +25,7 @@ _COLUMNS = (
 
 
 def predict_softmax(
-    dims: list[int],
-    strengths: list[float],
-    context: int,
-    noise: float,
+    task: MultiRegression,
     *,
     heads: int,
     init: float,
@@ -39,30 +34,29 @@ def predict_softmax(
     embedding: int,
 ) -> dict[str, Any]:
     """The JSON document. Losses are of the target without noise, in total and for each task."""
-    require_memory(16 * sum(dims) ** 2, what=f"a task of dimension {sum(dims)}", instead="take smaller --dims")
-    task = MultiTaskRegression(dims, strengths, context, noise_variance=noise, convention=convention)
-    limit = softmax.flow_limit(task)
+    dims, context = list(task.dims), task.lengths.counts[0]
+    limit = softmax.limits.flow_limit(task)
     one_each = heads >= len(dims)
-    exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None
-    training: softmax.Training = {"loss_factor": loss_factor, "embedding": embedding}
-    emerges = softmax.emergence_bracket(task, np.full(len(dims), init), heads=heads, **training)
+    exact = softmax.losses.exact_loss(task, *map(softmax.limits.as_heads, limit)) if one_each else None
+    training: softmax.conventions.Training = {"loss_factor": loss_factor, "embedding": embedding}
+    emerges = softmax.emergence.emergence_bracket(task, np.full(len(dims), init), heads=heads, **training)
     return {
         "task": {
             "dims": dims,
             "strengths": list(task.strengths),
             "signals": task.signals.tolist(),
             "context": context,
-            "noise_variance": noise,
+            "noise_variance": task.noise_variance,
         },
         "heads": heads,
         "tasks_count_from": 1,
-        "gf_loss": _summed(softmax.flow_limit_loss(task) if one_each else None),
+        "gf_loss": _summed(softmax.limits.flow_limit_loss(task) if one_each else None),
         "gf_exact_loss": _summed(exact),
         "gf_reason": None if one_each else _too_few(heads, len(dims)),
         "shared_loss": None if one_each else _shared(task, heads),
-        "single_head_loss": _summed(softmax.single_head_optimum(task).loss),
-        "lower_bound": _summed(softmax.lower_bound(task, heads)),
-        "mmse": _summed(softmax.bayes_risk(task)),
+        "single_head_loss": _summed(softmax.limits.single_head_optimum(task).loss),
+        "lower_bound": _summed(softmax.bounds.lower_bound(task, heads)),
+        "mmse": _summed(softmax.bayes.bayes_risk(task)),
         "limits": {"omega": limit.omega.tolist(), "mu": limit.mu.tolist()} if one_each else None,
         "emergence_times": emerges.early.tolist(),
         "emergence_times_with_equal_heads": emerges.late.tolist(),
@@ -122,10 +116,10 @@ def _summed(losses: np.ndarray | None) -> dict[str, Any] | None:
     return None if losses is None else {"total": float(losses.sum()), "per_task": losses.tolist()}
 
 
-def _shared(task: MultiTaskRegression, heads: int) -> dict[str, Any] | None:
+def _shared(task: MultiRegression, heads: int) -> dict[str, Any] | None:
     """The best division of the tasks among the heads, groups counting tasks from 1; None if there are too many."""
     try:
-        best = softmax.best_partition(task, heads)
+        best = softmax.allocation.best_partition(task, heads)
     except InvalidInput:
         return None
     return {**(_summed(best.loss) or {}), "groups": [[i + 1 for i in group] for group in best.groups]}

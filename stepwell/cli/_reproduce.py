@@ -38,12 +38,12 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     names = select(arguments.targets)
-    from stepwell.report import as_text, reproduce
+    from stepwell.report import as_text, freeze_imports, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out}
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
     if arguments.json:
-        done = reproduce(names, **options)
+        done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
         sys.stdout.write(as_text(done.document))
     else:
         done = reproduce(names, **options, begin=_begin, tell=_tell)
@@ -60,6 +60,9 @@ def _cores() -> int:
 
 
 def _begin(name: str, title: str) -> None:
+    from stepwell.report import freeze_imports
+
+    freeze_imports()
     _say(f"begun: {name}, {title}")
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     import xarray as xr
 
-    from stepwell.published._setup import Setup
-    from stepwell.published._theory import Course, Levels
+    from stepwell.published.training import Course, Levels, Setup
 
 _OWN = ("--engine", "--out", "--json", "--theory", "--resume")
 
@@ -57,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = writable_folder(arguments.out)
 
-    from stepwell.published._run import last_step, stored_run, train
-    from stepwell.published._setup import set_up
+    from stepwell.published.training import course_of, last_step, levels_of, set_up, stored_run, train, write
 
     told = sys.stderr if arguments.json else sys.stdout
     setup = set_up(flags, engine)
@@ -71,9 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     found = train(setup, stored)
     if found.sizes["step"] == 0:
         raise KeyboardInterrupt
-
-    from stepwell.published._files import write
-    from stepwell.published._theory import course_of, levels_of
 
     levels = levels_of(setup)
     course, remark = course_of(setup, int(found["step"][-1])) if arguments.theory else (None, "")
@@ -120,7 +115,7 @@ def _report(
     seconds: float,
 ) -> dict[str, Any]:
     """The JSON document."""
-    from stepwell.published._setup import IN_CONTEXT, IN_WEIGHT
+    from stepwell.published.training import IN_CONTEXT, IN_WEIGHT
 
     curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
     present = {name: found[curve].values[0] for name, curve in curves.items() if curve in found}
@@ -170,7 +165,7 @@ def _show(
         import matplotlib
         from matplotlib import pyplot
 
-        from stepwell.published._plot import draw
+        from stepwell.published.training import draw
 
         figure = pyplot.figure()
         if matplotlib.get_backend().lower() != "agg":

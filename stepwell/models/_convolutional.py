@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
 
-from ._model import AbstractCubicModel
+from ._model import AbstractCubicModel, Form
 from ._separate import SeparateAttention
 
 
@@ -28,6 +28,7 @@ class ConvolutionalAttention(AbstractCubicModel):
         "query": ("head", "dim"),
     }
     factors: ClassVar[int] = 3
+    declared_form: ClassVar[Form] = "cubic"
 
     @classmethod
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":

@@ -1,6 +1,7 @@
 """The two-layer linear network on cubic features."""
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -10,7 +11,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
-from ._model import AbstractCubicModel
+from ._model import AbstractCubicModel, Form
 from ._starts import deviation, gaussians
 
 
@@ -26,6 +27,7 @@ class CubicMLP(AbstractCubicModel):
 
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {"readout": ("output", "head"), "hidden": ("head", "feature")}
     factors: ClassVar[int] = 2
+    declared_form: ClassVar[Form] = "cubic"
 
     def __init__(self, readout: Float[Array, "outputs head"], hidden: Float[Array, "head features"]):
         self.readout = jnp.asarray(readout)
@@ -55,6 +57,24 @@ class CubicMLP(AbstractCubicModel):
             )
         heads, dim = model.value.shape[0], model.dim
         return cls(model.value[:, 0, dim:].T, model.key_query[:, :dim].reshape(heads, -1))
+
+    @classmethod
+    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "CubicMLP":
+        """From recorded weights. With several outputs the published features are only dim² in number; the weights of
+        those that are missing are zero, and stay zero. There is no `attention` to have options.
+        """
+        hidden = weights["hidden"]
+        features = outputs * math.ceil((hidden.shape[1] / outputs) ** 0.5) ** 2
+        return cls(weights["readout"], jnp.pad(hidden, ((0, 0), (0, features - hidden.shape[1]))))
+
+    @staticmethod
+    def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
+        """`values` $v_i$ and `key_queries` $U_i$ of the equal merged attention, as its own `theory_weights` are."""
+        readout, hidden = weights["readout"], weights["hidden"]
+        outputs = readout.shape[-2]
+        dim = round((hidden.shape[-1] / outputs) ** 0.5)
+        blocks = hidden.reshape(*hidden.shape[:-1], outputs, dim, dim)
+        return {"values": readout[..., -1, :], "key_queries": blocks[..., -1, :, :]}
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -10,15 +10,16 @@ can be computed from its matrices without calling it:
 - "separate": moreover these are made of its weights `value`, `key` and `query` as in `SeparateAttention`.
 - "spectral": moreover these are made of its `omega()` and `mu()` as in `SpectralAttention`.
 
-The classes of this package have forms that the tests prove. Any other class has one if it declares it, in its own body,
+A class has a form if it declares it, in its own body,
 
     declared_form: ClassVar[Form] = "attention"
 
-and is then compared with its own `__call__` when training starts (`check_form`). A declaration is not inherited: a
-subclass may change the answers, and would inherit a promise that it does not keep.
+The declarations of this package are proved by its tests (tests/models/test_forms.py); any other class is compared with
+its own `__call__` when training starts (`check_form`). A declaration is not inherited: a subclass may change the
+answers, and would inherit a promise that it does not keep.
 """
 
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 import jax.numpy as jnp
 
@@ -26,25 +27,9 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 
 from ._attention import AbstractAttention
-from ._convolutional import ConvolutionalAttention
-from ._cubic_mlp import CubicMLP
-from ._merged import MergedAttention
-from ._model import AbstractCubicModel, AbstractModel
-from ._multihead import MultiHeadAttention
+from ._model import AbstractCubicModel, AbstractModel, Form
 from ._separate import SeparateAttention
 from ._spectral import SpectralAttention
-
-Form = Literal["cubic", "attention", "separate", "spectral"]
-
-PROVED: dict[type[AbstractModel], Form] = {
-    ConvolutionalAttention: "cubic",
-    CubicMLP: "cubic",
-    MergedAttention: "attention",
-    MultiHeadAttention: "attention",
-    SeparateAttention: "separate",
-    SpectralAttention: "spectral",
-}
-"""Exactly these classes, not their subclasses. Each is tested to be of its form (tests/models/test_forms.py)."""
 
 _BASES: dict[Form, type[AbstractModel]] = {
     "separate": SeparateAttention,
@@ -58,8 +43,6 @@ _BASES: dict[Form, type[AbstractModel]] = {
 def form_of(model: AbstractModel) -> Form | None:
     """The form of a model's class, proved or declared; None if nothing is known of it but its `__call__`."""
     kind = type(model)
-    if kind in PROVED:
-        return PROVED[kind]
     declared = vars(kind).get("declared_form")
     if declared is None:
         return None
@@ -75,7 +58,7 @@ def form_of(model: AbstractModel) -> Form | None:
 
 def is_proved(model: AbstractModel) -> bool:
     """Whether the model's class is one of this package, whose form is proved by tests and not compared at the start."""
-    return type(model) in PROVED
+    return type(model).__module__.startswith(f"{__package__}.")
 
 
 def is_cubic(model: AbstractModel) -> TypeGuard[AbstractCubicModel]:

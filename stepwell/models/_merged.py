@@ -1,6 +1,6 @@
 """Attention with key and query merged into one matrix."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, checked_options
+from ._model import Form
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
@@ -34,6 +35,7 @@ class MergedAttention(AbstractAttention):
         "key_query": ("head", "token_dim", "dim"),
     }
     factors: ClassVar[int] = 2
+    declared_form: ClassVar[Form] = "attention"
 
     def __init__(
         self,
@@ -121,6 +123,17 @@ class MergedAttention(AbstractAttention):
         r"""The value rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$, which the flow then conserves."""
         norms = np.sqrt(np.sum(np.asarray(self.key_query) ** 2, axis=(1, 2)))
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
+
+    @classmethod
+    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "MergedAttention":
+        """From recorded matrices; `attention` is its activation and normalisation."""
+        return cls.from_matrices(**weights, outputs=outputs, **attention)
+
+    @staticmethod
+    def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
+        """`values` $v_i$ and `key_queries` $U_i$, for the last output; weights may have leading axes, as of time."""
+        key_query = weights["key_query"]
+        return {"values": weights["value"][..., -1, -1], "key_queries": key_query[..., : key_query.shape[-1], :]}
 
     @property
     def dim(self) -> int:

@@ -1,7 +1,7 @@
 """The contracts of everything that is trained."""
 
 import abc
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +10,8 @@ from jaxtyping import Array, Float
 from stepwell._errors import InvalidInput
 
 Self = TypeVar("Self", bound="AbstractModel")
+Form = Literal["cubic", "attention", "separate", "spectral"]
+"""Which formula gives a model's answers; `_forms.py` says what each means."""
 
 
 class AbstractModel(eqx.Module):
@@ -27,7 +29,7 @@ class AbstractModel(eqx.Module):
 
     weight_dims: eqx.AbstractClassVar[dict[str, tuple[str, ...]]]
     factors: eqx.AbstractClassVar[int]
-    declared_form: ClassVar[str | None] = None
+    declared_form: ClassVar[Form | None] = None
 
     @abc.abstractmethod
     def __call__(self, example: Any) -> Float[Array, " outputs"]:

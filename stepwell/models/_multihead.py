@@ -1,6 +1,6 @@
 """Attention with query, key, value and output matrices of its own."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, checked_options
+from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
 from ._starts import deviation, gaussians
 
@@ -40,6 +41,7 @@ class MultiHeadAttention(AbstractAttention):
         "output": ("head", "output", "embedding"),
     }
     factors: ClassVar[int] = 4
+    declared_form: ClassVar[Form] = "attention"
 
     def __init__(
         self,
@@ -157,6 +159,25 @@ class MultiHeadAttention(AbstractAttention):
         value = jnp.pad(output, ((0, 0), (dim, 0), (0, 0)))
         whole = jnp.eye(width)
         return cls(a * whole[:, :dim], b * whole, value, output, activation=activation, normalisation=normalisation)
+
+    @classmethod
+    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "MultiHeadAttention":
+        """From recorded matrices; `attention` is its activation and normalisation.
+
+        Recorded keys and values may be of different width: rows of zeros make them one, and stay zero, as each meets
+        zeros in the matrix that it is multiplied with. The recorded score is over the root of the token's width,
+        whatever the head's.
+        """
+        width = max(weights["key"].shape[1], weights["value"].shape[1])
+
+        def padded(name: str, axis: int) -> Array:
+            missing = [(0, 0)] * 3
+            missing[axis] = (0, width - weights[name].shape[axis])
+            return jnp.pad(weights[name], missing)
+
+        rows = {"query": padded("query", 1), "key": padded("key", 1), "value": padded("value", 1)}
+        rows["output"] = padded("output", 2)
+        return cls.from_matrices(**rows, **attention, score_scale=weights["key"].shape[2] ** -0.5)
 
     @property
     def dim(self) -> int:

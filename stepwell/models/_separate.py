@@ -1,7 +1,7 @@
 """Attention with separate keys and queries of any rank."""
 
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, checked_options
+from ._model import Form
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
 
@@ -37,6 +38,7 @@ class SeparateAttention(AbstractAttention):
         "query": ("head", "pair", "dim"),
     }
     factors: ClassVar[int] = 3
+    declared_form: ClassVar[Form] = "separate"
 
     def __init__(
         self,
@@ -157,6 +159,17 @@ class SeparateAttention(AbstractAttention):
                 "query": _power(keys, 0.5) @ _power(queries, -0.5) @ query,
             }
         )
+
+    @classmethod
+    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "SeparateAttention":
+        """From recorded matrices; `attention` is its activation and normalisation."""
+        return cls.from_matrices(**weights, outputs=outputs, **attention)
+
+    @staticmethod
+    def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
+        """`values` $v_i$, `keys` $k_{i,r}$ and `queries` $q_{i,r}$, for the last output; any leading axes."""
+        key, query = weights["key"], weights["query"]
+        return {"values": weights["value"][..., -1, -1], "keys": key[..., : query.shape[-1]], "queries": query}
 
     @property
     def dim(self) -> int:

@@ -14,6 +14,7 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation
 
 from ._attention import AbstractAttention, checked_options
+from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
 
 
@@ -48,6 +49,7 @@ class SpectralAttention(AbstractAttention):
         "output": ("head", "task"),
     }
     factors: ClassVar[int] = 4
+    declared_form: ClassVar[Form] = "spectral"
 
     def __init__(
         self,

@@ -1,13 +1,10 @@
 """One look for all figures. No global state: a figure is a `matplotlib.figure.Figure`, and saving needs no screen."""
 
-import contextlib
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import matplotlib
-from fontTools import subset
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -82,8 +79,7 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
                 FigureCanvasSVG(made).print_svg(path, metadata={"Date": None, "Creator": None})
             case "pdf":
                 nameless = {"CreationDate": None, "Creator": None, "Producer": None}
-                with _glyphs_alone():
-                    FigureCanvasPdf(made).print_pdf(path, metadata=nameless)
+                FigureCanvasPdf(made).print_pdf(path, metadata=nameless)
             case "png":
                 FigureCanvasAgg(made).print_png(path, metadata={"Software": None})
             case other:
@@ -108,26 +104,3 @@ def _write_powers_plainly(made: Figure) -> None:
                     plain = _PlainPowers(ticks.formatter._base, ticks.formatter.labelOnlyBase)  # pyright: ignore
                     plain.set_axis(axis)
                     ticks.formatter = plain
-
-
-@contextlib.contextmanager
-def _glyphs_alone() -> Iterator[None]:
-    """Leave out of embedded fonts the tables by which text is laid out.
-
-    A PDF names its glyphs by number and place, so it does not use these tables, and cutting them down to the glyphs
-    that occur takes most of the time of writing it.
-    """
-    usual = subset.load_font
-
-    def without_layout(*given: Any, **options: Any) -> Any:
-        font = usual(*given, **options)
-        for table in ("GDEF", "GPOS", "GSUB"):
-            if table in font:
-                del font[table]
-        return font
-
-    subset.load_font = without_layout
-    try:
-        yield
-    finally:
-        subset.load_font = usual

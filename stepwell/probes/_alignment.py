@@ -17,17 +17,19 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     entries of keys are left out.
     """
     found = weights_of(trajectory)
-    if found.key is None or found.query is None:
-        raise InvalidInput("merged attention has no keys and queries of its own; take its effective_map instead")
+    if not {"key", "query"} <= set(found.by_name):
+        raise InvalidInput(
+            f"{found.kind.description} attention has no keys and queries of its own; take its effective_map instead"
+        )
     gap = float(np.abs(eigenvectors.T @ eigenvectors - np.eye(eigenvectors.shape[1])).max())
     if eigenvectors.shape[0] != found.dim or gap > 1e-8:
         raise InvalidInput(f"eigenvectors must be orthonormal columns of length {found.dim}; take numpy.linalg.eigh's")
     dims = ("run", found.axis, "head", "pair", "component")
-    turned = {
-        "key": _squared_cosines(found.key[..., : found.dim], eigenvectors),
-        "query": _squared_cosines(found.query, eigenvectors),
+    cosines = {
+        "key": _squared_cosines(found.by_name["key"][..., : found.dim], eigenvectors),
+        "query": _squared_cosines(found.by_name["query"], eigenvectors),
     }
-    return xr.Dataset({name: (dims, values) for name, values in turned.items()}, found.coordinates)
+    return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, found.coordinates)
 
 
 def _squared_cosines(vectors: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -6,35 +6,37 @@ import xarray as xr
 from ._weights import weights_of
 
 
-def conserved(trajectory: xr.Dataset) -> xr.Dataset:
+def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     r"""What gradient flow of linear attention conserves in each head, at every recorded point.
 
     Separate: `value_key`, $\|v_i\|^2 - \sum_r\|k_{i,r}\|^2$, and the matrix `key_query`, $K_iK_i^\top - Q_iQ_i^\top$,
     over (pair, other_pair). Merged: `value_key_query`, $\|v_i\|^2 - \|U_i\|_F^2$. Label blocks and several outputs are
     counted in; they hold for any data. Softmax conserves `key_query` only.
+
+    `control` puts plus in place of minus. Nothing conserves these sums: they show how far the weights moved.
     """
     found = weights_of(trajectory)
     dims = ("run", found.axis, "head")
-    power = np.sum(found.value**2, axis=(-2, -1))
-    if found.key_query is not None:
-        made = {"value_key_query": (dims, power - np.sum(found.key_query**2, axis=(-2, -1)))}
+    sign = 1.0 if control else -1.0
+    power = np.sum(found.by_name["value"] ** 2, axis=(-2, -1))
+    if found.kind.theory == "merged":
+        made = {"value_key_query": (dims, power + sign * np.sum(found.by_name["key_query"] ** 2, axis=(-2, -1)))}
     else:
-        assert found.key is not None and found.query is not None
-        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (found.key, found.query))
+        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (found.by_name["key"], found.by_name["query"]))
         made = {
-            "value_key": (dims, power - np.trace(keys, axis1=-2, axis2=-1)),
-            "key_query": ((*dims, "pair", "other_pair"), keys - queries),
+            "value_key": (dims, power + sign * np.trace(keys, axis1=-2, axis2=-1)),
+            "key_query": ((*dims, "pair", "other_pair"), keys + sign * queries),
         }
     return xr.Dataset(made, found.coordinates)
 
 
-def conserved_drift(trajectory: xr.Dataset) -> xr.Dataset:
+def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     """By how much each quantity of `conserved` differs from its first value: the largest over heads and pairs.
 
     Over (run, snapshot or time). The flow has none beyond its solver's error; descent drifts to first order in its
-    rate.
+    rate. `control` is that of `conserved`.
     """
-    found = conserved(trajectory)
+    found = conserved(trajectory, control=control)
     axis = "snapshot" if "snapshot" in found.dims else "time"
     change = abs(found - found.isel({axis: 0}, drop=True))
     return change.max([dim for dim in change.dims if dim not in ("run", axis)])

@@ -1,7 +1,8 @@
 """The effective map along a run."""
 
-import numpy as np
 import xarray as xr
+
+from stepwell.theory import linear
 
 from ._weights import weights_of
 
@@ -13,10 +14,5 @@ def effective_map(trajectory: xr.Dataset) -> xr.DataArray:
     blocks are left out. One output.
     """
     found = weights_of(trajectory)
-    value, dim = found.readout(), found.dim
-    if found.key_query is not None:
-        maps = np.einsum("...h,...hij->...ij", value, found.key_query[..., :dim, :])
-    else:
-        assert found.key is not None and found.query is not None
-        maps = np.einsum("...h,...hri,...hrj->...ij", value, found.key[..., :dim], found.query)
+    maps = linear.PREDICTORS[str(found.kind.theory)].effective_map(found.for_theory())
     return xr.DataArray(maps, found.coordinates, ("run", found.axis, "row", "column"), "effective_map")

@@ -3,8 +3,8 @@
 import numpy as np
 import xarray as xr
 
+from stepwell.theory import RegressionTask
 from stepwell.theory import linear as theory
-from stepwell.theory._task import RegressionTask
 
 from ._effective_map import effective_map
 

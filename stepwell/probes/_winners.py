@@ -18,7 +18,7 @@ def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
     """
     least = _check.number("least", least, least=0.0, most=1.0, above=True)
     found = weights_of(trajectory)
-    size = np.abs(found.readout())
+    size = np.abs(found.for_theory()["values"])
     final = size[:, -1]
     grown = (final >= least * final.max(axis=1, keepdims=True)) & (final > 0)
     half, order = np.full(final.shape, np.nan), np.full(final.shape, -1)

@@ -8,9 +8,15 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from stepwell import _kinds
 from stepwell._errors import InvalidInput
+from stepwell._kinds import KINDS, Kind
 
 Engine = Literal["moments", "sampled", "population", "flow"]
+
+_MODELS = _kinds.names(trained=True)
+_RANKED = _kinds.listed(name for name in _MODELS if KINDS[name].has_rank)
+_OF_FEATURES = _kinds.listed(_kinds.names(layout="features", trained=True))
 
 _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
     "training": [
@@ -27,12 +33,22 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
         (("--seq_len",), {"type": int, "default": 32, "help": "tokens in a sequence, the query included"}),
         (("--in_dim",), {"type": int, "default": 4, "help": "dimension of an input"}),
         (("--out_dim",), {"type": int, "default": 1, "help": "labels a token"}),
-        (("--cubic_feat",), {"action": "store_true", "help": "cubic features instead of tokens, for the mlp"}),
+        (
+            ("--cubic_feat",),
+            {"action": "store_true", "help": f"cubic features instead of tokens, for the {_OF_FEATURES}"},
+        ),
     ],
     "model": [
-        (("--model",), {"choices": ["attnM", "attnS", "mlp"], "default": "attnM", "help": "merged, separate or MLP"}),
+        (
+            ("--model",),
+            {
+                "choices": _MODELS,
+                "default": _MODELS[0],
+                "help": _kinds.listed(KINDS[name].description for name in _MODELS),
+            },
+        ),
         (("--softmax",), {"action": "store_true", "help": "softmax attention; else linear"}),
-        (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": "rank of key and query, for attnS"}),
+        (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": f"rank of key and query, for {_RANKED}"}),
         (("--head_num",), {"type": int, "default": 1, "help": "heads"}),
         (("--init",), {"type": float, "default": 0.01, "help": "scale of the initial weights"}),
     ],
@@ -69,6 +85,11 @@ class Published:
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "Published":
         return cls(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(cls)})
+
+    @property
+    def kind(self) -> Kind:
+        """The declaration of the model."""
+        return KINDS[self.model]
 
     @property
     def context(self) -> int:
@@ -135,12 +156,13 @@ def check(flags: Published, engine: Engine) -> None:
     _check.number("--lr", flags.lr, least=0.0, above=True)
     _check.number("--init", flags.init, least=0.0)
     _check.number("--icl", flags.icl, least=0.0, most=1.0)
-    if flags.model == "mlp" and not flags.cubic_feat:
-        raise InvalidInput("--model mlp reads cubic features; add --cubic_feat")
-    if flags.model == "mlp" and flags.softmax:
-        raise InvalidInput("--model mlp has no attention; leave out --softmax")
-    if flags.model != "mlp" and flags.cubic_feat:
-        raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model mlp")
+    reads_features = flags.kind.layout == "features"
+    if reads_features and not flags.cubic_feat:
+        raise InvalidInput(f"--model {flags.model} reads cubic features; add --cubic_feat")
+    if flags.softmax and not flags.kind.is_attention:
+        raise InvalidInput(f"--model {flags.model} has no attention; leave out --softmax")
+    if flags.cubic_feat and not reads_features:
+        raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model {_OF_FEATURES}")
     sets = {"trainset_size": flags.icl == 1 and engine != "population", "testset_size": flags.testset_size > 0}
     for name, whitened in sets.items():
         size = getattr(flags, name)
@@ -157,7 +179,7 @@ def check(flags: Published, engine: Engine) -> None:
 def warnings(flags: Published) -> list[str]:
     """What is allowed, but deserves a word."""
     found = []
-    if flags.model == "attnS" and flags.rank > flags.in_dim:
+    if flags.kind.has_rank and flags.rank > flags.in_dim:
         found.append(
             f"--rank {flags.rank} is above --in_dim {flags.in_dim}: it adds nothing that {flags.in_dim} cannot do"
         )
@@ -171,7 +193,8 @@ def _check_memory(flags: Published, engine: Engine) -> None:
 
     dim, outputs, heads = flags.in_dim, flags.out_dim, flags.head_num
     width, tests = dim + outputs, 2 if flags.testset_size else 0
-    pairs = flags.rank if flags.model == "attnS" else dim
+    pairs = flags.kind.pairs(dim, flags.rank)
+    reads_features = flags.kind.layout == "features"
     weights = heads * (outputs * width + 2 * pairs * width)
     require_memory(
         8 * (101 * weights + 8 * dim**2),
@@ -184,7 +207,7 @@ def _check_memory(flags: Published, engine: Engine) -> None:
         what=f"recording {flags.epoch} epochs of {curves} numbers",
         instead="take a smaller --epoch" + (", or --engine moments" if engine == "flow" else ""),
     )
-    features = dim * dim * outputs if flags.model == "mlp" else dim * width * (width + 1) // 2
+    features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
     if engine in ("moments", "flow") or (engine == "population" and tests):
         require_memory(
             8 * (3 + tests) * features**2,
@@ -200,7 +223,7 @@ def _check_memory(flags: Published, engine: Engine) -> None:
         )
     if engine == "sampled":
         lengths = flags.context if flags.vary_len else 1
-        inner = 2 * features if flags.model == "mlp" else flags.seq_len * (2 * heads + width)
+        inner = 2 * features if reads_features else flags.seq_len * (2 * heads + width)
         each = 2 * flags.seq_len * (dim + 2 * outputs) + lengths * inner
         total = flags.trainset_size + tests * flags.testset_size
         require_memory(

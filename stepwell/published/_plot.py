@@ -90,7 +90,7 @@ def _top(run: xr.Dataset, levels: Levels | None) -> float:
 def _title(setup: Setup) -> str:
     flags = setup.flags
     heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
-    rank = f", rank {flags.rank}" if flags.model == "attnS" else ""
+    rank = f", rank {flags.rank}" if flags.kind.has_rank else ""
     kind = "softmax " if flags.softmax else ""
     data = (
         f"D = {flags.in_dim}, N = {flags.context}" if not flags.vary_len else f"D = {flags.in_dim}, N ≤ {flags.context}"

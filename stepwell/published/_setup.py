@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from stepwell._types import Normalisation, RandomKey
-from stepwell.models import AbstractCubicModel, AbstractModel, CubicMLP, MergedAttention, SeparateAttention
+from stepwell.models import AbstractCubicModel, AbstractModel, class_of
 from stepwell.objectives import AbstractObjective, Moments, Population, Sampled
 from stepwell.tasks import (
     AbstractTask,
@@ -78,21 +78,23 @@ def _key(seed: int, number: int) -> RandomKey:
 
 
 def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
-    """Gaussian weights of scale `init` (for attnS per matrix), label blocks zero."""
-    options: dict[str, Any] = {
-        "dim": flags.in_dim,
-        "heads": flags.head_num,
-        "outputs": flags.out_dim,
-        "scale": flags.init,
-    }
-    if flags.model == "mlp":
-        return CubicMLP.random(**options, key=key)
-    options["activation"] = "softmax" if flags.softmax else "linear"
-    options["normalisation"] = normalisation_of(flags)
-    if flags.model == "attnM":
-        return MergedAttention.random(**options, key=key)
-    with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, which is told in a line
-        return SeparateAttention.random(**options, rank=flags.rank, scaling="per-matrix", key=key)
+    """Gaussian weights of scale `init`, label blocks zero."""
+    kind = flags.kind
+    options = kind.start_options(
+        rank=flags.rank,
+        activation="softmax" if flags.softmax else "linear",
+        normalisation=normalisation_of(flags),
+    )
+    with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, which the command line reports
+        return class_of(kind).random(
+            dim=flags.in_dim,
+            heads=flags.head_num,
+            outputs=flags.out_dim,
+            scale=flags.init,
+            key=key,
+            **options,
+            **kind.start,
+        )
 
 
 def objective(setup: Setup) -> AbstractObjective:
@@ -113,20 +115,18 @@ def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
         for name, (task, key) in tests.items():
             found[name] = _measured(setup, task, setup.flags.testset_size, key)
     if setup.flags.track_value:
+        adapter = class_of(setup.flags.kind)
+
+        def tracked_value(model: AbstractModel) -> jax.Array:
+            r"""$v_i$, the last entry of $W^V_i$, for each head."""
+            return adapter.theory_weights(model.weights())["values"]
+
         found[TRACKED] = tracked_value
     return found
 
 
-def tracked_value(model: AbstractModel) -> jax.Array:
-    r"""$v_i$, the last entry of $W^V_i$, for each head."""
-    if isinstance(model, CubicMLP):
-        return model.readout[-1]
-    assert isinstance(model, MergedAttention | SeparateAttention)
-    return model.value[:, -1, -1]
-
-
 def _measured(setup: Setup, task: AbstractTask, size: int, key: RandomKey) -> AbstractObjective:
-    cubic = setup.flags.model == "mlp"
+    cubic = setup.flags.kind.layout == "features"
     if setup.engine == "sampled":
         batch = task.sample(size, key=key)
         return Sampled(batch.cubic_features(setup.normalisation) if cubic else batch)

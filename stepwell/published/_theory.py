@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepwell.dynamics import flow_time, time_factor, weight_factor
-from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
+from stepwell.models import class_of
 from stepwell.theory import IntegrationFailed, linear
 
 from ._setup import Setup
@@ -33,18 +33,13 @@ class Course:
 
 
 def levels_of(setup: Setup) -> Levels | None:
-    """The levels that this model can visit, or None where there is no theory for it.
-
-    Merged attention drops at once from none to all; separate heads stop at each number of components they can hold.
-    """
+    """The levels that this model can visit, or None where there is no theory for it."""
     if _reason(setup) is not None:
         return None
+    flags = setup.flags
     found = linear.levels(setup.task)  # pyright: ignore
-    if setup.flags.model == "attnS":
-        most = min(setup.flags.in_dim, setup.flags.head_num * setup.flags.rank)
-        learned = list(range(most + 1))
-    else:
-        learned = [0, setup.flags.in_dim]
+    pairs = flags.head_num * flags.kind.pairs(flags.in_dim, flags.rank)
+    learned = _predictor(setup).plateaus(flags.in_dim, pairs)
     return Levels(learned, [float(found[m]) for m in learned])
 
 
@@ -76,6 +71,7 @@ def _reason(setup: Setup) -> str | None:
     """Why there is no theory at all."""
     flags = setup.flags
     reasons = {
+        f"--model {flags.model}": flags.kind.theory is None,
         "softmax attention": flags.softmax,
         "--icl below 1": flags.icl != 1,
         "several outputs": flags.out_dim != 1,
@@ -88,34 +84,20 @@ def _reason(setup: Setup) -> str | None:
 
 
 def _course(setup: Setup, last: int) -> Course:
-    model, task = setup.model, setup.task
+    model, predictor = setup.model, _predictor(setup)
     factor = weight_factor("none", "1/N", length=setup.flags.context, factors=model.factors)
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
     steps = np.unique(np.linspace(0, last, min(_POINTS, last + 1)).round())
-    times = paper_time(setup, steps)
-    dim = setup.flags.in_dim
-    if isinstance(model, SeparateAttention):
-        drops = linear.drop_schedule(
-            task,  # pyright: ignore
-            weights["value"][:, 0, -1],
-            weights["key"][:, :, :dim],
-            weights["query"],
-            until=float(times[-1]),
-        )
-        # A staircase needs its edges.
-        edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
-        times = np.union1d(times, edges)
-        loss = linear.predicted_staircase(task, drops, times)  # pyright: ignore
-        label, when = "theory: drops from the initial weights", np.array([drop.time for drop in drops])
-    else:
-        if isinstance(model, CubicMLP):
-            values, key_queries = weights["readout"][0], weights["hidden"].reshape(-1, dim, dim)
-        else:
-            assert isinstance(model, MergedAttention)
-            values, key_queries = weights["value"][:, 0, -1], weights["key_query"][:, :dim]
-        start = linear.merged_start(task, values, key_queries)  # pyright: ignore
-        loss = linear.merged_course(task, times, *start).loss  # pyright: ignore
-        drop = linear.half_drop_time(task, *start) if start[0] > 0 else np.inf  # pyright: ignore
-        label, when = "theory: course from the initial weights", np.array([drop] if drop <= times[-1] else [])
+    found = predictor.course(
+        setup.task,  # pyright: ignore
+        class_of(setup.flags.kind).theory_weights(weights),
+        paper_time(setup, steps),
+    )
     unit = float(paper_time(setup, 1.0))
-    return Course(times / unit, loss, (when / unit).tolist(), label)
+    return Course(found.times / unit, found.loss, [drop.time / unit for drop in found.drops], predictor.course_label)
+
+
+def _predictor(setup: Setup) -> linear.AbstractPredictor:
+    theory = setup.flags.kind.theory
+    assert theory is not None, f"{setup.flags.model} has no theory"
+    return linear.PREDICTORS[theory]

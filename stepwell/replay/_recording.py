@@ -2,18 +2,17 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
+from stepwell import _check, _kinds
 from stepwell._errors import InvalidInput
+from stepwell._kinds import KINDS, Kind
 from stepwell._types import Activation
 
 from ._archive import Archive
-
-Kind = Literal["attnM", "attnS", "mlp", "multihead"]
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,13 @@ def load(path: str | os.PathLike) -> Recording:
     curves = {name: archive.numbers(name, "T") for name in ["loss", *archive.names("loss_")]}
     _check_steps(archive, config, curves["loss"].size)
 
-    shapes = _WEIGHTS[kind]
-    initial = {name: archive.numbers(f"init_{name}", letters) for name, letters in shapes.items()}
+    initial = {name: archive.numbers(f"init_{name}", letters) for name, letters in kind.recorded.items()}
     final = {
         name: archive.numbers(f"final_{name}", letters)
-        for name, letters in shapes.items()
+        for name, letters in kind.recorded.items()
         if f"final_{name}" in archive
     }
-    examples = {name: _EXAMPLES[kind](archive, name.removeprefix("loss")) for name in curves}
+    examples = {name: _EXAMPLES[kind.layout](archive, name.removeprefix("loss")) for name in curves}
     vary_len = _vary_len(archive, config, kind)
     _check_widths(archive, config, kind)
     _check_queries(archive, {name: e for name, e in examples.items() if not (vary_len and name == "loss")})
@@ -82,16 +80,7 @@ def load(path: str | os.PathLike) -> Recording:
     )
 
 
-# H heads, E width of a token, O outputs, R rank, F features; V and R are a head's widths, which may differ.
-_WEIGHTS: dict[Kind, dict[str, str]] = {
-    "attnM": {"value": "H E E", "key_query": "H E E"},
-    "attnS": {"value": "H E E", "key": "H R E", "query": "H R E"},
-    "mlp": {"hidden": "H F", "readout": "O H"},
-    "multihead": {"query": "H R E", "key": "H R E", "value": "H V E", "output": "H O V"},
-}
-
-
-def _attention_examples(archive: Archive, suffix: str) -> Examples:
+def _token_examples(archive: Archive, suffix: str) -> Examples:
     tokens = archive.numbers(f"tokens{suffix}", f"P{suffix} S{suffix} E")
     labels = _labels(archive, suffix)
     if tokens.shape[1] < 2:
@@ -116,7 +105,7 @@ def _feature_examples(archive: Archive, suffix: str) -> Examples:
     return Examples(features, _labels(archive, suffix)[:, -1])
 
 
-def _multihead_examples(archive: Archive, suffix: str) -> Examples:
+def _context_examples(archive: Archive, suffix: str) -> Examples:
     context = archive.numbers(f"context{suffix}", f"P{suffix} S{suffix} E")
     query = archive.numbers(f"query{suffix}", f"P{suffix} E")
     target = archive.numbers(f"target{suffix}", f"P{suffix} O")
@@ -126,12 +115,7 @@ def _multihead_examples(archive: Archive, suffix: str) -> Examples:
     )
 
 
-_EXAMPLES = {
-    "attnM": _attention_examples,
-    "attnS": _attention_examples,
-    "mlp": _feature_examples,
-    "multihead": _multihead_examples,
-}
+_EXAMPLES = {"tokens": _token_examples, "features": _feature_examples, "context": _context_examples}
 
 
 def _labels(archive: Archive, suffix: str) -> Float[np.ndarray, "sequences tokens outputs"]:
@@ -146,28 +130,28 @@ def _labels(archive: Archive, suffix: str) -> Float[np.ndarray, "sequences token
 
 def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
     name = _of_config(archive, config, "model")
-    for kind in ("attnM", "attnS", "mlp"):
-        if name == kind:
+    for kind in KINDS.values():
+        if kind.is_called(name):
             return kind
-    if isinstance(name, str) and name.startswith(("multihead", "msattn")):
-        return "multihead"
-    raise archive.refuse(f"config names the model {name!r}; it must be attnM, attnS, mlp or multihead_softmax")
+    allowed = _kinds.listed(kind.recorded_name or kind.name for kind in KINDS.values())
+    raise archive.refuse(f"config names the model {name!r}; it must be {allowed}")
 
 
 def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activation:
-    if kind == "multihead":
+    if kind.layout == "context":
         name = config.get("attention", "softmax")
         for activation in ("softmax", "linear", "relu"):
             if name == activation:
                 return activation
         raise archive.refuse(f"config names the attention {name!r}; it must be softmax, linear or relu")
-    return "softmax" if _flag(archive, config, "softmax") and kind != "mlp" else "linear"
+    return "softmax" if _flag(archive, config, "softmax") and kind.is_attention else "linear"
 
 
 def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:
     varies = _flag(archive, config, "vary_len")
-    if varies and kind in ("mlp", "multihead"):
-        raise archive.refuse(f"config has vary_len with the model {config['model']}; only attnM and attnS have it")
+    if varies and kind.layout != "tokens":
+        having = _kinds.listed(_kinds.names(layout="tokens"), "and")
+        raise archive.refuse(f"config has vary_len with the model {config['model']}; only {having} have it")
     return varies
 
 
@@ -188,7 +172,7 @@ def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> Non
 
 def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
     """Room for inputs and labels in a token, split as the configuration says."""
-    if kind == "mlp":
+    if kind.layout == "features":
         return
     width, outputs = archive.size("E"), archive.size("O")
     if width <= outputs:

@@ -12,7 +12,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell.dynamics import descend
-from stepwell.models import AbstractAttention, AbstractModel
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.objectives import AbstractObjective, Moments, Sampled
 from stepwell.tasks import FeatureBatch
 from stepwell.trajectory import model_at
@@ -166,7 +166,7 @@ def _choose(recording: Recording, model: AbstractModel, engine: Engine) -> Engin
 def _moment_count(recording: Recording) -> int:
     """How many features the moments are of."""
     width = recording.train.inputs.shape[-1]
-    return width if recording.kind == "mlp" else (width - recording.outputs) * width * (width + 1) // 2
+    return width if recording.kind.layout == "features" else (width - recording.outputs) * width * (width + 1) // 2
 
 
 def _sampled_work(recording: Recording, model: AbstractModel) -> int:
@@ -184,7 +184,7 @@ def _sampled_work(recording: Recording, model: AbstractModel) -> int:
 
 
 def _objective(
-    recording: Recording, model: AbstractModel, examples: Examples, engine: Engine, *, test: bool
+    recording: Recording, model: AbstractCubicModel, examples: Examples, engine: Engine, *, test: bool
 ) -> AbstractObjective:
     if engine == "sampled":
         require_memory(
@@ -192,13 +192,13 @@ def _objective(
             what=f"replaying {recording.path} by the sampled engine",
             instead="use the engine moments if the model is linear, or record fewer sequences",
         )
-        return Sampled(data_of(recording, examples, test=test))
+        return Sampled(data_of(recording, model, examples, test=test))
     require_memory(
         3 * 8 * _moment_count(recording) ** 2,
         what=f"replaying {recording.path} by the moments engine",
         instead="use the engine sampled",
     )
-    data = data_of(recording, examples, test=test)
+    data = data_of(recording, model, examples, test=test)
     if isinstance(data, FeatureBatch):
         return Moments.of_features(data)
     assert isinstance(model, AbstractAttention)

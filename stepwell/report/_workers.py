@@ -3,10 +3,12 @@
 A figure spends its time in compiling and in loops of small steps, which gain nothing from a second core: threads that
 wait for each other only take time. So each process gets its share of the cores and keeps to it. Processes are spawned,
 never forked: a fork of a program that runs JAX hangs.
+
+`concurrent.futures.ProcessPoolExecutor` cannot do this: one killed process breaks the whole pool, it does not say which
+figure that was nor with which status it ended, and a task that runs cannot be ended before Python 3.14.
 """
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import signal
@@ -18,10 +20,9 @@ from typing import Any
 
 from .._compiler import compile_carelessly
 from .._files import end_at_once
-from .._garbage import SELDOM
 from .._threads import limit_blas_threads
 from ..native import report_elsewhere
-from ._figure import Result, failure, make
+from ._figure import Result, failure, freeze_imports, make
 
 _PATIENCE = 5.0
 """Seconds that a process told to end is given: one that compiles does not hear it at once."""
@@ -120,7 +121,6 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports:
     """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
-    gc.set_threshold(SELDOM)
     if quick:
         compile_carelessly()
     if not reports:
@@ -131,6 +131,7 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports:
     limit_blas_threads(max(1, len(cores)))  # NumPy's are as many as the cores that were allowed when it was imported
 
     def begin(name: str, title: str) -> Any:
+        freeze_imports()
         pipe.send((name, title))
 
     while True:

@@ -1,6 +1,8 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
 from stepwell._programs import check_programs
+from stepwell._softmax_moments import SoftmaxMoments as SoftmaxMoments
+from stepwell._softmax_moments import softmax_moments as softmax_moments
 
 from ._abstract import AbstractTask as AbstractTask
 from ._abstract import assemble as assemble
@@ -19,8 +21,6 @@ from ._multi_task import MultiTaskRegression as MultiTaskRegression
 from ._nonlinear import SingleIndexRegression as SingleIndexRegression
 from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression
-from ._softmax_moments import SoftmaxMoments as SoftmaxMoments
-from ._softmax_moments import softmax_moments as softmax_moments
 
 # This is the first room on the way of every computation, and JAX is there by now.
 check_programs()

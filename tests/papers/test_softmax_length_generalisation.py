@@ -29,7 +29,7 @@ def test_another_training_length_fails(data):
     wrong = found["predicted"].copy()
     for kind in ("test", "train"):
         lengths = found["length"].values.tolist()
-        told = theory.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / figure.DIM
+        told = theory.lengths.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / figure.DIM
         wrong.loc[{"kind": kind}] = told
     assert {TRAIN} <= failing({**data, "trained": found.assign(predicted=wrong)})
 

@@ -36,7 +36,7 @@ def test_another_length_fails(data):
 def test_other_points_fail(data, monkeypatch):
     """Half a unit further on."""
     with monkeypatch.context() as patch:
-        patch.setattr(figure.theory, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
+        patch.setattr(figure.theory.saturation, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
         wrong = figure.saturation(figure.QUICK)
     assert POINTS in failing({**data, "points": wrong})
 

@@ -105,9 +105,13 @@ def test_no_winner_of_zeros():
 
 def test_conserved_by_hand():
     key, query = np.array([[1.0, 2, 0], [0, 0, 1]]), np.array([[1.0, 0, 0], [0, 1, 0]])
-    found = conserved(separate(np.array([[3.0]]), key[None, None], query[None, None])).isel(run=0, time=0, head=0)
+    trajectory = separate(np.array([[3.0]]), key[None, None], query[None, None])
+    found = conserved(trajectory).isel(run=0, time=0, head=0)
     assert float(found["value_key"]) == 9 - 6
     assert found["key_query"].values.tolist() == [[4, 0], [0, 0]]
+    sums = conserved(trajectory, control=True).isel(run=0, time=0, head=0)
+    assert float(sums["value_key"]) == 9 + 6
+    assert sums["key_query"].values.tolist() == [[6, 0], [0, 2]]
 
 
 def test_drift_sees_one_head_that_breaks_the_law():
@@ -127,6 +131,7 @@ def test_the_flow_conserves(run):
     assert float(drift.to_array().max()) < allowed
     moved = np.abs(run[1]["value"] - run[1]["value"][:, 0]).max()
     assert float(moved) > 0.3
+    assert float(conserved_drift(run[1], control=True).to_array().max()) > 50 * allowed
 
 
 @pytest.mark.parametrize("kind", ["separate", "merged"])

@@ -62,14 +62,14 @@ def unbalanced(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
     """
     # Saved evenly, for the passages, and then ever more sparsely. The flow's own time t/τ is twice that of the paper.
     times = np.concatenate([np.arange(0.0, 100.0, SPACING), np.geomspace(100.0, UNTIL, 20)])
-    middle = (theory.flow_limit_loss(task)[0] + theory.lower_bound(task, 2)[0]) / 2
+    middle = (theory.limits.flow_limit_loss(task)[0] + theory.bounds.lower_bound(task, 2)[0]) / 2
     shape = (len(chosen.seeds), len(OFF_BALANCE))
     loss, passed, rate, sizes = np.empty((*shape, times.size)), np.empty(shape), [], np.empty(shape)
     objective = Spectral(task)
     for row, seed in enumerate(chosen.seeds):
         start = _positive(seed)
-        end = theory.spectral_flow(task, *start, np.array([0.0, UNTIL])).omega[-1, :, 0]
-        rate.append(-theory.losing_head_rate(task, np.array([end.min() / end.max()]))[0] / 2)
+        end = theory.flow.spectral_flow(task, *start, np.array([0.0, UNTIL])).omega[-1, :, 0]
+        rate.append(-theory.flow.losing_head_rate(task, np.array([end.min() / end.max()]))[0] / 2)
         for column, delta in enumerate(OFF_BALANCE):
             run = _flow(SpectralAttention.balanced(*start, task.dims), delta, objective, times)
             loss[row, column] = run["loss"].values[0] / SIGNAL

@@ -1,7 +1,8 @@
 r"""Which head wins which task, what sharing a head costs, and why the limit of the flow is a saddle.
 
 Eigenvalues are trained by gradient descent on the spectral loss, all starts as one ensemble. A task that has its
-winner (`theory.winners`) to itself gets it. Tasks with one winner share that head, or one of them is driven away.
+winner (`theory.allocation.winners`) to itself gets it. Tasks with one winner share that head, or one of them is driven
+away.
 """
 
 from dataclasses import asdict, dataclass
@@ -147,15 +148,16 @@ def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: i
 def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int = CONTEXT) -> xr.Dataset:
     """The heads predicted for each random start, and those found; `lead` is by how much the predicted head leads.
 
-    Leads are in units of log ω, by the rule's own weights (`theory.head_advantage`). `context` is the prediction's.
+    Leads are in units of log ω, by the rule's own weights (`theory.allocation.head_advantage`). `context` is the
+    prediction's.
     """
     told, count = the_task(context=context), len(omega)
     found = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
-    training: theory.Training = {"embedding": EMBEDDING}
-    predicted = np.array([theory.winners(told, *each, **training) for each in zip(omega, mu, strict=True)])
+    training: theory.conventions.Training = {"embedding": EMBEDDING}
+    predicted = np.array([theory.allocation.winners(told, *each, **training) for each in zip(omega, mu, strict=True)])
     lead = np.array([_leads(told, *each) for each in zip(omega, mu, strict=True)])
     contested = (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1
-    cost = np.array([theory.shared_loss(told, _groups(heads)).sum() for heads in found.head])
+    cost = np.array([theory.allocation.shared_loss(told, _groups(heads)).sum() for heads in found.head])
     loss = runs["loss"].values[:count]
     middle = loss[:, _middle(runs)]
     return xr.Dataset(
@@ -177,7 +179,7 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
 
 def _leads(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
     ratio = np.exp(np.mean(np.log(mu / omega), axis=0))
-    worth = theory.head_advantage(task, ratio, heads=HEADS, embedding=EMBEDDING)
+    worth = theory.allocation.head_advantage(task, ratio, heads=HEADS, embedding=EMBEDDING)
     ordered = np.sort(np.log(omega) + worth.mu / worth.omega * np.log(mu), axis=0)
     return ordered[-1] - ordered[-2]
 
@@ -195,8 +197,10 @@ def imbalance(runs: xr.Dataset) -> xr.Dataset:
     """Unbalanced starts: the loss, a losing μ, the rate at which it dies by theory, and δ = |o² - v²| at the start."""
     told = the_task()
     relative = runs["omega"].values[:, :, 0, 1] / np.einsum("...hh->...h", runs["omega"].values)[..., 1]
-    training: theory.Training = {"embedding": EMBEDDING}
-    rate = theory.losing_head_rate(told, np.broadcast_to(relative[..., None], (*relative.shape, TASKS)), **training)
+    training: theory.conventions.Training = {"embedding": EMBEDDING}
+    rate = theory.flow.losing_head_rate(
+        told, np.broadcast_to(relative[..., None], (*relative.shape, TASKS)), **training
+    )
     return xr.Dataset(
         {
             "loss": (("part", "time"), runs["loss"].values),
@@ -204,8 +208,8 @@ def imbalance(runs: xr.Dataset) -> xr.Dataset:
             "delta": ("part", [MU * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES]),
             "dying": (("part", "time"), rate[..., 0]),
             "settled": _settled(told),
-            "limit": theory.flow_limit_loss(told).sum(),
-            "bound": theory.lower_bound(told, HEADS).sum(),
+            "limit": theory.limits.flow_limit_loss(told).sum(),
+            "bound": theory.bounds.lower_bound(told, HEADS).sum(),
         },
         {"part": list(IMBALANCES), "time": runs["time"]},
     )
@@ -214,14 +218,14 @@ def imbalance(runs: xr.Dataset) -> xr.Dataset:
 def _settled(task: MultiTaskRegression) -> float:
     """When all but a hundredth of the winners' slow mode has died since the latest time of emergence."""
     omega, mu = (np.diag(weights) for weights in start())
-    late = theory.emergence_bracket(task, omega, mu, heads=HEADS, embedding=EMBEDDING).late.max()
-    return float(late + np.log(100) / theory.late_rates(task, embedding=EMBEDDING).slow.min())
+    late = theory.emergence.emergence_bracket(task, omega, mu, heads=HEADS, embedding=EMBEDDING).late.max()
+    return float(late + np.log(100) / theory.flow.late_rates(task, embedding=EMBEDDING).slow.min())
 
 
 def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
     """A small second head beside one that two equal tasks share: how fast its μ grows, and where it ends."""
     told = the_task(PAIR)
-    best = theory.single_head_optimum(told)
+    best = theory.limits.single_head_optimum(told)
     models = []
     for x in (*SIZES, *ENDS):
         omega = np.stack([best.omega, [x * best.omega[0], 0.0]])
@@ -236,12 +240,12 @@ def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {
             "rate": ("x", rate),
             "predicted_rate": ("x", drive * (SIZES - np.exp(SIZES / 2 - 1))),
-            "threshold": theory.revival_threshold(0.5),
+            "threshold": theory.allocation.revival_threshold(0.5),
             "end_loss": ("end", runs["loss"].values[SIZES.size :, -1]),
             "end_middle": ("end", runs["loss"].values[SIZES.size :, _middle(runs)]),
-            "revives": ("end", theory.revives(np.array(ENDS), 0.5)),
-            "shared": theory.shared_loss(told, [(0, 1)]).sum(),
-            "split": theory.flow_limit_loss(told).sum(),
+            "revives": ("end", theory.allocation.revives(np.array(ENDS), 0.5)),
+            "shared": theory.allocation.shared_loss(told, [(0, 1)]).sum(),
+            "split": theory.limits.flow_limit_loss(told).sum(),
         },
         {"x": SIZES, "end": list(ENDS)},
     )

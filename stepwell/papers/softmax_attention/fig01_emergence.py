@@ -154,7 +154,7 @@ def _eigenvalues(run: xr.Dataset, model: SpectralAttention) -> dict[str, Any]:
 def spectral_course(times: np.ndarray) -> xr.Dataset:
     """The flow of theory at the times of the other runs, and on to the end of the tail."""
     until = np.concatenate([times, np.array(TAIL)])
-    course = theory.spectral_flow(the_task(), *start(), until, embedding=EMBEDDING)
+    course = theory.flow.spectral_flow(the_task(), *start(), until, embedding=EMBEDDING)
     dims = ("time", "head", "task")
     return xr.Dataset(
         {"loss": ("time", course.loss.sum(axis=1)), "omega": (dims, course.omega), "mu": (dims, course.mu)},
@@ -175,7 +175,7 @@ def emergence_times(*, context: int = CONTEXT) -> xr.Dataset:
     """When half of the fall is done, by the flow of the factors of the eigenvalues, from ever smaller starts."""
     told, times = the_task(), []
     objective = Spectral(the_task(context=context))
-    low, high = theory.flow_limit_loss(told).sum(), told.signals.sum()
+    low, high = theory.limits.flow_limit_loss(told).sum(), told.signals.sum()
     brackets = [_bracket(scale) for scale in SCALES]
     for scale, bracket in zip(SCALES, brackets, strict=True):
         # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
@@ -190,28 +190,28 @@ def emergence_times(*, context: int = CONTEXT) -> xr.Dataset:
 
 def _bracket(scale: float) -> tuple[float, float]:
     omega, mu = (np.diag(weights) for weights in start(scale))
-    found = theory.emergence_bracket(the_task(), omega, mu, heads=HEADS, embedding=EMBEDDING)
+    found = theory.emergence.emergence_bracket(the_task(), omega, mu, heads=HEADS, embedding=EMBEDDING)
     return float(found.early[0]), float(found.late[0])
 
 
 def predict(*, context: int = CONTEXT) -> xr.Dataset:
     """What theory says of the limit, the time and the tail, and which heads win."""
     told = the_task(context=context)
-    limit, best = theory.flow_limit(told), theory.exact_optimum(told)
-    training: theory.Training = {"embedding": EMBEDDING}
+    limit, best = theory.limits.flow_limit(told), theory.losses.exact_optimum(told)
+    training: theory.conventions.Training = {"embedding": EMBEDDING}
     return xr.Dataset(
         {
             "omega": ("task", limit.omega),
             "mu": ("task", limit.mu),
-            "loss": theory.flow_limit_loss(told).sum(),
+            "loss": theory.limits.flow_limit_loss(told).sum(),
             "best_omega": ("task", best.omega),
             "best_mu": ("task", best.mu),
             "best_loss": best.loss.sum(),
-            "winner": ("task", theory.winners(told, *start(), **training)),
+            "winner": ("task", theory.allocation.winners(told, *start(), **training)),
             "bracket": ("end", list(_bracket(1.0))),
-            "width": theory.loss_drop_width(told, **training).max(),
-            "fading": theory.off_task_fading(told, **training)[0],
-            "slow": theory.late_rates(told, **training).slow.min(),
+            "width": theory.emergence.loss_drop_width(told, **training).max(),
+            "fading": theory.flow.off_task_fading(told, **training)[0],
+            "slow": theory.flow.late_rates(told, **training).slow.min(),
         }
     )
 

@@ -73,7 +73,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     late = runs["loss"].isel(time=slice(-LATE, None)).mean("time")
     found = runs.isel(time=-1).drop_vars("loss").assign(late_loss=late)
     told = MultiTaskRegression(DIMS, 1.0, CONTEXT)
-    found["winner"] = ("task", theory.winners(told, *start(), embedding=EMBEDDING))
+    found["winner"] = ("task", theory.allocation.winners(told, *start(), embedding=EMBEDDING))
     return {"trained": found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))}
 
 

@@ -76,8 +76,8 @@ def course(*, context: int = CONTEXT) -> xr.Dataset:
     )
     q, k, v, o = (run[name].values[0, :, 0, 0] for name in ("query", "key", "value", "output"))
     start = np.array([OMEGA]), np.array([MU])
-    full = theory.single_head_course(told, *start, times, embedding=EMBEDDING)
-    reduced = theory.reduced_course(told, start[0], times, embedding=EMBEDDING)[:, 0]
+    full = theory.flow.single_head_course(told, *start, times, embedding=EMBEDDING)
+    reduced = theory.flow.reduced_course(told, start[0], times, embedding=EMBEDDING)[:, 0]
     omega = q * k * model.score_scale / DIM
     return xr.Dataset(
         {
@@ -86,7 +86,7 @@ def course(*, context: int = CONTEXT) -> xr.Dataset:
             "full_omega": ("time", full.omega[:, 0]),
             "full_mu": ("time", full.mu[:, 0]),
             "reduced_omega": ("time", reduced),
-            "reduced_mu": ("time", theory.nullcline(told, reduced[:, None])[:, 0]),
+            "reduced_mu": ("time", theory.flow.nullcline(told, reduced[:, None])[:, 0]),
         },
         {"time": ("time", times, {"units": UNIT})},
         {**provenance({"figure": NAME}), "outcome": run.attrs["outcome"]},
@@ -96,11 +96,11 @@ def course(*, context: int = CONTEXT) -> xr.Dataset:
 def speed() -> xr.Dataset:
     """The speed of the reduced equation, and the nullcline of μ, from 0 to a little beyond the fixed point."""
     omega = np.linspace(1e-4, 1.15 * DIM**-0.5, 4001)
-    found = theory.reduced_velocity(the_task(), omega[:, None], embedding=EMBEDDING)[:, 0]
+    found = theory.flow.reduced_velocity(the_task(), omega[:, None], embedding=EMBEDDING)[:, 0]
     field = np.array(
         [
             [
-                np.concatenate(theory.spectral_velocity(the_task(), *_one(w, m), embedding=EMBEDDING)).ravel()
+                np.concatenate(theory.flow.spectral_velocity(the_task(), *_one(w, m), embedding=EMBEDDING)).ravel()
                 for m in _MUS
             ]
             for w in _OMEGAS
@@ -109,7 +109,7 @@ def speed() -> xr.Dataset:
     return xr.Dataset(
         {
             "speed": ("omega", found),
-            "nullcline": ("omega", theory.nullcline(the_task(), omega[:, None])[:, 0]),
+            "nullcline": ("omega", theory.flow.nullcline(the_task(), omega[:, None])[:, 0]),
             "field": (("grid_omega", "grid_mu", "part"), field),
         },
         {"omega": omega, "grid_omega": _OMEGAS, "grid_mu": _MUS},
@@ -126,24 +126,24 @@ def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 def sweep() -> xr.Dataset:
     """Time to half of the limit by both systems, from the nullcline, for ever wider heads."""
     told, start = the_task(), np.array([OMEGA])
-    mu = theory.nullcline(told, start)
+    mu = theory.flow.nullcline(told, start)
     rows = []
     for width in WIDTHS:
         times = np.linspace(0, UNTIL * (width / EMBEDDING) ** 0.5, 6001)
-        full = theory.single_head_course(told, start, mu, times, embedding=width)
-        reduced = theory.reduced_course(told, start, times, embedding=width)[:, 0]
+        full = theory.flow.single_head_course(told, start, mu, times, embedding=width)
+        reduced = theory.flow.reduced_course(told, start, times, embedding=width)[:, 0]
         rows.append([passage(times, full.omega[:, 0]), passage(times, reduced)])
-    kappa = [float(theory.mu_lag(told, embedding=width)[0]) for width in WIDTHS]
+    kappa = [float(theory.flow.mu_lag(told, embedding=width)[0]) for width in WIDTHS]
     return xr.Dataset({"time": (("kappa", "system"), np.array(rows))}, {"kappa": kappa, "system": ["full", "reduced"]})
 
 
 def predict(*, context: int = CONTEXT) -> xr.Dataset:
     told = the_task(context=context)
-    limit = theory.flow_limit(told)
+    limit = theory.limits.flow_limit(told)
     return xr.Dataset(
         {
-            "kappa": theory.mu_lag(told, embedding=EMBEDDING)[0],
-            "slow": theory.late_rates(told, embedding=EMBEDDING).slow[0],
+            "kappa": theory.flow.mu_lag(told, embedding=EMBEDDING)[0],
+            "slow": theory.flow.late_rates(told, embedding=EMBEDDING).slow[0],
             "omega": limit.omega[0],
             "mu": limit.mu[0],
         }

@@ -1,7 +1,8 @@
 r"""Fig 4: a lower bound on the loss of H heads, against the Bayes risk.
 
 With μ at its best the spectral loss is $\sum_iS_i/(1+Ls_i/\phi_i)$ and the heads share out $\sum_id_is_i \le T^*$
-(`theory.lower_bound`). The bound is compared with searches over all weights of small models, the flow with the bound.
+(`theory.bounds.lower_bound`). The bound is compared with searches over all weights of small models, the flow with the
+bound.
 """
 
 from dataclasses import asdict, dataclass
@@ -90,14 +91,14 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def curves(ratios: np.ndarray) -> xr.Dataset:
     """Losses of one of the tasks over its signal, to leading order."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
-    bound = [[theory.lower_bound(task, heads)[0] for task in tasks] for heads in HEADS]
-    proved = [[theory.lower_bound(task, heads, provable=True)[0] for task in tasks] for heads in HEADS]
+    bound = [[theory.bounds.lower_bound(task, heads)[0] for task in tasks] for heads in HEADS]
+    proved = [[theory.bounds.lower_bound(task, heads, provable=True)[0] for task in tasks] for heads in HEADS]
     return xr.Dataset(
         {
             "bound": (("heads", "ratio"), bound),
             "proved": (("heads", "ratio"), proved),
-            "bayes": ("ratio", [theory.bayes_risk(task)[0] for task in tasks]),
-            "flow": ("ratio", [theory.flow_limit_loss(task)[0] for task in tasks]),
+            "bayes": ("ratio", [theory.bayes.bayes_risk(task)[0] for task in tasks]),
+            "flow": ("ratio", [theory.limits.flow_limit_loss(task)[0] for task in tasks]),
         },
         coords={"heads": list(HEADS), "ratio": ("ratio", ratios, {"long_name": "dimension of a task over context"})},
     )
@@ -124,7 +125,7 @@ def searched(chosen: Settings) -> xr.Dataset:
                 least_signed(task, heads, chosen.starts, rng=np.random.default_rng([seed, heads, count]))
                 for seed in chosen.seeds
             ]
-            bounds = [theory.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
+            bounds = [theory.bounds.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
             names.append(f"{name}, {heads}")
             rows.append(
                 (
@@ -167,7 +168,7 @@ def flows(chosen: Settings) -> xr.Dataset:
         )
         ends.append(float(run["loss"][0, -1]) / 2)
         ratios.append(10 / context)
-        bounds.append(theory.lower_bound(task, 3).sum() / 2)
+        bounds.append(theory.bounds.lower_bound(task, 3).sum() / 2)
     return xr.Dataset({"loss": ("ratio", ends), "bound": ("ratio", bounds)}, coords={"ratio": ratios})
 
 

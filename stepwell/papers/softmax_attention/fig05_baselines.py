@@ -101,10 +101,10 @@ def curves(ratios: np.ndarray) -> xr.Dataset:
     """All risks for large d and L."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
     found = {
-        "bayes": [theory.bayes_risk(task)[0] for task in tasks],
-        **{f"ridge_{p:g}": [theory.ridge_risk(t, p, penalised="mean")[0] for t in tasks] for p in PENALTIES},
-        "flow": [theory.flow_limit_loss(task)[0] for task in tasks],
-        "single": [theory.single_head_optimum(task).loss[0] for task in tasks],
+        "bayes": [theory.bayes.bayes_risk(task)[0] for task in tasks],
+        **{f"ridge_{p:g}": [theory.bayes.ridge_risk(t, p, penalised="mean")[0] for t in tasks] for p in PENALTIES},
+        "flow": [theory.limits.flow_limit_loss(task)[0] for task in tasks],
+        "single": [theory.limits.single_head_optimum(task).loss[0] for task in tasks],
     }
     return xr.Dataset({name: ("ratio", values) for name, values in found.items()}, coords={"ratio": ratios})
 
@@ -186,7 +186,7 @@ def finite(chosen: Settings) -> xr.Dataset:
         for column, d in enumerate(chosen.finite_dims):
             if 0.01 <= d / context <= 5:
                 task = like_tasks(d / context, 1, context=context)
-                rows[row, column] = _exact(task) / theory.flow_limit_loss(task)[0]
+                rows[row, column] = _exact(task) / theory.limits.flow_limit_loss(task)[0]
     return xr.Dataset(
         {"over_leading": (("context", "dim"), rows)},
         coords={"context": list(chosen.finite), "dim": list(chosen.finite_dims)},
@@ -194,7 +194,7 @@ def finite(chosen: Settings) -> xr.Dataset:
 
 
 def _exact(task: Sizes) -> float:
-    return float(theory.exact_loss(task, *map(theory.as_heads, theory.flow_limit(task)))[0])
+    return float(theory.losses.exact_loss(task, *map(theory.limits.as_heads, theory.limits.flow_limit(task)))[0])
 
 
 def sampled(chosen: Settings) -> xr.Dataset:
@@ -204,9 +204,11 @@ def sampled(chosen: Settings) -> xr.Dataset:
     for row, (d, context) in enumerate(chosen.sampled):
         task = MultiTaskRegression((d,), 1.0, context, noise_variance=1.0, convention="total")
         exact.append(_exact(like_tasks(d / context, 1, context=context)))
-        leading.append(theory.flow_limit_loss(task)[0])
-        limit = theory.flow_limit(task)
-        model = SpectralAttention.balanced(theory.as_heads(limit.omega), theory.as_heads(limit.mu), task.dims)
+        leading.append(theory.limits.flow_limit_loss(task)[0])
+        limit = theory.limits.flow_limit(task)
+        model = SpectralAttention.balanced(
+            theory.limits.as_heads(limit.omega), theory.limits.as_heads(limit.mu), task.dims
+        )
         for column, seed in enumerate(chosen.seeds):
             objective = ReducedSampled(task, chosen.sequences, key=jax.random.key(seed))
             mean[row, column], error[row, column] = (float(value) for value in _evaluated(objective, model))
@@ -242,7 +244,7 @@ def trained(chosen: Settings) -> xr.Dataset:
         options: dict[str, Any] = {"steps": chosen.steps, "record": chosen.steps, "progress": False}
         run = completed(descend(Ensemble.of(models), Spectral(task), rate=chosen.rate, **options))
         ends.append(run["loss"].values[:, -1] / TASKS)
-        best.append(theory.single_head_optimum(task).loss[0])
+        best.append(theory.limits.single_head_optimum(task).loss[0])
     return xr.Dataset(
         {"loss": (("size", "run"), np.array(ends)), "best": ("size", best)},
         coords={"ratio": ("size", [d / n for d, n in chosen.trained]), "run": list(chosen.seeds)},

@@ -81,9 +81,12 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def curves(task: MultiTaskRegression) -> xr.Dataset:
     """Closed forms and quadrature at the limit of the flow."""
     lengths = np.unique(np.geomspace(10, 2000, 47).astype(int)).tolist()
-    found = {"leading": theory.softmax_length_loss(task, lengths), "exact": theory.exact_length_loss(task, lengths)}
+    found = {
+        "leading": theory.lengths.softmax_length_loss(task, lengths),
+        "exact": theory.lengths.exact_length_loss(task, lengths),
+    }
     for by in ("test", "train"):
-        found[by] = theory.linear_length_loss(task, lengths, divided_by=by)
+        found[by] = theory.lengths.linear_length_loss(task, lengths, divided_by=by)
     return xr.Dataset({name: ("length", values[:, 0] / DIM) for name, values in found.items()}, {"length": lengths})
 
 
@@ -123,7 +126,10 @@ def tested(
     told_task = MultiTaskRegression((DIM,), 1.0, told or CONTEXT, noise_variance=NOISE)
     for column, length in enumerate(chosen.lengths):
         count = min(chosen.most_sequences, chosen.numbers // (length * DIM))
-        linear = [theory.linear_length_loss(told_task, [length], divided_by=by)[0, 0] / DIM for by in ("test", "train")]
+        linear = [
+            theory.lengths.linear_length_loss(told_task, [length], divided_by=by)[0, 0] / DIM
+            for by in ("test", "train")
+        ]
         for row, seed in enumerate(chosen.seeds):
             omega, mu = heads[row]
             attend = (lambda s, mu=mu: mu * softmax(s), lambda s, n=length: s / n, lambda s: s / CONTEXT)
@@ -132,10 +138,10 @@ def tested(
             for kind in range(len(KINDS)):
                 found = sampled_loss(matrices[kind], attend[kind], length, count, noise=NOISE, rng=rng)
                 mean[kind, row, column], error[kind, row, column] = found
-            exact = theory.exact_loss(told_task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / DIM
+            exact = theory.losses.exact_loss(told_task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / DIM
             predicted[:, row, column] = (exact, *linear)
-    best, dims = theory.exact_optimum(task), ("kind", "run", "length")
-    ends = [theory.exact_loss(task, head[None, :1], head[None, 1:])[0] / DIM for head in heads]
+    best, dims = theory.losses.exact_optimum(task), ("kind", "run", "length")
+    ends = [theory.losses.exact_loss(task, head[None, :1], head[None, 1:])[0] / DIM for head in heads]
     return xr.Dataset(
         {
             "mean": (dims, mean),

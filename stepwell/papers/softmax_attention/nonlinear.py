@@ -49,7 +49,7 @@ class Target(NamedTuple):
 
 
 def hermite(*coefficients: float) -> Target:
-    return Target(theory.hermite_target(np.array(coefficients, dtype=float)), coefficients)
+    return Target(theory.nonlinear.hermite_target(np.array(coefficients, dtype=float)), coefficients)
 
 
 TARGETS = {
@@ -101,7 +101,7 @@ class Answers(NamedTuple):
 
 def drawn(dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator) -> Answers:
     """Answers of the head. Of a token only its parts along q and along u matter, and the noise is integrated out."""
-    omega, mu = theory.linear_head(dim, CONTEXT, NOISE)
+    omega, mu = theory.nonlinear.linear_head(dim, CONTEXT, NOISE)
     parts = []
     for begun in range(0, count, _AT_ONCE):
         size = min(_AT_ONCE, count - begun)
@@ -129,15 +129,15 @@ def losses(chosen: Settings, *, told: int | None = None) -> xr.Dataset:
     mean, error = np.empty((2, len(chosen.seeds), *shape))
     first, leading, second = np.empty((3, *shape))
     for row, dim in enumerate(DIMS):
-        head = theory.linear_head(dim, CONTEXT, NOISE)
+        head = theory.nonlinear.linear_head(dim, CONTEXT, NOISE)
         # Means of e^{3a²} and e^{a²} over the query.
         growth, never = ((1 - 6 / dim) / (1 - 2 / dim)) ** (-dim / 2), []
         for column, target in enumerate(TARGETS.values()):
             f = target.function
-            first[row, column] = theory.nonlinear_loss(f, dim, length, head, noise=NOISE)
-            coefficients = theory.hermite_coefficients(f, 30)
-            leading[row, column] = theory.nonlinear_leading_loss(coefficients, dim, length, head, noise=NOISE)
-            never.append(theory.nonlinear_loss(f, dim, 10**12, head, noise=NOISE))
+            first[row, column] = theory.nonlinear.nonlinear_loss(f, dim, length, head, noise=NOISE)
+            coefficients = theory.nonlinear.hermite_coefficients(f, 30)
+            leading[row, column] = theory.nonlinear.nonlinear_leading_loss(coefficients, dim, length, head, noise=NOISE)
+            never.append(theory.nonlinear.nonlinear_loss(f, dim, 10**12, head, noise=NOISE))
             second[row, column] = 3 * growth / length * abs(first[row, column] - never[-1])
         for run, seed in enumerate(chosen.seeds):
             found = drawn(dim, chosen.contexts, TARGETS, np.random.default_rng([seed, dim]))
@@ -156,7 +156,7 @@ def losses(chosen: Settings, *, told: int | None = None) -> xr.Dataset:
             "leading": (dims[1:], leading),
             "second_order": (dims[1:], second),
             "power": ("target", [_power(target) for target in TARGETS.values()]),
-            "mu": ("dim", [theory.linear_head(dim, CONTEXT, NOISE).mu for dim in DIMS]),
+            "mu": ("dim", [theory.nonlinear.linear_head(dim, CONTEXT, NOISE).mu for dim in DIMS]),
         },
         coords={"run": list(chosen.seeds), "dim": list(DIMS), "target": list(TARGETS)},
     )
@@ -172,7 +172,7 @@ def overlaps(chosen: Settings) -> xr.Dataset:
     shape = (len(chosen.seeds), len(DEGREES), len(SLOPE_DIMS))
     mean, error, short = np.empty(shape), np.empty(shape), np.empty(shape[1:])
     for column, dim in enumerate(SLOPE_DIMS):
-        omega, mu = theory.linear_head(dim, CONTEXT, NOISE)
+        omega, mu = theory.nonlinear.linear_head(dim, CONTEXT, NOISE)
         short[:, column] = [_shortfall(k, dim, omega) for k in DEGREES]
         for run, seed in enumerate(chosen.seeds):
             rng = np.random.default_rng([seed, dim, 1])
@@ -182,7 +182,7 @@ def overlaps(chosen: Settings) -> xr.Dataset:
                 length, z = np.sqrt(rng.chisquare(dim, size)), rng.standard_normal((size, CONTEXT))
                 p = np.exp(omega * length[:, None] * z)
                 p /= p.sum(axis=1, keepdims=True)
-                seen = [np.einsum("sn,sn->s", p, theory.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES]
+                seen = [np.einsum("sn,sn->s", p, theory.nonlinear.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES]
                 parts.append([_along(k, length, dim) * one for k, one in zip(DEGREES, seen, strict=True)])
             values = np.concatenate(parts, axis=1) / omega
             mean[run, :, column] = values.mean(axis=1)
@@ -232,7 +232,7 @@ def _answer(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarr
 
 def _power(target: Target) -> float:
     r"""$\mathbb Ef^2$, by quadrature."""
-    return float(theory.hermite_coefficients(lambda s: target.function(s) ** 2, 0)[0])
+    return float(theory.nonlinear.hermite_coefficients(lambda s: target.function(s) ** 2, 0)[0])
 
 
 def _smoothed(target: Target, shift: np.ndarray) -> np.ndarray:

@@ -69,7 +69,11 @@ def curves(squares: np.ndarray) -> xr.Dataset:
     """R by quadrature, and the laws of one rival token and of the hardmax."""
     root = np.sqrt(squares)
     rows = [
-        (softmax_moments(root, n).concentration, one_rival(squares, n), theory.hardmax_concentration(root, n))
+        (
+            softmax_moments(root, n).concentration,
+            one_rival(squares, n),
+            theory.saturation.hardmax_concentration(root, n),
+        )
         for n in CONTEXTS
     ]
     exact, rival, hard = np.array(rows).swapaxes(0, 1)
@@ -144,7 +148,7 @@ def _second(z: np.ndarray) -> np.ndarray:
 
 def saturation(chosen: Settings) -> xr.Dataset:
     """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
-    found = {n: np.array([theory.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
+    found = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
     drawn = _over_contexts(chosen, {n: found[n] for n in CONTEXTS}, stream=1)
     sampled_ratio, error = np.full((2, len(chosen.seeds), len(LENGTHS), len(RATIOS)), np.nan)
     for column, n in enumerate(CONTEXTS):
@@ -156,8 +160,8 @@ def saturation(chosen: Settings) -> xr.Dataset:
             "square": (("context", "ratio"), np.array(list(found.values()))),
             "sampled": (("run", "context", "ratio"), sampled_ratio),
             "error": (("run", "context", "ratio"), error),
-            "annealed": ("context", [theory.annealed_threshold(n) for n in LENGTHS]),
-            "typical": ("context", [theory.typical_threshold(n) for n in LENGTHS]),
+            "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in LENGTHS]),
+            "typical": ("context", [theory.saturation.typical_threshold(n) for n in LENGTHS]),
             "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in found.items()]),
         },
         coords={"context": list(LENGTHS), "ratio": list(RATIOS), "run": list(chosen.seeds)},
@@ -168,8 +172,8 @@ def hardmax() -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
     exact = [softmax_moments(sharp, n).concentration for n in CONTEXTS]
-    law = [theory.hardmax_concentration(sharp, n) for n in CONTEXTS]
-    largest = [theory.expected_maximum(n) for n in CONTEXTS]
+    law = [theory.saturation.hardmax_concentration(sharp, n) for n in CONTEXTS]
+    largest = [theory.saturation.expected_maximum(n) for n in CONTEXTS]
     return xr.Dataset(
         {"exact": (("context", "a"), exact), "law": (("context", "a"), law), "largest": ("context", largest)},
         coords={"context": list(CONTEXTS), "a": sharp},
@@ -260,7 +264,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
             late = square > 2 * np.log(n)
             left.plot(square[late], one["hardmax"].values[late], ":", color=BLACK, linewidth=1.4)
             left.plot(drawn["square"], drawn["concentration"].mean("run"), "o", color=colour, markersize=4)
-            unit = theory.annealed_threshold(n)
+            unit = theory.saturation.annealed_threshold(n)
             middle.plot(square / unit, one["exact"] * n * np.exp(-square), color=colour)
             middle.plot(square / unit, one["rival"], "--", color=colour, linewidth=1.1)
             ratio = drawn["concentration"].mean("run") * n * np.exp(-drawn["square"])

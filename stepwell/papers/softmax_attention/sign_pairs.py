@@ -70,12 +70,12 @@ def curves(task: MultiTaskRegression) -> xr.Dataset:
     single, pair, gap = [], [], []
     for size in a:
         omega = np.array([[(size / DIM) ** 0.5]])
-        single.append(theory.profile_loss(task, omega).loss[0])
+        single.append(theory.bounds.profile_loss(task, omega).loss[0])
         weights = _pair(task, size)
         pair.append(loss_and_slope(task, *weights)[0])
-        gap.append(pair[-1] / theory.sign_pair_loss(task, np.array([size]))[0, 0] - 1)
+        gap.append(pair[-1] / theory.bounds.sign_pair_loss(task, np.array([size]))[0, 0] - 1)
     variance = float(task.noise_factors[0]) * DIM / CONTEXT
-    flow_limit = theory.flow_limit(task)
+    flow_limit = theory.limits.flow_limit(task)
     return xr.Dataset(
         {
             "single": ("a", np.array(single) / SIGNAL),
@@ -83,11 +83,11 @@ def curves(task: MultiTaskRegression) -> xr.Dataset:
             "pair": ("a", np.array(pair) / SIGNAL),
             "pair_gap": ("a", gap),
             "linear": ("a", np.full(a.size, variance / (1 + variance))),
-            "linear_exact": ("a", np.full(a.size, theory.linear_attention_loss(task)[0] / SIGNAL)),
-            "flow": theory.flow_limit_loss(task)[0] / SIGNAL,
-            "flow_exact": theory.exact_loss(task, *map(theory.as_heads, flow_limit))[0] / SIGNAL,
-            "best_exact": theory.exact_optimum(task).loss[0] / SIGNAL,
-            "bound": theory.lower_bound(task, 2)[0] / SIGNAL,
+            "linear_exact": ("a", np.full(a.size, theory.losses.linear_attention_loss(task)[0] / SIGNAL)),
+            "flow": theory.limits.flow_limit_loss(task)[0] / SIGNAL,
+            "flow_exact": theory.losses.exact_loss(task, *map(theory.limits.as_heads, flow_limit))[0] / SIGNAL,
+            "best_exact": theory.losses.exact_optimum(task).loss[0] / SIGNAL,
+            "bound": theory.bounds.lower_bound(task, 2)[0] / SIGNAL,
         },
         coords={"a": a},
     )
@@ -103,7 +103,7 @@ def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarra
 def _best_exact(task: MultiTaskRegression, size: float) -> float:
     """The exact loss of one head with the best μ: a parabola through three points."""
     omega = np.array([[(size / DIM) ** 0.5]])
-    zero, one, two = (theory.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
+    zero, one, two = (theory.losses.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
     bend = (two - 2 * one + zero) / 2
     return zero - (one - zero - bend) ** 2 / (4 * bend)
 
@@ -157,14 +157,14 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             rounding[row, column] = free.rounding / signal
     # Each task on a contrast of the heads that adds up to zero.
     contrasts = FLATTEST * DIM**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
-    made = theory.spectral_loss(task, contrasts, theory.profile_loss(task, contrasts).mu).sum() / signal
+    made = theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
     return xr.Dataset(
         {
             "signed": (("heads", "run"), rows[0]),
             "positive": (("heads", "run"), rows[1]),
             "rounding": (("heads", "run"), rounding),
-            "bound": ("heads", [theory.lower_bound(task, h).sum() / signal for h in heads]),
-            "partition": ("heads", [theory.best_partition(task, h).loss.sum() / signal for h in heads]),
+            "bound": ("heads", [theory.bounds.lower_bound(task, h).sum() / signal for h in heads]),
+            "partition": ("heads", [theory.allocation.best_partition(task, h).loss.sum() / signal for h in heads]),
             "contrast": made,
         },
         coords={"heads": list(heads), "run": list(chosen.seeds)},

@@ -1,7 +1,7 @@
 r"""One head against one for each task: the best single head in closed form, and heads trained.
 
 A head has a budget of attention, $\sum_id_is_i \le 1/e$. One for all tasks divides it by water-filling
-(`theory.single_head_optimum`) and may leave tasks out.
+(`theory.limits.single_head_optimum`) and may leave tasks out.
 """
 
 from dataclasses import asdict, dataclass
@@ -90,7 +90,9 @@ def ratios(over: np.ndarray) -> xr.Dataset:
     rows = []
     for count in COUNTS:
         tasks = [like_tasks(ratio, count) for ratio in over]
-        rows.append([theory.single_head_optimum(t).loss.sum() / theory.flow_limit_loss(t).sum() for t in tasks])
+        rows.append(
+            [theory.limits.single_head_optimum(t).loss.sum() / theory.limits.flow_limit_loss(t).sum() for t in tasks]
+        )
     return xr.Dataset({"ratio": (("tasks", "over"), rows)}, coords={"tasks": list(COUNTS), "over": over})
 
 
@@ -125,7 +127,7 @@ def unequal(name: str, chosen: Settings) -> xr.Dataset:
     scale = models[0].score_scale
     omega = (run["key"] * run["query"]).values[:, :, 0] * scale / np.array(dims)
     time = chosen.rate * run["snapshot"].values
-    best = theory.single_head_optimum(task)
+    best = theory.limits.single_head_optimum(task)
     faded, out = fading(task, best, scale), best.omega == 0
     left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * time[-1]), 0.0)
     return xr.Dataset(
@@ -144,10 +146,10 @@ def unequal(name: str, chosen: Settings) -> xr.Dataset:
     )
 
 
-def fading(task: MultiTaskRegression, best: theory.SingleHead, scale: float) -> Fading:
+def fading(task: MultiTaskRegression, best: theory.limits.SingleHead, scale: float) -> Fading:
     r"""Small weights of a task that a head leaves out, where the head is at its best for the others.
 
-    With $P = \tfrac eL\sum_kS_k\phi_k\mu_k^2$ of the others, the flow (`theory.spectral_velocity`) is
+    With $P = \tfrac eL\sum_kS_k\phi_k\mu_k^2$ of the others, the flow (`theory.flow.spectral_velocity`) is
     $\dot\omega_i = 4s\,\omega_i(\lambda_i\mu_i - P\omega_i)$,
     $\dot\mu_i = 4\mu_iS_i(\omega_i - \tfrac{e\phi_i}L\mu_i)$.
     Both fall as 1/t once their logarithms fall alike: $\mu_i = r_i\omega_i$,

@@ -41,6 +41,10 @@ from ._moments import cross_moment as cross_moment
 from ._moments import label_power as label_power
 from ._moments import mean_inverse_length as mean_inverse_length
 from ._moments import second_moment as second_moment
+from ._predictors import PREDICTORS as PREDICTORS
+from ._predictors import AbstractPredictor as AbstractPredictor
+from ._predictors import PredictedCourse as PredictedCourse
+from ._predictors import PredictedDrop as PredictedDrop
 from ._rank import HeadCourse as HeadCourse
 from ._rank import head_course as head_course
 from ._rank import new_head_time as new_head_time

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._softmax_moments import softmax_moments
 
 from .._task import MultiTask
 from ._numbers import TaskNumbers, numbers, require_weights
@@ -109,9 +110,6 @@ class _Served(NamedTuple):
 
 
 def _served(found: TaskNumbers, omega: np.ndarray, i: int) -> _Served:
-    # Theory needs no JAX, and the tasks' room imports it.
-    from stepwell.tasks import softmax_moments
-
     def moments(s: np.ndarray) -> np.ndarray:
         r, t = softmax_moments(np.sqrt(s), found.context)
         return np.stack([r, (t - r) / s - 1])

@@ -9,13 +9,11 @@ import scipy
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._softmax_moments import softmax_moments
 
 
 def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Float[np.ndarray, " a"]:
     r"""$R/(e^{a^2}/L)$: 1 where the spectral theory holds, less where the softmax saturates."""
-    # Theory needs no JAX, and the tasks' room imports it.
-    from stepwell.tasks import softmax_moments
-
     return softmax_moments(sharpness, context).concentration * context * np.exp(-(sharpness**2))
 
 

@@ -1,7 +1,6 @@
 """Tasks that share a head: whether that lasts, and what it costs."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -12,7 +11,8 @@ from jaxtyping import Bool, Float
 from stepwell import _check
 from stepwell._errors import InvalidInput
 
-from .._task import ContextLengthsLike, MultiTask
+from .._description import MultiRegression
+from .._task import MultiTask
 from ._single_head import single_head_optimum
 
 _MOST_TASKS = 12
@@ -94,19 +94,10 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
     return Partition(groups, shared_loss(task, groups))
 
 
-@dataclass(frozen=True)
-class _Part:
+def _part(task: MultiTask, chosen: Sequence[int]) -> MultiRegression:
     """Some of the tasks of a task."""
-
-    dims: tuple[int, ...]
-    strengths: tuple[float, ...]
-    noise_variance: float
-    lengths: ContextLengthsLike
-
-
-def _part(task: MultiTask, chosen: Sequence[int]) -> _Part:
     dims, strengths = tuple(task.dims[i] for i in chosen), tuple(task.strengths[i] for i in chosen)
-    return _Part(dims, strengths, task.noise_variance, task.lengths)
+    return MultiRegression(dims, strengths, task.noise_variance, task.lengths)
 
 
 def _members(mask: int) -> list[int]:

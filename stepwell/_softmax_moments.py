@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
+from . import _check
+from ._errors import InvalidInput
 
 _TOLERANCE = 1e-12
 """What the grids leave out, relative to R and T."""

@@ -1,0 +1,117 @@
+"""What the theory says of each kind of linear model, by one set of questions.
+
+A model says which of these holds for it (`theory` of its declaration in `stepwell._kinds`) and hands over its weights
+as the keywords that these take. So whoever asks need not know which model it is.
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._task import RegressionTask
+from ._merged import half_drop_time, merged_course, merged_start
+from ._schedule import drop_schedule, predicted_staircase
+from ._weights import merged_map, separate_map
+
+Weights = Mapping[str, Float[np.ndarray, "..."]]
+
+
+class PredictedDrop(NamedTuple):
+    """The loss is halfway down at `time`, in units of τ, as `head` learns `component` (both from 0; None is all)."""
+
+    time: float
+    head: int | None
+    component: int | None
+
+
+class PredictedCourse(NamedTuple):
+    """A predicted loss, and its drops. The `times` are those asked for and, of a staircase, its edges."""
+
+    times: Float[np.ndarray, " time"]
+    loss: Float[np.ndarray, " time"]
+    drops: list[PredictedDrop]
+
+
+class AbstractPredictor(abc.ABC):
+    """Predictions for one kind of model. `course_label` is how a plot names its course."""
+
+    course_label: ClassVar[str]
+
+    @abc.abstractmethod
+    def plateaus(self, most: int, pairs: int) -> list[int]:
+        """How many components are learned on each plateau: `most` at the most, by `pairs` of key and query in all."""
+
+    @abc.abstractmethod
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
+        """The drops of the loss from initial `weights`, up to time `until`."""
+
+    @abc.abstractmethod
+    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+        """The loss from initial `weights`."""
+
+    @abc.abstractmethod
+    def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
+        r"""$A$ with $\hat y = \beta^\top A x_q$; leading axes are allowed."""
+
+    @abc.abstractmethod
+    def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
+        """What `drops` holds in memory for `heads` of so many `pairs` each."""
+
+
+class _Merged(AbstractPredictor):
+    """All heads act as one, which learns all components at once."""
+
+    course_label = "theory: course from the initial weights"
+
+    def plateaus(self, most: int, pairs: int) -> list[int]:
+        return [0, most]
+
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
+        start = merged_start(task, **weights)
+        time = half_drop_time(task, *start) if start[0] > 0 else np.inf
+        return [PredictedDrop(time, None, None)] if np.isfinite(time) and time <= until else []
+
+    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+        loss = merged_course(task, times, *merged_start(task, **weights)).loss
+        return PredictedCourse(times, loss, self.drops(task, weights, until=float(times[-1])))
+
+    def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
+        return merged_map(**weights)
+
+    def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
+        return 8 * heads * (1 + 2 * pairs * dim)
+
+
+class _Separate(AbstractPredictor):
+    """Heads learn one component after another, as many as they have pairs of key and query."""
+
+    course_label = "theory: drops from the initial weights"
+
+    def plateaus(self, most: int, pairs: int) -> list[int]:
+        return list(range(min(most, pairs) + 1))
+
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
+        found = drop_schedule(task, **weights, until=until)
+        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in found]
+
+    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+        drops = drop_schedule(task, **weights, until=float(times[-1]))
+        edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
+        times = np.union1d(times, edges)
+        loss = predicted_staircase(task, drops, times)
+        return PredictedCourse(times, loss, [PredictedDrop(drop.time, drop.head, drop.component) for drop in drops])
+
+    def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
+        return separate_map(**weights)
+
+    def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
+        # SciPy keeps the banded Jacobian of all heads.
+        width = 1 + 2 * pairs * dim
+        return 8 * heads * width * 3 * width
+
+
+PREDICTORS: dict[str, AbstractPredictor] = {"merged": _Merged(), "separate": _Separate()}
+"""By the name that a declaration gives."""
