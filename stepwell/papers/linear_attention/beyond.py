@@ -33,7 +33,7 @@ HEADS = 4
 RTOL = 1e-7
 STEPS = 500
 """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
-NAMES = {"commuting": "Ω commutes with Λ", "turned": "Ω does not commute with Λ"}
+NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def tasks() -> dict[str, InContextRegression]:
         name: InContextRegression(
             inputs, CONTEXT, task_covariance=covariance(TASK_EIGENVALUES, vectors), noise_variance=NOISE
         )
-        for name, vectors in (("commuting", turn), ("turned", other))
+        for name, vectors in (("commuting", turn), ("rotated", other))
     }
 
 
@@ -203,10 +203,11 @@ def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: 
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    return [claim for name in NAMES for claim in _claims(NAMES[name], data[name])]
+    return [claim for name in NAMES for claim in _claims(name, data[name])]
 
 
-def _claims(which: str, found: xr.Dataset) -> list[Claim]:
+def _claims(name: str, found: xr.Dataset) -> list[Claim]:
+    which = NAMES[name]
     runs = range(found.sizes["run"])
     expected = np.tri(DIM + 1, DIM, -1)
     wrong = (found["learned"] != xr.DataArray(expected, dims=("plateau", "component"))).any("component").sum("plateau")
@@ -226,7 +227,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
     latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
             predicted=found["predicted_plateaus"].values,
             measured=found["plateaus"].values,
@@ -234,7 +235,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-levels",
             f"{which}: lasting plateaus are at the predicted levels: relative difference of the one furthest off",
             predicted=0.0,
             measured=[float(off[run, worst[run]]) for run in runs],
@@ -242,7 +243,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="what heads have grown, or not yet settled, halfway through; 10 times the solver's tolerance",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-order",
             f"{which}: components are learned in falling order of gain: plateaus where others are",
             predicted=0,
             measured=wrong.values,
@@ -250,7 +251,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-heads",
             f"{which}: heads grow in the order of the schedule: heads out of place",
             predicted=0,
             measured=heads,
@@ -258,7 +259,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-times",
             f"{which}: drops come when the schedule says: relative error of the time that is furthest off",
             predicted=0.0,
             measured=[float(error[run, latest[run]]) for run in runs],

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from stepwell.dynamics import Ensemble, descend, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
@@ -158,7 +158,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         moved = float(flows["moved"].sel(kind=kind).max())
         found.append(
             Claim.at_most(
-                NAME,
+                f"{NAME}/drift-{slug(kind)}",
                 f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
                 f"at tolerance {tolerance[-1]:g}",
                 measured=float(largest.sel(kind=kind)[-1]),
@@ -169,7 +169,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [
         *found,
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/by-tolerance",
             "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",
             predicted=1.0,
             measured=[
@@ -179,7 +179,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="error per step proportional to the tolerance, steps slowly more numerous as it falls",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/by-rate",
             "Under descent the drift over a given time goes as the rate η: exponent fitted (each kind of model)",
             predicted=1.0,
             measured=slopes,
@@ -187,7 +187,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="next order: a step of flow time 2η against the fastest growth, of order one",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/moves",
             "The runs move: least change, over the kinds of model, of the same squares with plus signs",
             predicted=1.0,
             measured=float(flows["moved"].max("time").min()),

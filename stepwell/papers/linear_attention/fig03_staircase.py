@@ -206,7 +206,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     inits = timing["init"].values
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/drops",
             "The loss on P sequences drops once for each of the D components: number of drops",
             predicted=DIM,
             measured=[len(each["stairs"].drops) for each in found],
@@ -214,7 +214,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/levels",
             "Every plateau on P sequences is at its level L(M_m): largest relative difference",
             predicted=0.0,
             measured=[each["off_level"] for each in found],
@@ -223,7 +223,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/order",
             "Components are learned in falling order of λ: plateaus m = 1 … D on which exactly the first m are learned",
             predicted=DIM,
             measured=[each["in_order"] for each in found],
@@ -231,7 +231,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; learned is more than half of its final share in the map",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/heads",
             "Each component is learned by a head of its own: number of heads with the largest share of one in the end",
             predicted=DIM,
             measured=[each["heads"] for each in found],
@@ -239,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/keys",
             "On plateau m, on P sequences, the keys of the m grown heads lie along eigenvectors: smallest cos²",
             predicted=0.99,
             measured=[each["aligned"] for each in found],
@@ -248,7 +248,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/keys-small-init",
             f"The same on infinite data from weights of size {inits[-1]:g}: smallest cos²",
             predicted=0.99,
             measured=smallest["aligned"].values,
@@ -257,7 +257,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/scheduled-heads",
             f"On infinite data from weights of size {inits[-1]:g}, each drop is due to the head that the schedule "
             "names: number of such drops",
             predicted=DIM,
@@ -266,7 +266,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/times",
             f"On infinite data from weights of size {inits[-1]:g}, every drop comes when the schedule says: "
             "largest relative error of its time",
             predicted=0.0,
@@ -276,7 +276,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/vanishing-error",
             f"The schedule's error vanishes with the initial weights: its median at size {inits[-1]:g} over that at "
             f"{inits[0]:g}, over seeds and drops",
             measured=_median(timing.isel(init=-1)) / _median(timing.isel(init=0)),
@@ -285,7 +285,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "leaves room for scatter",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/scalar-course",
             f"On infinite data from weights of size {inits[-1]:g}, the first head to grow follows the scalar equation: "
             "time from 20 % to 90 % of its final value, over the equation's",
             predicted=1.0,

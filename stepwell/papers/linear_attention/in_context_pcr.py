@@ -165,7 +165,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     tested = int(tests["closest"].notnull().sum())
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/plateaus",
             "The loss curve has D + 1 plateaus",
             predicted=DIM + 1,
             measured=tests["plateaus"].values,
@@ -173,7 +173,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/closest",
             "On plateau m the model predicts most like regression with m components, of 0 to D: plateaus where it "
             "does not",
             predicted=0,
@@ -183,7 +183,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/margin",
             "The fresh sequences are enough to tell: the least distance to the second closest, in standard errors",
             predicted=STANDARD_ERRORS,
             measured=tests["margin"].min("plateau").values,
@@ -192,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/held-out",
             f"On fresh sequences the error on plateau m is L(M_m): largest deviation of the {tested} plateaus, in "
             "standard errors",
             predicted=0.0,

@@ -150,7 +150,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     fall = points["fall_near"].values[saddles] / (2 * drive * NEAR**3)
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/hessian",
             f"The Hessian of the theory is that of JAX at all {points.sizes['point']} fixed points: largest difference "
             "of an entry, over the largest entry",
             measured=(points["hessian_difference"] / points["hessian_size"].max()).max(),
@@ -158,34 +158,34 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/gradient",
             "All are fixed points of the model: largest entry of the gradient",
             measured=points["gradient"].max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/loss",
             "The loss of the model there is L(S): largest difference",
             measured=abs(points["loss"] - points["predicted_loss"]).max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/path",
             f"The {saddles.sum()} saddles on the path have no negative direction: the most that one has",
             measured=negative[saddles].max(),
             basis="a count",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/strict",
             f"Each of the {others.sum()} fixed points off the path is a strict saddle: the fewest negative directions",
             predicted=1,
             measured=negative[others].min(),
             basis="a count",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/one-minimum",
             "There is one minimum, with everything learned: number of fixed points with no negative direction, "
             "other than those M_0, …, M_{D-1} of the path",
             predicted=1,
@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
             "2λ²s³, is 1 − cs³/2λ",
             predicted=1 - NEAR**3 / (2 * end),
@@ -203,13 +203,13 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding of the loss",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/recorded-counts",
             "D = 3: every saddle has the recorded number of negative directions: largest difference",
             measured=counts,
             basis="a count",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/recorded-digits",
             "D = 3: lowest eigenvalues of the strict saddles are −.169, −.303, −.0586, −.303: largest difference, in "
             "units of the last digit",
             measured=digits,
