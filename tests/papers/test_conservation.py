@@ -7,6 +7,7 @@ import pytest
 
 from stepwell.models import SeparateAttention
 from stepwell.papers.linear_attention import conservation as figure
+from stepwell.probes import conserved
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/conservation"
@@ -28,8 +29,8 @@ def test_shuffled_heads_are_not_balanced():
     objective = figure.prepare(dataclasses.replace(figure.QUICK, sequences=200))
     run = figure.flow(figure.start("separate, rank 1"), objective, until=50.0, save=11, rtol=1e-8, progress=False)
     shuffled = run.assign(value=(run["value"].dims, np.roll(run["value"].values, 1, axis=2)))
-    assert figure.drift(figure.conserved(run)).max() < 1e-5
-    assert figure.drift(figure.conserved(shuffled)).max() > 0.1
+    assert figure.drift(run).max() < 1e-5
+    assert figure.drift(shuffled).max() > 0.1
 
 
 def test_a_drift_of_second_order_fails(data, failing):
@@ -53,9 +54,9 @@ def test_against_the_theory_where_label_blocks_are_zero(kind):
     dims = ("run", "time")
     run = figure.xr.Dataset({k: ((*dims, *model.weight_dims[k]), w[None, None]) for k, w in weights.items()})
     wanted = theory.separate_conserved(value[:, 0, dim], key[:, :, :dim], query)
-    found = figure.conserved(run)[0, 0]
-    np.testing.assert_allclose(found[:3], wanted.value_key, rtol=1e-12)
-    np.testing.assert_allclose(found[3:], wanted.key_query.ravel(), rtol=1e-12, atol=1e-15)
+    found = conserved(run).isel(run=0, time=0)
+    np.testing.assert_allclose(found["value_key"], wanted.value_key, rtol=1e-12)
+    np.testing.assert_allclose(found["key_query"], wanted.key_query, rtol=1e-12, atol=1e-15)
 
 
 def test_the_drawing(data):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stepwell.dynamics import flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers.linear_attention import fig03_staircase as fig3
@@ -17,7 +18,7 @@ FIGURE = "linear/fig3"
 def infinite(data):
     """Infinite data in place of the sequences, and the smaller start: there every claim holds."""
     task, _ = fig3.prepare()
-    predicted = fig3.predict(task, fig3.starts(fig3.QUICK, 1e-4))
+    predicted = fig3.schedules(task, fig3.starts(fig3.QUICK.seeds, 1e-4))
     training = fig3.run(task, Population(task), fig3.QUICK, 1e-4, predicted)
     return {**data, "training": training.assign_attrs(sequences=0, frames=6)}
 
@@ -63,7 +64,7 @@ def test_the_schedule_of_another_covariance_fails(infinite, failing):
     e = infinite["theory"]["eigenvectors"].values[:, 0]
     wrong = fig3.InContextRegression(task.covariance - 0.04 * np.outer(e, e), fig3.CONTEXT)
     timing = infinite["drops"].copy(deep=True)
-    drops = fig3.predict(wrong, fig3.starts(fig3.QUICK, fig3.QUICK.inits[-1]))
+    drops = fig3.schedules(wrong, fig3.starts(fig3.QUICK.seeds, fig3.QUICK.inits[-1]))
     timing["predicted"][-1] = [[drop.time for drop in each] for each in drops]
     assert failing({**infinite, "drops": timing}) >= {"times", "vanishing-error"}
 
@@ -93,7 +94,9 @@ def test_two_heads_on_one_component_fail(infinite, failing):
 
 def test_the_finest_saved_times_are_about_the_first_drops(infinite):
     time = infinite["drops"]["predicted"].sel(init=1e-4).values[:, 0]
-    saved = fig3.save_times(fig3.prepare()[0], fig3.predict(fig3.prepare()[0], fig3.starts(fig3.QUICK, 1e-4)), 300)
+    saved = fig3.save_times(
+        fig3.prepare()[0], fig3.schedules(fig3.prepare()[0], fig3.starts(fig3.QUICK.seeds, 1e-4)), 300
+    )
     assert np.all(np.diff(saved) > 0) and saved[0] == 0
     for first in time:
         assert np.diff(saved)[abs(saved[1:] - first) < 10].max() < 3
@@ -112,7 +115,7 @@ def test_an_aligned_head_rises_as_the_equation_says():
     told = fig3.levels(task)
     end = float(told["value_end"][0])
     model = SeparateAttention.aligned(jnp.asarray(told["eigenvectors"].values), heads=1, scale=0.1)
-    found = fig3.flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
+    found = flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
     assert passage_time(found["time"].values, -found["value"].values[0, :, 0, 0, 4], -0.9 * end) < 200
     assert fig3.rise(found.isel(run=0), told) == pytest.approx(1.0, abs=2e-3)
 

@@ -88,7 +88,7 @@ def test_durations_of_a_known_staircase():
 
 
 def test_both_figures_have_every_rank_once():
-    assert sorted(fig4.RANKS + fig12.RANKS) == list(range(1, 9))
+    assert sorted(fig4.FIGURE.ranks + fig12.FIGURE.ranks) == list(range(1, 9))
 
 
 def test_the_drawing_has_a_column_a_rank(data):

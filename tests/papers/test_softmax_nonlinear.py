@@ -1,8 +1,12 @@
 """Nonlinear targets cost what is predicted, and not what is predicted of something else."""
 
+import jax
 import numpy as np
 
 from stepwell.papers.softmax_attention import nonlinear as figure
+from stepwell.papers.softmax_attention._tokens import softmax
+from stepwell.tasks import SingleIndexRegression
+from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/nonlinear"
 
@@ -42,6 +46,28 @@ def test_a_centred_target_is_no_catastrophe(data, failing):
     wrong.loc[{"target": "1"}] = found["mean"].sel(target="he₁").values
     assert len(names) == 8
     assert failing({**data, "losses": found.assign(mean=wrong)}) == {"constant", "catastrophe"}
+
+
+def test_drawn_answers_are_those_of_whole_sequences():
+    """Against tokens of all d coordinates, directions and noise that are drawn: mean squares and overlaps."""
+    d, count, link = 6, 1500, (0.3, 0.8, 0.0, 0.6)
+    omega, mu = theory.linear_head(d, figure.CONTEXT, figure.NOISE)
+    task = SingleIndexRegression(d, link, figure.CONTEXT, noise_variance=figure.NOISE)
+    batch = task.sample(count, key=jax.random.key(0))
+    x, y, q = (
+        np.asarray(part) for part in (batch.tokens[:, :-1, :d], batch.tokens[:, :-1, d], batch.tokens[:, -1, :d])
+    )
+    p = softmax(omega * np.einsum("snd,sd->sn", x, q))
+    answers, truth = mu * np.sum(p * y, axis=1), np.asarray(batch.labels[:, -1, 0])
+    target = figure.hermite(*link)
+    found = figure.drawn(d, count, {"mixed": target}, np.random.default_rng(0))
+    ours = target.function(found.index)
+    for one, other in (
+        ((truth - answers) ** 2, (ours - found.answers[0]) ** 2 + found.noise),
+        (truth * answers, ours * found.answers[0]),
+    ):
+        error = np.hypot(one.std(), other.std()) / count**0.5
+        assert abs(one.mean() - other.mean()) < 4 * error
 
 
 def test_the_mean_over_directions_is_that_of_drawn_directions():

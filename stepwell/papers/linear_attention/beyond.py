@@ -12,24 +12,20 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, passage_time, staircase, winners
 from stepwell.tasks import InContextRegression, covariance, random_rotation
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
+from ._described import described
+from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
+
 NAME = "linear/beyond"
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 TASK_EIGENVALUES = (1.0, 0.6, 1.5, 0.8)
 NOISE = 0.1
-DIM = len(EIGENVALUES)
-CONTEXT = 31
-HEADS = 4
 RTOL = 1e-7
 STEPS = 500
 """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
@@ -60,10 +56,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1),
         "eigenvalues of the input covariance": list(EIGENVALUES),
         "eigenvalues of the task covariance": list(TASK_EIGENVALUES),
         "label noise, variance": NOISE,
@@ -93,33 +86,24 @@ def tasks() -> dict[str, InContextRegression]:
 def run(task: InContextRegression, chosen: Settings, *, told: InContextRegression | None = None) -> xr.Dataset:
     """Flows on `task` from each seed's weights, and what theory predicts from them for the task `told`."""
     told = task if told is None else told
-    models = [
-        SeparateAttention.random(dim=DIM, heads=HEADS, scale=chosen.init, key=jax.random.key(1 + seed))
-        for seed in chosen.seeds
-    ]
-    schedules = [
-        theory.drop_schedule(told, np.asarray(m.value[:, 0, DIM]), np.asarray(m.key[:, :, :DIM]), np.asarray(m.query))
-        for m in models
-    ]
-    expected = np.array([[drop.time for drop in schedule] for schedule in schedules])
+    models = starts(chosen.seeds, chosen.init)
+    predicted = schedules(told, models)
+    expected = np.array([[drop.time for drop in each] for each in predicted])
     times = save_times(told, expected, chosen.points)
-    options: dict[str, Any] = {"rtol": RTOL, "atol": 1e-6 * chosen.init, "progress": False}
     configuration = {"figure": NAME, **asdict(chosen)}
-    flows = flow(
-        Ensemble.of(models), Population(task), until=times[-1], save=times, configuration=configuration, **options
-    )
-    flows = completed(flows).assign_coords(run=list(chosen.seeds))
+    tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
+    flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
     made = xr.Dataset(
         {
             "loss": flows["loss"],
             "staircase": (
                 ("run", "time"),
-                np.array([theory.predicted_staircase(told, schedule, times) for schedule in schedules]),
+                np.array([theory.predicted_staircase(told, each, times) for each in predicted]),
             ),
             "level": ("plateau", theory.levels(told)),
             "predicted_time": (("run", "drop"), expected, {"units": TIME_UNIT}),
             "allowed": (("run", "drop"), drop_time_errors(told, chosen.init, expected)),
-            "predicted_head": (("run", "drop"), np.array([[d.head for d in schedule] for schedule in schedules])),
+            "predicted_head": (("run", "drop"), np.array([[d.head for d in each] for each in predicted])),
             "head_order": winners(flows)["order"],
         }
     )

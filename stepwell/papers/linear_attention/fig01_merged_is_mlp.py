@@ -27,6 +27,7 @@ from stepwell.probes import passage_time, staircase
 from stepwell.tasks import InContextRegression, published_covariance
 from stepwell.trajectory import TIME_UNIT, model_at
 
+from ._described import described
 from ._fig01_expectations import in_paper_weights, predict, sampling_errors
 from ._fig01_settings import (
     CONTEXT,
@@ -57,10 +58,7 @@ CAPTION = (
 def settings(quick: bool) -> dict[str, Any]:
     spectrum = np.arange(DIM, 0, -1) / np.arange(1, DIM + 1).sum()
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": spectrum.tolist(),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=spectrum.tolist()),
         "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
         **asdict(QUICK if quick else PUBLISHED),
     }

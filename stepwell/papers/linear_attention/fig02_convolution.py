@@ -27,6 +27,8 @@ from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, 
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.trajectory import provenance
 
+from ._described import described
+
 NAME = "linear/fig2"
 TITLE = "Attention with keys and queries of rank one is a convolution over cubic features"
 CAPTION = (
@@ -64,10 +66,7 @@ QUICK = Settings(sequences=50, checked=50, steps=500)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=EIGENVALUES),
         "initial weights": "Gaussian, label blocks zero",
         **asdict(QUICK if quick else FULL),
     }

@@ -26,6 +26,8 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
+from ._described import described
+
 NAME = "linear/fig11"
 TITLE = "A new head escapes hyperbolically, a new pair inside a grown head exponentially"
 CAPTION = (
@@ -70,11 +72,7 @@ QUICK = Settings(seeds=(0,), sizes=(1e-2, 1e-3, 1e-4), points=100)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": 2,
-        "rank R": 2,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=2, rank=2, eigenvalues=EIGENVALUES),
         "training": "gradient flow on infinite data, from the fixed point with one component learned",
         **asdict(QUICK if quick else FULL),
     }

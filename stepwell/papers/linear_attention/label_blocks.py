@@ -25,6 +25,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at, provenance
 
+from ._described import described
 from ._fig14_expectations import exact_moments
 
 NAME = "linear/label-blocks"
@@ -61,10 +62,7 @@ QUICK = Settings(sizes=(250, 1000, 4000), sets=6)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=EIGENVALUES),
         "initial weights": f"Gaussian, standard deviation {INIT:g}",
         "initial label blocks": list(BLOCK_STARTS),
         **asdict(QUICK if quick else PUBLISHED),

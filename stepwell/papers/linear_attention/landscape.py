@@ -20,6 +20,8 @@ from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figu
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
+from ._described import described
+
 NAME = "linear/landscape"
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 CONTEXT = 31
@@ -55,11 +57,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": len(EIGENVALUES),
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=len(EIGENVALUES), context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
         "recorded case": f"eigenvalues {RECORDED_EIGENVALUES}, N = {RECORDED_CONTEXT}, three heads",
     }
 
