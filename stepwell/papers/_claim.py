@@ -1,6 +1,7 @@
 """What a paper says, what was measured, and whether the two agree."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -9,11 +10,21 @@ from stepwell._errors import InvalidInput
 
 Relation = Literal["=", "<=", ">="]
 _RELATIONS = ("=", "<=", ">=")
+_PART = r"[a-z0-9][a-z0-9.-]*"
+_IDENTIFIER = re.compile(rf"{_PART}/{_PART}/{_PART}")
+
+
+def slug(words: str) -> str:
+    """Words as a part of an identifier: "separate, rank 1" becomes "separate-rank-1"."""
+    return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
 
 
 @dataclass(frozen=True)
 class Claim:
     """A statement that can fail.
+
+    `id` addresses the claim for good: "linear/fig3/levels" is the claim `levels` of Fig 3 of the paper `linear`. No two
+    claims of a paper have the same; `paper` and `figure` are its parts. Statements may be reworded, identifiers stay.
 
     `measured` must lie within `tolerance` of `predicted` (relation "="), or not be above ("<=") or below (">=") it by
     more. `passed` is worked out here and cannot be given. `basis` says in a few words what the tolerance is derived
@@ -23,8 +34,9 @@ class Claim:
     that must hold. `pass_rate` is the fraction of the seeds for which the claim holds.
     """
 
-    paper: str
-    figure: str
+    id: str
+    paper: str = field(init=False)
+    figure: str = field(init=False)
     statement: str
     predicted: float
     measured: float
@@ -36,6 +48,14 @@ class Claim:
     passed: bool = field(init=False)
 
     def __post_init__(self):
+        if not _IDENTIFIER.fullmatch(self.id):
+            raise InvalidInput(
+                f"a claim has the identifier {self.id!r}; it must be PAPER/FIGURE/CLAIM, each of lower-case "
+                "letters, digits, dots and hyphens, such as linear/fig3/levels"
+            )
+        paper, figure, _ = self.id.split("/")
+        object.__setattr__(self, "paper", paper)
+        object.__setattr__(self, "figure", figure)
         if self.relation not in _RELATIONS:
             raise InvalidInput(f"relation is {self.relation!r}; it must be one of {', '.join(_RELATIONS)}")
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
@@ -45,24 +65,24 @@ class Claim:
         object.__setattr__(self, "passed", _excess(self.relation, self.predicted, self.measured) <= self.tolerance)
 
     @classmethod
-    def close(cls, name: str, statement: str, *, predicted, measured, tolerance, basis: str) -> "Claim":
-        """`measured` is `predicted`, up to `tolerance`. `name` is the figure's, such as "linear/fig1"."""
-        return cls(*_place(name), statement, float(predicted), float(measured), float(tolerance), basis)
+    def close(cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str) -> "Claim":
+        """`measured` is `predicted`, up to `tolerance`. `id` is such as "linear/fig3/levels"."""
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis)
 
     @classmethod
-    def at_most(cls, name: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str) -> "Claim":
+    def at_most(cls, id: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str) -> "Claim":
         """`measured` is not above `predicted` by more than `tolerance`. By default it is a deviation from 0."""
-        return cls(*_place(name), statement, float(predicted), float(measured), float(tolerance), basis, "<=")
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, "<=")
 
     @classmethod
-    def at_least(cls, name: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str) -> "Claim":
+    def at_least(cls, id: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str) -> "Claim":
         """`measured` is not below `predicted` by more than `tolerance`."""
-        return cls(*_place(name), statement, float(predicted), float(measured), float(tolerance), basis, ">=")
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, ">=")
 
     @classmethod
     def over_seeds(
         cls,
-        name: str,
+        id: str,
         statement: str,
         *,
         predicted,
@@ -80,15 +100,12 @@ class Claim:
         if not found or not 0 < required <= 1:
             raise InvalidInput(f"{len(found)} seeds, of which {required} must hold; give at least one, and from 0 to 1")
         wanted, allowed = _each(predicted, len(found)), _each(tolerance, len(found))
-        single = [
-            cls(*_place(name), statement, p, m, t, basis, relation)
-            for p, m, t in zip(wanted, found, allowed, strict=True)
-        ]
+        single = [cls(id, statement, p, m, t, basis, relation) for p, m, t in zip(wanted, found, allowed, strict=True)]
         ordered = sorted(single, key=lambda claim: claim._badness())
         decisive = ordered[math.ceil(required * len(single) - 1e-9) - 1]
         rate = sum(claim.passed for claim in single) / len(single)
         return cls(
-            *_place(name),
+            id,
             statement,
             decisive.predicted,
             decisive.measured,
@@ -115,11 +132,6 @@ def _excess(relation: str, predicted: float, measured: float) -> float:
     if math.isnan(difference):
         return math.inf
     return {"=": abs(difference), "<=": difference, ">=": -difference}[relation]
-
-
-def _place(name: str) -> tuple[str, str]:
-    paper, _, figure = name.partition("/")
-    return paper, figure
 
 
 def _each(value: Any, count: int) -> list[float]:

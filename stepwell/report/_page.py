@@ -57,14 +57,17 @@ def setting(value: Any) -> str:
 
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    paper, _, number_ = entry["name"].partition("/")
     # As images of their own: several drawings in one page would share the names of their parts.
     shown = {
         ending: f"data:image/{kind};base64,{base64.b64encode((folder / entry['files'][ending]).read_bytes()).decode()}"
         for ending, kind in (("svg", "svg+xml"), ("gif", "gif"))
         if ending in entry["files"]
     }
-    mine = [claim for claim in claims if (claim["paper"], claim["figure"]) == (paper, number_)]
+    mine = [
+        {**claim, "anchor": claim["id"].replace("/", "-")}
+        for claim in claims
+        if claim["id"].startswith(f"{entry['name']}/")
+    ]
     return {
         **entry,
         "image": shown.get("svg", ""),

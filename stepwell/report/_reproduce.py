@@ -81,7 +81,7 @@ def _held(result: dict[str, Any]) -> bool:
 
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
-    """`claims.json`: claims and figures in the order of the register, seconds of this run, versions."""
+    """`claims.json`: claims and figures in the order of the registry, seconds of this run, versions."""
     together = {**kept, **done}
     ordered = [together[name] for name in FIGURES if name in together]
     return {
@@ -101,8 +101,7 @@ def _earlier(folder: Path) -> dict[str, dict[str, Any]]:
             name = entry["name"]
             whole = entry["status"] == "done" and all((folder / path).is_file() for path in entry["files"].values())
             if whole and name in FIGURES:
-                paper, _, number = name.partition("/")
-                mine = [c for c in document["claims"] if (c["paper"], c["figure"]) == (paper, number)]
+                mine = [claim for claim in document["claims"] if claim["id"].startswith(f"{name}/")]
                 kept[name] = {**entry, "claims": mine}
         return kept
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -56,7 +56,7 @@ def test_a_claim_that_fails_is_told(
     from stepwell.papers import Claim, figure
 
     module = figure("linear/fig1")
-    claim = Claim.close("linear/fig1", "two is three", predicted=3, measured=2, tolerance=0.5, basis="arithmetic")
+    claim = Claim.close("linear/fig1/sum", "two is three", predicted=3, measured=2, tolerance=0.5, basis="arithmetic")
     monkeypatch.setattr(module, "simulate", lambda quick: {})
     monkeypatch.setattr(module, "claims", lambda data: [claim])
     monkeypatch.setattr(module, "draw", lambda data: __import__("matplotlib.figure").figure.Figure())

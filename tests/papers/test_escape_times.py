@@ -1,50 +1,38 @@
 """The escape-time scalings hold, and fail when the physics is broken."""
 
-import pytest
-
 from stepwell.papers.linear_attention import escape_times
 
-MERGED, EXPONENT, PREFACTOR, COURSE = range(4)
+FIGURE = "linear/escape-times"
 
 
-@pytest.fixture(scope="module")
-def data():
-    return escape_times.simulate(quick=True)
-
-
-def failing(data) -> set[int]:
-    return {place for place, claim in enumerate(escape_times.claims(data)) if not claim.passed}
-
-
-def test_all_claims_hold(data):
-    assert failing(data) == set()
-
-
-def test_another_context_in_the_prediction_fails(data):
+def test_another_context_in_the_prediction_fails(data, failing):
     """The law does not know N; the whole course does."""
     wrong = escape_times.separate_times(escape_times.QUICK, context=15)
-    assert failing({**data, "separate": wrong}) == {COURSE}
+    assert failing({**data, "separate": wrong}) == {"separate-course"}
 
 
-def test_another_norm_in_the_rate_fails(data):
+def test_another_norm_in_the_rate_fails(data, failing):
     """‖Λ²‖ as the largest eigenvalue instead of Frobenius's."""
     norms = [max(spectrum) ** 2 for spectrum in escape_times.SPECTRA]
     wrong = data["merged"].assign(rate=("spectrum", norms))
-    assert failing({**data, "merged": wrong}) == {MERGED}
+    assert failing({**data, "merged": wrong}) == {"merged-slope"}
 
 
-def test_another_exponent_fails(data):
+def test_another_exponent_fails(data, failing):
     separate = data["separate"]
     assert failing({**data, "separate": separate.assign(time=separate["time"] * separate["value"] ** 0.02)}) == {
-        EXPONENT,
-        PREFACTOR,
-        COURSE,
+        "separate-exponent",
+        "separate-prefactor",
+        "separate-course",
     }
 
 
-def test_a_time_without_the_half_fails(data):
+def test_a_time_without_the_half_fails(data, failing):
     separate = data["separate"]
-    assert failing({**data, "separate": separate.assign(time=separate["time"] / 2)}) == {PREFACTOR, COURSE}
+    assert failing({**data, "separate": separate.assign(time=separate["time"] / 2)}) == {
+        "separate-prefactor",
+        "separate-course",
+    }
 
 
 def test_the_drawing_has_two_panels_with_words(data):

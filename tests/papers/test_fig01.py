@@ -10,77 +10,54 @@ import pytest
 from stepwell.models import MergedAttention
 from stepwell.papers.linear_attention import fig01_merged_is_mlp as fig1
 
-SMALL = fig1.Settings(seeds=(0, 1), sequences=1000, rate=2e-3, steps=3000, record=10, population_runs=1)
-
-ONE_CURVE, BY_TOKENS, FREE, ONE_DROP, POPULATION_END, TRAINING_END, COURSE, POPULATION_TIME, TIME, MEAN_TIME = range(10)
+FIGURE = "linear/fig1"
 
 
 @pytest.fixture(scope="module")
 def starts():
-    return fig1.prepare(SMALL)
+    return fig1.prepare(fig1.QUICK)
 
 
-@pytest.fixture(scope="module")
-def data(starts):
-    predicted = fig1.predict(starts)
-    return {
-        "attention_held": fig1.train_attention(starts, SMALL, held=True),
-        "attention_free": fig1.train_attention(starts, SMALL, held=False),
-        "mlp": fig1.train_network(starts[0], SMALL),
-        "population": fig1.flow_on_population(starts[:1], predicted["time"].values),
-        "theory": predicted,
-        "sampling": fig1.sampling_errors(starts, SMALL),
-    }
-
-
-def failing(data) -> set[int]:
-    return {place for place, claim in enumerate(fig1.claims(data)) if not claim.passed}
-
-
-def test_all_claims_hold(data):
-    assert failing(data) == set()
-
-
-def test_half_the_context_in_the_prediction_fails(data, starts):
+def test_half_the_context_in_the_prediction_fails(data, starts, failing):
     wrong = fig1.predict(starts, context=15)
     wrong = wrong.interp(time=data["population"]["time"])
-    assert failing({**data, "theory": wrong}) >= {POPULATION_END, TRAINING_END, COURSE, POPULATION_TIME}
+    assert failing({**data, "theory": wrong}) >= {"population-end", "training-end", "course", "population-time"}
 
 
-def test_a_wrong_convention_fails(data, starts):
+def test_a_wrong_convention_fails(data, starts, failing):
     """Weights taken as if attention were divided by N already: the drop is predicted too late."""
     factor = 31**-0.5
     small = [start._replace(model=start.model.scaled(factor)) for start in starts]
     wrong = fig1.predict(small).interp(time=data["population"]["time"])
-    assert failing({**data, "theory": wrong}) >= {COURSE, POPULATION_TIME}
+    assert failing({**data, "theory": wrong}) >= {"course", "population-time"}
 
 
-def test_a_time_without_the_factor_n_fails(data):
+def test_a_time_without_the_factor_n_fails(data, failing):
     held = data["attention_held"]
     wrong = held.assign_coords(time=held["time"] / 31)
-    assert failing({**data, "attention_held": wrong}) >= {TIME, MEAN_TIME}
+    assert failing({**data, "attention_held": wrong}) >= {"time", "mean-time"}
 
 
-def test_another_start_of_the_network_fails(data, starts):
-    wrong = fig1.train_network(starts[0]._replace(model=starts[1].model), SMALL)
-    assert failing({**data, "mlp": wrong}) == {ONE_CURVE}
+def test_another_start_of_the_network_fails(data, starts, failing):
+    wrong = fig1.train_network(starts[0]._replace(model=starts[1].model), fig1.QUICK)
+    assert failing({**data, "mlp": wrong}) == {"one-curve"}
 
 
-def test_a_change_of_the_start_in_the_ninth_digit_fails(data, starts):
-    wrong = fig1.train_network(starts[0]._replace(model=starts[0].model.scaled(1 + 1e-8)), SMALL)
-    assert failing({**data, "mlp": wrong}) == {ONE_CURVE}
+def test_a_change_of_the_start_in_the_ninth_digit_fails(data, starts, failing):
+    wrong = fig1.train_network(starts[0]._replace(model=starts[0].model.scaled(1 + 1e-8)), fig1.QUICK)
+    assert failing({**data, "mlp": wrong}) == {"one-curve"}
 
 
-def test_another_data_set_of_the_network_fails(data, starts):
+def test_another_data_set_of_the_network_fails(data, starts, failing):
     batch = starts[0].batch
     other = eqx.tree_at(lambda b: b.labels, batch, batch.labels.at[0, -1, 0].add(0.01))
-    wrong = fig1.train_network(starts[0]._replace(batch=other), SMALL)
-    assert failing({**data, "mlp": wrong}) == {ONE_CURVE}
+    wrong = fig1.train_network(starts[0]._replace(batch=other), fig1.QUICK)
+    assert failing({**data, "mlp": wrong}) == {"one-curve"}
 
 
-def test_random_label_blocks_fail(data):
+def test_random_label_blocks_fail(data, failing):
     """At the paper's P: a small sample lets free blocks grow so much that the claim says little."""
-    chosen = dataclasses.replace(SMALL, sequences=fig1.PUBLISHED.sequences)
+    chosen = dataclasses.replace(fig1.QUICK, sequences=fig1.PUBLISHED.sequences)
     starts = fig1.prepare(chosen)
     wild = []
     for start, random in zip(starts, fig1.prepare(chosen, label_blocks="random"), strict=True):
@@ -93,27 +70,27 @@ def test_random_label_blocks_fail(data):
         "attention_free": fig1.train_attention(starts, chosen, held=False),
         "sampling": fig1.sampling_errors(starts, chosen),
     }
-    assert FREE not in failing(tame)
-    assert failing({**tame, "attention_free": fig1.train_attention(wild, chosen, held=False)}) >= {FREE}
+    assert "free-blocks" not in failing(tame)
+    assert failing({**tame, "attention_free": fig1.train_attention(wild, chosen, held=False)}) >= {"free-blocks"}
 
 
-def test_blocks_that_move_are_not_held(data):
-    assert failing({**data, "attention_held": data["attention_free"]}) == {ONE_CURVE}
+def test_blocks_that_move_are_not_held(data, failing):
+    assert failing({**data, "attention_held": data["attention_free"]}) == {"one-curve"}
     blocks = data["attention_held"]["value"].isel(token_dim=slice(fig1.DIM))
     assert float(abs(blocks).max()) == 0.0
     assert float(abs(data["attention_free"]["value"].isel(token_dim=slice(fig1.DIM))).max()) > 0.0
 
 
-def test_two_drops_fail(data):
+def test_two_drops_fail(data, failing):
     free = data["attention_free"].copy(deep=True)
     late = 0.1 / (1 + np.exp(-(free["time"].values - 250) / 2))
     free["loss"] = free["loss"] - late
-    assert ONE_DROP in failing({**data, "attention_free": free})
+    assert "one-drop" in failing({**data, "attention_free": free})
 
 
-def test_losses_of_other_weights_fail(data):
+def test_losses_of_other_weights_fail(data, failing):
     free = data["attention_free"]
-    assert failing({**data, "attention_free": free.assign(token_loss=free["token_loss"] + 1e-9)}) == {BY_TOKENS}
+    assert failing({**data, "attention_free": free.assign(token_loss=free["token_loss"] + 1e-9)}) == {"by-tokens"}
 
 
 def test_the_shift_of_free_blocks_is_of_order_one_over_p():
@@ -127,9 +104,9 @@ def test_the_shift_of_free_blocks_is_of_order_one_over_p():
 
 
 def test_twice_the_same(data, starts):
-    again = fig1.train_attention(fig1.prepare(SMALL), SMALL, held=False)
+    again = fig1.train_attention(fig1.prepare(fig1.QUICK), fig1.QUICK, held=False)
     np.testing.assert_array_equal(again["loss"], data["attention_free"]["loss"])
-    np.testing.assert_array_equal(jnp.asarray(starts[0].batch.tokens), fig1.prepare(SMALL)[0].batch.tokens)
+    np.testing.assert_array_equal(jnp.asarray(starts[0].batch.tokens), fig1.prepare(fig1.QUICK)[0].batch.tokens)
 
 
 def test_the_drawing_has_two_panels_with_words(data, tmp_path):

@@ -1,69 +1,55 @@
 """The lower bound holds, and fails when the physics is broken."""
 
 import numpy as np
-import pytest
 
 from stepwell.papers.softmax_attention import _search
 from stepwell.papers.softmax_attention import fig04_lower_bound as figure
 from stepwell.papers.softmax_attention._sizes import like_tasks
 from stepwell.tasks import MultiTaskRegression
 
-TABLE, BELOW, SHARP, ENOUGH, HELPS, BAYES, SATURATED, FACTOR, TRAINED = range(9)
+FIGURE = "softmax/fig4"
 
 
-@pytest.fixture(scope="module")
-def data():
-    return figure.simulate(quick=True)
-
-
-def failing(data) -> set[int]:
-    return {place for place, claim in enumerate(figure.claims(data)) if not claim.passed}
-
-
-def test_all_claims_hold(data):
-    assert failing(data) == set()
-
-
-def test_a_bound_that_is_too_high_fails(data):
+def test_a_bound_that_is_too_high_fails(data, failing):
     found = data["searched"]
-    assert failing({**data, "searched": found.assign(bound=1.01 * found["bound"])}) == {BELOW}
+    assert failing({**data, "searched": found.assign(bound=1.01 * found["bound"])}) == {"none-below"}
 
 
-def test_the_bound_that_is_proved_is_not_sharp(data):
+def test_the_bound_that_is_proved_is_not_sharp(data, failing):
     found = data["searched"]
-    assert failing({**data, "searched": found.assign(bound=found["proved"])}) == {SHARP}
+    assert failing({**data, "searched": found.assign(bound=found["proved"])}) == {"sharp"}
 
 
-def test_another_noise_fails(data, monkeypatch):
+def test_another_noise_fails(data, monkeypatch, failing):
     """φ = 1.5 in place of 2."""
     monkeypatch.setattr(figure, "like_tasks", lambda ratio, tasks: like_tasks(ratio, tasks, 0.5))
     ratios = np.array(list(figure.REFERENCE))
-    assert failing({**data, "table": figure.curves(ratios)}) == {TABLE}
+    assert failing({**data, "table": figure.curves(ratios)}) == {"table"}
 
 
-def test_as_many_heads_as_tasks_are_not_enough(data):
+def test_as_many_heads_as_tasks_are_not_enough(data, failing):
     found = data["searched"]
     heads, tasks, loss = found["heads"].values, found["tasks"].values, found["loss"].values.copy()
     loss[heads == tasks + 1] = loss[heads == tasks]
     wrong = found.assign(loss=(found["loss"].dims, loss))
-    assert failing({**data, "searched": wrong}) == {SHARP, ENOUGH}
+    assert failing({**data, "searched": wrong}) == {"sharp", "enough-heads"}
 
 
-def test_the_last_head_does_something(data):
+def test_the_last_head_does_something(data, failing):
     found = data["searched"]
     heads, tasks, loss = found["heads"].values, found["tasks"].values, found["loss"].values.copy()
     loss[heads == tasks] = 0.999 * loss[heads == tasks + 1]
-    assert HELPS in failing({**data, "searched": found.assign(loss=(found["loss"].dims, loss))})
+    assert "last-head-helps" in failing({**data, "searched": found.assign(loss=(found["loss"].dims, loss))})
 
 
-def test_other_levels_fail(data):
+def test_other_levels_fail(data, failing):
     curve, trained = data["curves"], data["flows"]
-    assert failing({**data, "flows": trained.assign(loss=1.5 * trained["loss"])}) == {TRAINED}
+    assert failing({**data, "flows": trained.assign(loss=1.5 * trained["loss"])}) == {"trained"}
     more = curve["bound"].copy()
     more.loc[{"heads": 100}] = 1.01 * curve["bound"].sel(heads=11)
-    assert failing({**data, "curves": curve.assign(bound=more)}) == {SATURATED}
-    assert failing({**data, "curves": curve.assign(flow=1.2 * curve["flow"])}) == {FACTOR}
-    assert BAYES in failing({**data, "curves": curve.assign(bayes=1.1 * curve["bayes"])})
+    assert failing({**data, "curves": curve.assign(bound=more)}) == {"saturated"}
+    assert failing({**data, "curves": curve.assign(flow=1.2 * curve["flow"])}) == {"factor"}
+    assert "bayes-below" in failing({**data, "curves": curve.assign(bayes=1.1 * curve["bayes"])})
 
 
 def test_slopes_of_the_search_are_derivatives():

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from stepwell._errors import InvalidInput
-from stepwell.papers import Claim, _register
+from stepwell.papers import Claim, _registry
 from stepwell.papers._style import new_figure, styled
 from stepwell.report import number, reproduce
 
@@ -41,7 +41,12 @@ def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
         "simulate": run,
         "claims": lambda data: [
             Claim.close(
-                name, "is one & only", predicted=1, measured=float(data["curve"]["loss"][0]), tolerance=0.1, basis="b"
+                f"{name}/one",
+                "is one & only",
+                predicted=1,
+                measured=float(data["curve"]["loss"][0]),
+                tolerance=0.1,
+                basis="b",
             )
         ],
         "draw": draw,
@@ -54,7 +59,7 @@ def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
 def register(monkeypatch: pytest.MonkeyPatch):
     """A register of made figures, by name."""
     listed: dict[str, str] = {}
-    monkeypatch.setattr(_register, "FIGURES", listed)
+    monkeypatch.setattr(_registry, "FIGURES", listed)
     for user in ("stepwell.report._reproduce", "stepwell.papers"):
         monkeypatch.setattr(sys.modules[user], "FIGURES", listed)
 
@@ -81,8 +86,8 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
     assert read(tmp_path) == done.document
     assert set(done.document) == {"claims", "figures", "seconds", "versions"}
     claim = done.document["claims"][0]
-    assert {"paper", "figure", "statement", "predicted", "measured", "tolerance", "passed"} <= set(claim)
-    assert (claim["paper"], claim["figure"], claim["passed"]) == ("linear", "fig1", True)
+    assert {"id", "paper", "figure", "statement", "predicted", "measured", "tolerance", "passed"} <= set(claim)
+    assert (claim["id"], claim["paper"], claim["figure"]) == ("linear/fig1/one", "linear", "fig1") and claim["passed"]
     assert xr.load_dataset(tmp_path / "data/linear-fig1-curve.nc", engine="h5netcdf")["loss"].values.tolist() == [
         1,
         0.5,
@@ -146,6 +151,7 @@ def test_the_page_needs_nothing_else(register, tmp_path: Path):
     assert outside and all((tmp_path / link).is_file() for link in outside)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
     assert "1 of 2 claims hold" in text
+    assert all(f'id="linear-{name}-one"' in text and f'href="#linear-{name}-one"' in text for name in ("fig1", "fig2"))
     assert "Title &lt;of&gt; linear/fig1" in text and "is one &amp; only" in text
 
 
@@ -205,6 +211,16 @@ def test_a_foreign_claims_file_is_no_trouble(register, tmp_path: Path, text: str
     (tmp_path / "claims.json").write_text(text)
     assert reproduce(["linear/fig1"], out=tmp_path).passed
     assert len(read(tmp_path)["claims"]) == 1
+
+
+def test_claims_of_an_earlier_version_without_identifiers_are_left_out(register, tmp_path: Path):
+    register("linear/fig1")
+    register("linear/fig2")
+    reproduce(["linear/fig1"], out=tmp_path)
+    document = read(tmp_path)
+    del document["claims"][0]["id"]
+    (tmp_path / "claims.json").write_text(json.dumps(document))
+    assert [e["name"] for e in reproduce(["linear/fig2"], out=tmp_path).document["figures"]] == ["linear/fig2"]
 
 
 def test_an_earlier_figure_without_its_files_is_left_out(register, tmp_path: Path):

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import staircase
 
-from ._fig03_settings import DIM, SHOWN_INIT
+from ._fig03_settings import SHOWN_INIT
+from ._rank_one import DIM
 
 _FRAME_MILLISECONDS = 90
 _LAST_FRAME_MILLISECONDS = 2500

@@ -4,11 +4,6 @@ from dataclasses import dataclass
 
 NAME = "linear/fig3"
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-DIM = len(EIGENVALUES)
-CONTEXT = 31
-HEADS = 4
-
 SHOWN_INIT = 1e-2
 """Initial weights of the runs that are drawn: about the published script's `--init 1e-2`, in the paper's convention."""
 

@@ -209,7 +209,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         if rank > 1:
             made.append(
                 Claim.over_seeds(
-                    name,
+                    f"{name}/rank-{rank}-short-elsewhere",
                     f"R = {rank}: no plateau is conspicuous where R does not divide m: longest ρT",
                     predicted=threshold,
                     measured=found[rank][:, ~divides[rank]].max(axis=1),
@@ -221,7 +221,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         waits = ", ".join(str(m) for m in np.flatnonzero(divides[rank]))
         made.append(
             Claim.over_seeds(
-                name,
+                f"{name}/rank-{rank}-waits",
                 f"R = {rank}: every plateau is conspicuous where R divides m, m = {waits}: shortest ρT",
                 predicted=threshold,
                 measured=found[rank][:, divides[rank]].min(axis=1),
@@ -244,7 +244,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
     return [
         *made,
         Claim.close(
-            name,
+            f"{name}/middle-seed",
             f"In the middle of the seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "
             "plateaus of all ranks, those for which this is not so",
             predicted=0,
@@ -253,7 +253,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             basis=basis,
         ),
         Claim.at_most(
-            name,
+            f"{name}/schedule-beats-rule",
             "Which plateaus are conspicuous in which seed is foretold by the schedule from the initial weights better "
             f"than by R dividing m: wrong of {total}, against those of the rule",
             predicted=by_rule,
@@ -261,7 +261,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             basis="a count; same threshold",
         ),
         Claim.over_seeds(
-            name,
+            f"{name}/first-drop",
             "The first drop comes when the schedule from the initial weights says, all ranks and seeds: time t/τ of "
             "half the drop",
             predicted=[float(data["schedule"]["drop_time"].sel(rank=rank)[run, 0]) for rank, run in runs],
@@ -270,7 +270,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             basis="the drop's own duration; descent in steps h is late by h ln(1/s)",
         ),
         Claim.over_seeds(
-            name,
+            f"{name}/end",
             "Every run comes to the end, all ranks and seeds: part of the last fall that is left",
             predicted=0.0,
             measured=[(loss[-1] - levels[-1]) / (levels[-2] - levels[-1]) for _, loss in curves],
@@ -278,7 +278,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             basis="99 % of a fall counts as the whole",
         ),
         Claim.at_most(
-            name,
+            f"{name}/half-rate",
             "Halving the rate changes no ρT, up to the time run so, all ranks: largest change over the threshold",
             measured=max(_change(data[f"rank{rank}"], data[f"rank{rank}_check"], predicted) for rank in ranks)
             / threshold,

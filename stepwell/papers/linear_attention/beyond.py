@@ -12,28 +12,24 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, passage_time, staircase, winners
 from stepwell.tasks import InContextRegression, covariance, random_rotation
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
+from ._described import described
+from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
+
 NAME = "linear/beyond"
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 TASK_EIGENVALUES = (1.0, 0.6, 1.5, 0.8)
 NOISE = 0.1
-DIM = len(EIGENVALUES)
-CONTEXT = 31
-HEADS = 4
 RTOL = 1e-7
 STEPS = 500
 """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
-NAMES = {"commuting": "Ω commutes with Λ", "turned": "Ω does not commute with Λ"}
+NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
 
 
 @dataclass(frozen=True)
@@ -60,10 +56,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1),
         "eigenvalues of the input covariance": list(EIGENVALUES),
         "eigenvalues of the task covariance": list(TASK_EIGENVALUES),
         "label noise, variance": NOISE,
@@ -86,40 +79,31 @@ def tasks() -> dict[str, InContextRegression]:
         name: InContextRegression(
             inputs, CONTEXT, task_covariance=covariance(TASK_EIGENVALUES, vectors), noise_variance=NOISE
         )
-        for name, vectors in (("commuting", turn), ("turned", other))
+        for name, vectors in (("commuting", turn), ("rotated", other))
     }
 
 
 def run(task: InContextRegression, chosen: Settings, *, told: InContextRegression | None = None) -> xr.Dataset:
     """Flows on `task` from each seed's weights, and what theory predicts from them for the task `told`."""
     told = task if told is None else told
-    models = [
-        SeparateAttention.random(dim=DIM, heads=HEADS, scale=chosen.init, key=jax.random.key(1 + seed))
-        for seed in chosen.seeds
-    ]
-    schedules = [
-        theory.drop_schedule(told, np.asarray(m.value[:, 0, DIM]), np.asarray(m.key[:, :, :DIM]), np.asarray(m.query))
-        for m in models
-    ]
-    expected = np.array([[drop.time for drop in schedule] for schedule in schedules])
+    models = starts(chosen.seeds, chosen.init)
+    predicted = schedules(told, models)
+    expected = np.array([[drop.time for drop in each] for each in predicted])
     times = save_times(told, expected, chosen.points)
-    options: dict[str, Any] = {"rtol": RTOL, "atol": 1e-6 * chosen.init, "progress": False}
     configuration = {"figure": NAME, **asdict(chosen)}
-    flows = flow(
-        Ensemble.of(models), Population(task), until=times[-1], save=times, configuration=configuration, **options
-    )
-    flows = completed(flows).assign_coords(run=list(chosen.seeds))
+    tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
+    flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
     made = xr.Dataset(
         {
             "loss": flows["loss"],
             "staircase": (
                 ("run", "time"),
-                np.array([theory.predicted_staircase(told, schedule, times) for schedule in schedules]),
+                np.array([theory.predicted_staircase(told, each, times) for each in predicted]),
             ),
             "level": ("plateau", theory.levels(told)),
             "predicted_time": (("run", "drop"), expected, {"units": TIME_UNIT}),
             "allowed": (("run", "drop"), drop_time_errors(told, chosen.init, expected)),
-            "predicted_head": (("run", "drop"), np.array([[d.head for d in schedule] for schedule in schedules])),
+            "predicted_head": (("run", "drop"), np.array([[d.head for d in each] for each in predicted])),
             "head_order": winners(flows)["order"],
         }
     )
@@ -203,10 +187,11 @@ def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: 
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    return [claim for name in NAMES for claim in _claims(NAMES[name], data[name])]
+    return [claim for name in NAMES for claim in _claims(name, data[name])]
 
 
-def _claims(which: str, found: xr.Dataset) -> list[Claim]:
+def _claims(name: str, found: xr.Dataset) -> list[Claim]:
+    which = NAMES[name]
     runs = range(found.sizes["run"])
     expected = np.tri(DIM + 1, DIM, -1)
     wrong = (found["learned"] != xr.DataArray(expected, dims=("plateau", "component"))).any("component").sum("plateau")
@@ -226,7 +211,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
     latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
             predicted=found["predicted_plateaus"].values,
             measured=found["plateaus"].values,
@@ -234,7 +219,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-levels",
             f"{which}: lasting plateaus are at the predicted levels: relative difference of the one furthest off",
             predicted=0.0,
             measured=[float(off[run, worst[run]]) for run in runs],
@@ -242,7 +227,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="what heads have grown, or not yet settled, halfway through; 10 times the solver's tolerance",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-order",
             f"{which}: components are learned in falling order of gain: plateaus where others are",
             predicted=0,
             measured=wrong.values,
@@ -250,7 +235,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-heads",
             f"{which}: heads grow in the order of the schedule: heads out of place",
             predicted=0,
             measured=heads,
@@ -258,7 +243,7 @@ def _claims(which: str, found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/{name}-times",
             f"{which}: drops come when the schedule says: relative error of the time that is furthest off",
             predicted=0.0,
             measured=[float(error[run, latest[run]]) for run in runs],

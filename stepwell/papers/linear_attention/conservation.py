@@ -17,11 +17,14 @@ from matplotlib.figure import Figure
 from stepwell.dynamics import Ensemble, descend, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
+from stepwell.probes import conserved_drift
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.trajectory import TIME_UNIT, provenance
+
+from ._described import described
 
 NAME = "linear/conservation"
 TITLE = "Gradient flow conserves the balance of value, key and query in each head"
@@ -61,10 +64,7 @@ QUICK = Settings(sequences=500, tolerances=(1e-4, 1e-10), rates=(0.1, 0.025), po
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=EIGENVALUES),
         "initial weights": f"Gaussian, standard deviation {INIT:g}, label blocks too",
         "flow time": UNTIL,
         **asdict(QUICK if quick else FULL),
@@ -95,16 +95,21 @@ def start(kind: str) -> SeparateAttention | MergedAttention:
     return SeparateAttention.random(**options, rank=int(kind[-1]), key=jax.random.key(2))
 
 
-def conserved(run: xr.Dataset, *, sign: float = -1.0) -> Float[np.ndarray, "run time quantity"]:
-    """Every conserved quantity in a row. `sign` is theirs between the parts; any other is not conserved."""
+def drift(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
+    """The largest change since the start of any quantity that the flow conserves."""
+    return conserved_drift(run).to_array().max("variable").values
+
+
+def movement(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
+    """The same for the quantities with plus signs in place of minus, which nothing conserves."""
     value = np.sum(run["value"].values ** 2, axis=(-2, -1))
     if "key_query" in run:
-        return value + sign * np.sum(run["key_query"].values ** 2, axis=(-2, -1))
-    key, query = run["key"].values, run["query"].values
-    keys, queries = key @ np.swapaxes(key, -1, -2), query @ np.swapaxes(query, -1, -2)
-    balance = value + sign * np.trace(keys, axis1=-2, axis2=-1)
-    matrix = (keys + sign * queries).reshape(*balance.shape[:2], -1)
-    return np.concatenate([balance, matrix], axis=-1)
+        parts = [value + np.sum(run["key_query"].values ** 2, axis=(-2, -1))]
+    else:
+        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (run["key"].values, run["query"].values))
+        parts = [value + np.trace(keys, axis1=-2, axis2=-1), keys + queries]
+    changes = [np.abs(part - part[:, :1]) for part in parts]
+    return np.max([change.reshape(*value.shape[:2], -1).max(axis=-1) for change in changes], axis=0)
 
 
 def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
@@ -117,8 +122,8 @@ def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
     for tolerance in chosen.tolerances:
         options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance * INIT, "progress": False}
         run = completed(flow(start(kind), objective, solver="lsoda", until=UNTIL, save=times, **options))
-        drifts.append(drift(conserved(run))[0])
-        moved = drift(conserved(run, sign=1.0))[0]
+        drifts.append(drift(run)[0])
+        moved = movement(run)[0]
     return xr.Dataset(
         {"drift": (("tolerance", "time"), np.array(drifts)), "moved": ("time", moved)},
         {"tolerance": list(chosen.tolerances), "time": ("time", times, {"units": TIME_UNIT})},
@@ -133,18 +138,13 @@ def run_descent(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
     options: dict[str, Any] = {"record": int(steps[-1]) // 160, "snapshots": 161, "progress": False}
     models = Ensemble.of([start(kind)] * rates.size)
     run = completed(descend(models, objective, rate=rates, steps=int(steps[-1]), **options))
-    drifts = drift(conserved(run))
+    drifts = drift(run)
     within = run["snapshot"].values[None] <= steps[:, None]
     return xr.Dataset(
         {"drift": ("rate", np.where(within, drifts, 0.0).max(axis=1))},
         {"rate": rates},
         provenance({"figure": NAME, **asdict(chosen)}),
     )
-
-
-def drift(quantities: Float[np.ndarray, "run time quantity"]) -> Float[np.ndarray, "run time"]:
-    """The largest change of any of them since the start."""
-    return abs(quantities - quantities[:, :1]).max(axis=-1)
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -158,7 +158,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         moved = float(flows["moved"].sel(kind=kind).max())
         found.append(
             Claim.at_most(
-                NAME,
+                f"{NAME}/drift-{slug(kind)}",
                 f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
                 f"at tolerance {tolerance[-1]:g}",
                 measured=float(largest.sel(kind=kind)[-1]),
@@ -169,7 +169,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [
         *found,
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/by-tolerance",
             "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",
             predicted=1.0,
             measured=[
@@ -179,7 +179,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="error per step proportional to the tolerance, steps slowly more numerous as it falls",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/by-rate",
             "Under descent the drift over a given time goes as the rate η: exponent fitted (each kind of model)",
             predicted=1.0,
             measured=slopes,
@@ -187,7 +187,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="next order: a step of flow time 2η against the fastest growth, of order one",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/moves",
             "The runs move: least change, over the kinds of model, of the same squares with plus signs",
             predicted=1.0,
             measured=float(flows["moved"].max("time").min()),

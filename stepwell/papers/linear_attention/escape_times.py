@@ -151,7 +151,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ratios = (separate["time"] / separate["course"]).values.ravel()
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/merged-slope",
             f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖, {len(SPECTRA)} covariances, all seeds: slope × ‖Λ²‖",
             predicted=1.0,
             measured=(np.array(slopes) * merged["rate"].values[:, None]).ravel(),
@@ -159,7 +159,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="initial over grown weights, at the largest w; solver",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/separate-exponent",
             f"Separate: time goes as a power of the start v₀, {DIM} components: exponent",
             predicted=-1.0,
             measured=[slope(np.log(starts), np.log(row)) for row in small["time"].values],
@@ -167,7 +167,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="initial over grown weight, at the largest start fitted",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/separate-prefactor",
             f"Separate: time of the smallest start over 1/(λ²v₀), {DIM} components",
             predicted=1.0,
             measured=(small["time"] / small["law"]).isel(value=0).values,
@@ -175,7 +175,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="initial over grown weight",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/separate-course",
             f"Separate: time over that of the scalar equation, {DIM} components, all starts",
             predicted=1.0,
             measured=ratios,

@@ -27,6 +27,7 @@ from stepwell.probes import passage_time, staircase
 from stepwell.tasks import InContextRegression, published_covariance
 from stepwell.trajectory import TIME_UNIT, model_at
 
+from ._described import described
 from ._fig01_expectations import in_paper_weights, predict, sampling_errors
 from ._fig01_settings import (
     CONTEXT,
@@ -57,10 +58,7 @@ CAPTION = (
 def settings(quick: bool) -> dict[str, Any]:
     spectrum = np.arange(DIM, 0, -1) / np.arange(1, DIM + 1).sum()
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": spectrum.tolist(),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=spectrum.tolist()),
         "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
         **asdict(QUICK if quick else PUBLISHED),
     }
@@ -194,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     overfit = predicted["last_level"] * sampling["features_beyond"] / sampling["sequences"]
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/one-curve",
             "ATTN_M with label blocks held at zero (by the moments of all its features) and MLP(z) (by differentiation "
             "through every sequence) have one loss curve: largest difference",
             measured=abs(held["loss"].values[0] - mlp["loss"].values[0]).max(),
@@ -202,7 +200,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/by-tokens",
             "The recorded losses of ATTN_M, label blocks free, are those of passing every token through the model: "
             "largest difference",
             measured=abs(free["token_loss"] - free["loss"].sel(step=free["snapshot"].values).values[0]).max(),
@@ -210,7 +208,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/free-blocks",
             "With label blocks free, the curves of ATTN_M and MLP(z) differ by no more than the sampling error lets "
             "the blocks grow: largest difference",
             predicted=0.0,
@@ -220,7 +218,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/one-drop",
             "The loss of ATTN_M drops once: number of drops",
             predicted=1,
             measured=[_steps(free, i) for i in runs],
@@ -228,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/population-end",
             "On the population, the final loss is L(M_D)",
             predicted=alike["last_level"].values,
             measured=population["loss"].values[:, -1],
@@ -236,7 +234,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the fall still to come, at the slowest rate; rounding",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/training-end",
             "On P sequences, the final training loss is L(M_D)",
             predicted=predicted["last_level"].values,
             measured=held["loss"].values[:, -1],
@@ -244,7 +242,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors of the loss over the sequences; D²/P of it, which D² fitted numbers take off",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/course",
             "On the population, the whole loss curve is that of the D + 1 equations from the initial weights: "
             "largest difference",
             predicted=0.0,
@@ -254,7 +252,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/population-time",
             "On the population, the time t/τ of half the drop is that of the D + 1 equations",
             predicted=alike["drop_time"].values,
             measured=population_drops,
@@ -262,7 +260,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the same, over the slope of the loss there",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/time",
             "On P sequences, the time of half the drop is that of the D + 1 equations: predicted over measured time",
             predicted=1.0,
             measured=ratio,
@@ -270,7 +268,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors of the growth rate and of the start along it; half a step of descent",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/mean-time",
             f"The same ratio, averaged over {len(ratio)} seeds",
             predicted=1.0,
             measured=ratio.mean(),

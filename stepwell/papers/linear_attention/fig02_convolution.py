@@ -27,6 +27,8 @@ from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, 
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.trajectory import provenance
 
+from ._described import described
+
 NAME = "linear/fig2"
 TITLE = "Attention with keys and queries of rank one is a convolution over cubic features"
 CAPTION = (
@@ -64,10 +66,7 @@ QUICK = Settings(sequences=50, checked=50, steps=500)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=EIGENVALUES),
         "initial weights": "Gaussian, label blocks zero",
         **asdict(QUICK if quick else FULL),
     }
@@ -187,7 +186,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     weights = [abs(_final(attention, name) - _final(convolution, name)).max() for name in places]
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/prediction",
             "Attention through all tokens and the convolution through z predict the same for every sequence: largest "
             "difference over the largest prediction",
             measured=_apart(each["attention"], each["convolution"]),
@@ -195,35 +194,35 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding of sums of 31 terms",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/sliding",
             "So does a general convolution with kernel k and stride D: largest difference over the largest prediction",
             measured=_apart(each["attention"], each["sliding"]),
             tolerance=1e-13,
             basis="rounding of sums of 31 terms",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/gradient",
             "Their losses have the same gradient in v, k and q: largest difference over the largest entry",
             measured=_apart(each["attention_gradient"], each["convolution_gradient"]),
             tolerance=1e-12,
             basis="rounding of sums over tokens and sequences",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/curve",
             "Trained from the same weights, they have one loss curve: largest difference",
             measured=abs(attention["loss"].values - convolution["loss"].values).max(),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/weights",
             "… and end at the same weights: largest difference",
             measured=max(weights),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/learns",
             "The runs compared learn: fall of the loss over its start",
             predicted=0.5,
             measured=1 - float(attention["loss"][0, -1] / attention["loss"][0, 0]),

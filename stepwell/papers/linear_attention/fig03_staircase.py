@@ -19,19 +19,18 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
-from stepwell.probes import Staircase, passage_time, staircase
+from stepwell.probes import Staircase, alignment, passage_time, staircase
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
+from ._described import described
 from ._fig03_drawing import draw as draw
 from ._fig03_drawing import save_gif, save_mp4
-from ._fig03_settings import CONTEXT, DIM, EIGENVALUES, FULL, HEADS, NAME, QUICK, SHOWN_INIT, Settings
+from ._fig03_settings import FULL, NAME, QUICK, SHOWN_INIT, Settings
+from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
 
 TITLE = "Separate keys and queries learn one principal component at a time: a staircase"
 CAPTION = (
@@ -51,11 +50,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
         "initial weights": "Gaussian, label blocks zero; one covariance and data set for all seeds",
         "training": "gradient flow",
         **asdict(QUICK if quick else FULL),
@@ -65,7 +60,7 @@ def settings(quick: bool) -> dict[str, Any]:
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
     task, data_key = prepare()
-    predicted = {init: predict(task, starts(chosen, init)) for init in chosen.inits}
+    predicted = {init: schedules(task, starts(chosen.seeds, init)) for init in chosen.inits}
     flows = {init: run(task, Population(task), chosen, init, predicted[init]) for init in chosen.inits}
     sampled = InContextRegression(task.covariance, CONTEXT, centred=True, whitened=True)
     moments = Moments.of_task(sampled, chosen.sequences, progress=False, key=data_key)
@@ -84,22 +79,6 @@ def prepare() -> tuple[InContextRegression, Any]:
     return InContextRegression(covariance(EIGENVALUES, key=task_key), CONTEXT), data_key
 
 
-def starts(chosen: Settings, init: float) -> list[SeparateAttention]:
-    """The initial weights of each seed: the same draw at every size."""
-    return [
-        SeparateAttention.random(dim=DIM, heads=HEADS, scale=init, key=jax.random.key(1 + seed))
-        for seed in chosen.seeds
-    ]
-
-
-def predict(task: InContextRegression, models: list[SeparateAttention]) -> list[list[theory.Drop]]:
-    """The schedule of drops of each run, from its initial weights alone."""
-    return [
-        theory.drop_schedule(task, np.asarray(m.value[:, 0, DIM]), np.asarray(m.key[:, :, :DIM]), np.asarray(m.query))
-        for m in models
-    ]
-
-
 def run(
     task: InContextRegression,
     objective: AbstractObjective,
@@ -111,10 +90,9 @@ def run(
     times = save_times(task, predicted, chosen.points)
     configuration = {"figure": NAME, "init": init, **asdict(chosen)}
     # Drop times are compared to parts in a thousand, and follow from weights as small as `init`.
-    options: dict[str, Any] = {"rtol": 1e-7, "atol": 1e-6 * init, "progress": False}
-    models = Ensemble.of(starts(chosen, init))
-    found = flow(models, objective, until=times[-1], save=times, configuration=configuration, **options)
-    return completed(found).assign_coords(run=list(chosen.seeds))
+    tolerances = {"rtol": 1e-7, "atol": 1e-6 * init}
+    models = starts(chosen.seeds, init)
+    return run_flows(models, objective, times, seeds=chosen.seeds, configuration=configuration, **tolerances)
 
 
 def save_times(
@@ -206,7 +184,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     inits = timing["init"].values
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/drops",
             "The loss on P sequences drops once for each of the D components: number of drops",
             predicted=DIM,
             measured=[len(each["stairs"].drops) for each in found],
@@ -214,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/levels",
             "Every plateau on P sequences is at its level L(M_m): largest relative difference",
             predicted=0.0,
             measured=[each["off_level"] for each in found],
@@ -223,7 +201,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/order",
             "Components are learned in falling order of λ: plateaus m = 1 … D on which exactly the first m are learned",
             predicted=DIM,
             measured=[each["in_order"] for each in found],
@@ -231,7 +209,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; learned is more than half of its final share in the map",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/heads",
             "Each component is learned by a head of its own: number of heads with the largest share of one in the end",
             predicted=DIM,
             measured=[each["heads"] for each in found],
@@ -239,7 +217,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/keys",
             "On plateau m, on P sequences, the keys of the m grown heads lie along eigenvectors: smallest cos²",
             predicted=0.99,
             measured=[each["aligned"] for each in found],
@@ -248,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/keys-small-init",
             f"The same on infinite data from weights of size {inits[-1]:g}: smallest cos²",
             predicted=0.99,
             measured=smallest["aligned"].values,
@@ -257,7 +235,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/scheduled-heads",
             f"On infinite data from weights of size {inits[-1]:g}, each drop is due to the head that the schedule "
             "names: number of such drops",
             predicted=DIM,
@@ -266,7 +244,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/times",
             f"On infinite data from weights of size {inits[-1]:g}, every drop comes when the schedule says: "
             "largest relative error of its time",
             predicted=0.0,
@@ -276,7 +254,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/vanishing-error",
             f"The schedule's error vanishes with the initial weights: its median at size {inits[-1]:g} over that at "
             f"{inits[0]:g}, over seeds and drops",
             measured=_median(timing.isel(init=-1)) / _median(timing.isel(init=0)),
@@ -285,7 +263,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "leaves room for scatter",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/scalar-course",
             f"On infinite data from weights of size {inits[-1]:g}, the first head to grow follows the scalar equation: "
             "time from 20 % to 90 % of its final value, over the equation's",
             predicted=1.0,
@@ -310,14 +288,15 @@ def seen(run: xr.Dataset, told: xr.Dataset) -> dict[str, Any]:
     stairs = staircase(time, run["loss"].values)
     levels, found = told["level"].values, np.array([plateau.level for plateau in stairs.plateaus])
     share = shares(run, vectors)
+    places = middles(time, stairs)
+    cosines = alignment(run.isel(time=places).expand_dims("run"), vectors)["key"]
+    nearest = cosines.max("component").values[0, :, :, 0]
     in_order, aligned = 0, 1.0
-    for m, place in enumerate(middles(time, stairs)):
+    for m, place in enumerate(places):
         learned = share[place].sum(axis=0) > told["map_end"].values / 2
         in_order += int(m > 0 and learned.tolist() == [d < m for d in range(DIM)])
-        keys = run["key"].values[place, :, 0, :DIM]
         grown = np.argsort(-np.abs(run["value"].values[place, :, 0, DIM]))[:m]
-        cosines = (keys[grown] @ vectors) ** 2 / np.sum(keys[grown] ** 2, axis=1, keepdims=True)
-        aligned = min(aligned, float(cosines.max(axis=1).min(initial=1.0)))
+        aligned = min(aligned, float(nearest[m, grown].min(initial=1.0)))
     return {
         "stairs": stairs,
         "off_level": float(abs(found / levels - 1).max()) if found.size == levels.size else np.nan,

@@ -156,7 +156,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
     made = [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
             predicted=1,
             measured=[len(_drops(merged, run)) for run in range(merged.sizes["run"])],
@@ -164,7 +164,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=criterion,
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/separate-drops",
             f"Softmax attention with separate key and query: its loss drops at least {SEVERAL} times: number of drops",
             predicted=SEVERAL,
             measured=[len(_drops(separate, run)) for run in range(separate.sizes["run"])],
@@ -176,7 +176,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     for name, found in (("merged", merged), ("separate", separate)):
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{name}-start",
                 f"The first drop of the {name} model begins where it answers zero, up to what the mean label tells by "
                 "chance: level before it",
                 predicted=powers,

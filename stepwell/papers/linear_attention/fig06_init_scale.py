@@ -196,7 +196,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         allowed = (lazy["change"].values + solver).ravel()
         made += [
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/lazy-{kind}-power",
                 f"Lazy, {kind}: the time of half the fall goes as a power of the initial weights: exponent",
                 predicted=POWER[kind],
                 measured=[slope(logs, np.log(half)) for half in lazy["half"].values],
@@ -204,7 +204,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="change of the tangent kernel along the linearised path, at the smallest scale fitted",
             ),
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/lazy-{kind}-rate",
                 f"Lazy, {kind}: rate of decay over that of training linearised at its start, {many} scales a seed",
                 predicted=1.0,
                 measured=(lazy["rate"] / lazy["predicted_rate"]).values.ravel(),
@@ -212,7 +212,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="change of the tangent kernel along the linearised path; digits lost by the solver",
             ),
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/lazy-{kind}-curve",
                 f"Lazy, {kind}: the whole loss curve is that of linearised training, {many} scales a seed: largest "
                 "difference",
                 predicted=0.0,
@@ -232,7 +232,7 @@ def _merged_claim(found: xr.Dataset) -> Claim:
     size = rich["scale"].values[-1] * (HEADS["merged"] * (dim**2 + 1)) ** 0.5
     grown = float(np.linalg.norm(theory.modes(task()).ends)) ** 0.5
     return Claim.over_seeds(
-        NAME,
+        f"{NAME}/rich-merged",
         "Rich, merged: the wait grows as ln(1/w)/‖Λ²‖: slope times ‖Λ²‖",
         predicted=1.0,
         measured=[slope(logs, row) * theory.merged_escape_rate(task()) for row in rich["wait"].values],
@@ -246,7 +246,7 @@ def _separate_claim(found: xr.Dataset) -> Claim:
     logs = np.log(rich["scale"].values)
     size = rich["scale"].values[-1] * (2 * len(SPECTRUM) + 1) ** 0.5
     return Claim.over_seeds(
-        NAME,
+        f"{NAME}/rich-separate",
         "Rich, separate: the wait goes as a power of the initial weights: exponent",
         predicted=-1.0,
         measured=[slope(logs, np.log(row)) for row in rich["wait"].values],

@@ -26,6 +26,8 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
+from ._described import described
+
 NAME = "linear/fig11"
 TITLE = "A new head escapes hyperbolically, a new pair inside a grown head exponentially"
 CAPTION = (
@@ -70,11 +72,7 @@ QUICK = Settings(seeds=(0,), sizes=(1e-2, 1e-3, 1e-4), points=100)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": 2,
-        "rank R": 2,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=2, rank=2, eigenvalues=EIGENVALUES),
         "training": "gradient flow on infinite data, from the fixed point with one component learned",
         **asdict(QUICK if quick else FULL),
     }
@@ -224,7 +222,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     rise = 3 * float(small.max()) / end
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/head-rate",
             "A new head grows as τ dv/dt = λ₂²v²: slope of 1/v in time, over −λ₂²",
             predicted=1.0,
             measured=-_slopes(head["time"].values, inverse) / rate,
@@ -232,7 +230,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/pair-rate",
             "A new pair grows as τ du/dt = vλ₂²u: slope of ln u in time, over vλ₂²",
             predicted=1.0,
             measured=_slopes(pair["time"].values, logarithm) / (value * rate),
@@ -240,7 +238,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/head-hyperbolic",
             "Of a new head 1/v is a straight line in time and ln v is not: what a line leaves unexplained of 1/v, over "
             "that of ln v",
             predicted=0.0,
@@ -250,7 +248,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/pair-exponential",
             "Of a new pair ln u is a straight line in time and 1/u is not: what a line leaves unexplained of ln u, "
             "over that of 1/u",
             predicted=0.0,
@@ -260,7 +258,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/head-wait",
             "The wait for a new head goes as 1/size of its start: fitted exponent",
             predicted=-1.0,
             measured=np.polyfit(np.log(small), np.log(waited["head"].values), 1)[0],
@@ -268,7 +266,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="time of the rise itself, 3/(λ₂² v_end), over the shortest wait",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/pair-wait",
             "The wait for a new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",
             predicted=1.0,
             measured=np.polyfit(-np.log(small), waited["pair"].values, 1)[0] * value * rate,

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from stepwell.dynamics import Ensemble, descend, flow_time, steps_for
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, BLUE, GREY, VERMILION, new_figure, styled
 from stepwell.probes import passage_time
@@ -231,7 +231,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         end = float(predicted[f"{name}_end_at_{which}"])
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{slug(name)}-end-at-{which}",
                 f"{statement} (infinite data)",
                 predicted=end,
                 measured=infinite[f"{name}_test_loss"].sel(at).values,
@@ -242,7 +242,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         error, excess = (predicted[f"{name}_{part}_at_{which}"].values for part in ("error", "excess"))
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{slug(name)}-end-at-{which}-sampled",
                 f"{statement} (P sequences)",
                 predicted=end,
                 measured=sampled[f"{name}_test_loss"].sel(at).values,
@@ -255,7 +255,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         wrong = (np.diff(ends, axis=1) * sign <= 0).sum(axis=1)
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{slug(name)}-order",
                 f"The final {name.replace('_', '-')} test loss {words} with every rise of icl, as on infinite data: "
                 "neighbours out of order",
                 predicted=0,
@@ -277,7 +277,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ):
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/time-{kind}",
                 "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
                 f"grown: measured over predicted time at half of it, by seed and icl ({words})",
                 predicted=1.0,
@@ -292,7 +292,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     dips = ((given_up.min("step") < middle) & (given_up.isel(step=-1) > middle)).values
     made.append(
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/given-up",
             "Between, w* is learned by heart and then given up: runs whose in-weight test loss goes below the middle "
             "between the lowest and the last of infinite data, and ends above it",
             predicted=dips.size / dips.shape[0],

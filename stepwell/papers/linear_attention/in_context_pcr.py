@@ -14,22 +14,19 @@ import xarray as xr
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import pcr_test, staircase
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, model_at
 
+from ._described import described
+from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
+
 NAME = "linear/in-context-pcr"
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-DIM = len(EIGENVALUES)
-CONTEXT = 31
-HEADS = 4
 STANDARD_ERRORS = 3.0
 
 
@@ -59,11 +56,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
         "training": "gradient flow on infinite data",
         **asdict(QUICK if quick else FULL),
     }
@@ -84,23 +77,13 @@ def prepare() -> tuple[InContextRegression, Float[np.ndarray, "dim component"]]:
 
 def train(task: InContextRegression, chosen: Settings) -> xr.Dataset:
     """The flow of each seed, saved at common times: even in log time, and finer where drops are to be expected."""
-    models = [
-        SeparateAttention.random(dim=DIM, heads=HEADS, scale=chosen.init, key=jax.random.key(1 + seed))
-        for seed in chosen.seeds
-    ]
-    schedules = [
-        theory.drop_schedule(task, np.asarray(m.value[:, 0, DIM]), np.asarray(m.key[:, :, :DIM]), np.asarray(m.query))
-        for m in models
-    ]
-    drops = np.array([drop.time for schedule in schedules for drop in schedule])
+    models = starts(chosen.seeds, chosen.init)
+    drops = np.array([drop.time for each in schedules(task, models) for drop in each])
     near = np.outer(drops, np.linspace(0.98, 1.02, 21)).ravel()
     times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), chosen.points), near]))
-    options: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-4 * chosen.init, "progress": False}
     configuration = {"figure": NAME, **asdict(chosen)}
-    found = flow(
-        Ensemble.of(models), Population(task), until=times[-1], save=times, configuration=configuration, **options
-    )
-    return completed(found).assign_coords(run=list(chosen.seeds))
+    tolerances = {"rtol": 1e-6, "atol": 1e-4 * chosen.init}
+    return run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
 
 
 def examine(
@@ -165,7 +148,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     tested = int(tests["closest"].notnull().sum())
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/plateaus",
             "The loss curve has D + 1 plateaus",
             predicted=DIM + 1,
             measured=tests["plateaus"].values,
@@ -173,7 +156,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/closest",
             "On plateau m the model predicts most like regression with m components, of 0 to D: plateaus where it "
             "does not",
             predicted=0,
@@ -183,7 +166,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/margin",
             "The fresh sequences are enough to tell: the least distance to the second closest, in standard errors",
             predicted=STANDARD_ERRORS,
             measured=tests["margin"].min("plateau").values,
@@ -192,7 +175,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/held-out",
             f"On fresh sequences the error on plateau m is L(M_m): largest deviation of the {tested} plateaus, in "
             "standard errors",
             predicted=0.0,

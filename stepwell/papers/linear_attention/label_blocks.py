@@ -25,6 +25,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at, provenance
 
+from ._described import described
 from ._fig14_expectations import exact_moments
 
 NAME = "linear/label-blocks"
@@ -61,10 +62,7 @@ QUICK = Settings(sizes=(250, 1000, 4000), sets=6)
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=EIGENVALUES),
         "initial weights": f"Gaussian, standard deviation {INIT:g}",
         "initial label blocks": list(BLOCK_STARTS),
         **asdict(QUICK if quick else PUBLISHED),
@@ -231,14 +229,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     rest = fall * np.exp(-float(predicted["slowest"]) * float(runs["time"][-1]) / 2)
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/zero-stays",
             "On infinite data, blocks that start at zero stay there: their largest size",
             measured=runs["blocks"].values[0].max(),
             tolerance=1e-10,
             basis="rounding",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/gradient-exponent",
             "On P sequences their gradient falls as P^(-1/2): fitted exponent of its root mean square",
             predicted=-0.5,
             measured=slope,
@@ -246,7 +244,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors, from the covariance of one sequence's gradient",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/gradient-size",
             "It is a sampling error and no more: mean square times P, over its expectation",
             predicted=1.0,
             measured=(square * sizes).mean() / float(predicted["mean_square"]),
@@ -254,7 +252,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the same",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/growth",
             "Blocks that do not start at zero grow as linear theory says, at rates λ_d², until the drop begins: "
             "largest difference of the logarithms, for each start",
             predicted=0.0,
@@ -264,14 +262,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/useless",
             "On infinite data, S_xx x_q and S_yy x_q are of no use: their part of the least-squares coefficients",
             measured=predicted["useless"],
             tolerance=1e-10,
             basis="rounding",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/end",
             "From every start of the blocks the loss ends at L(M_D)",
             predicted=float(predicted["last_level"]),
             measured=ends["loss"].values,
@@ -279,7 +277,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="what the coefficients still there cost at the most; the rest of the way at the slowest rate",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/not-unlearned",
             "Blocks that do not start at zero are not unlearned: size at the end over that at the start",
             predicted=1.0,
             measured=ends["blocks"].values[1:] / runs["blocks"].values[1:, 0],

@@ -20,6 +20,8 @@ from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figu
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
+from ._described import described
+
 NAME = "linear/landscape"
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 CONTEXT = 31
@@ -55,11 +57,7 @@ CAPTION = (
 
 def settings(quick: bool) -> dict[str, Any]:
     return {
-        "dimension D": len(EIGENVALUES),
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "rank R": 1,
-        "eigenvalues of the covariance": list(EIGENVALUES),
+        **described(dim=len(EIGENVALUES), context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
         "recorded case": f"eigenvalues {RECORDED_EIGENVALUES}, N = {RECORDED_CONTEXT}, three heads",
     }
 
@@ -150,7 +148,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     fall = points["fall_near"].values[saddles] / (2 * drive * NEAR**3)
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/hessian",
             f"The Hessian of the theory is that of JAX at all {points.sizes['point']} fixed points: largest difference "
             "of an entry, over the largest entry",
             measured=(points["hessian_difference"] / points["hessian_size"].max()).max(),
@@ -158,34 +156,34 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/gradient",
             "All are fixed points of the model: largest entry of the gradient",
             measured=points["gradient"].max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/loss",
             "The loss of the model there is L(S): largest difference",
             measured=abs(points["loss"] - points["predicted_loss"]).max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/path",
             f"The {saddles.sum()} saddles on the path have no negative direction: the most that one has",
             measured=negative[saddles].max(),
             basis="a count",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/strict",
             f"Each of the {others.sum()} fixed points off the path is a strict saddle: the fewest negative directions",
             predicted=1,
             measured=negative[others].min(),
             basis="a count",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/one-minimum",
             "There is one minimum, with everything learned: number of fixed points with no negative direction, "
             "other than those M_0, …, M_{D-1} of the path",
             predicted=1,
@@ -194,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
             "2λ²s³, is 1 − cs³/2λ",
             predicted=1 - NEAR**3 / (2 * end),
@@ -203,13 +201,13 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding of the loss",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/recorded-counts",
             "D = 3: every saddle has the recorded number of negative directions: largest difference",
             measured=counts,
             basis="a count",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/recorded-digits",
             "D = 3: lowest eigenvalues of the strict saddles are −.169, −.303, −.0586, −.303: largest difference, in "
             "units of the last digit",
             measured=digits,

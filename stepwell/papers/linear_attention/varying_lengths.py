@@ -197,14 +197,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     nearest = [levels[np.argmin(abs(levels - level))] for level in reached]
     made = [
         Claim.at_most(
-            NAME,
+            f"{NAME}/map",
             "On the population, merged attention ends at the minimiser of the averaged moments: distance of the maps",
             measured=np.linalg.norm(data["varied"]["final_map"].values - predicted["minimiser"].values),
             tolerance=float(predicted["map_error"]),
             basis="where the run is ended, over the least curvature",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/drops",
             "On the population, the loss of separate attention drops D times: number of drops",
             predicted=DIM,
             measured=len(found.drops),
@@ -212,7 +212,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/levels",
             "Every plateau of it lies at a level of the averaged moments",
             predicted=nearest,
             measured=reached,
@@ -227,7 +227,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ):
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{name}-at-length",
                 f"Trained on {words}, the loss on fresh sequences of each single length {TESTED} is the theory's",
                 predicted=predicted[f"{prefix}loss_at_length"].values[places],
                 measured=tests[name].values,
@@ -239,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     above = theory.loss_at(task_of(VARIED), trained) - float(levels[-1])
     made.append(
         Claim.close(
-            NAME,
+            f"{NAME}/excess",
             "Trained on P sequences of all their lengths, the loss on the population is above the least by what the "
             "sampling error of the moments costs",
             predicted=predicted["excess"],
@@ -250,7 +250,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     made.append(
         Claim.close(
-            NAME,
+            f"{NAME}/difference",
             f"At length 1, training at length {LONGEST} costs more than training on all: difference over the theory's",
             predicted=1.0,
             measured=(tests["fixed"][0] - tests["varied"][0])

@@ -33,7 +33,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
     runs = found.sizes["run"]
     return [
         Claim.close(
-            NAME,
+            f"{NAME}/equal-mu",
             f"Equal μ: a task whose head of largest ω is no other task's gets that head: exceptions among "
             f"{int((~found['contested'].values)[equal].sum())}",
             predicted=0,
@@ -42,7 +42,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/random-mu",
             "Random ω and μ: a task whose predicted head is no other task's, and leads by more than second-order "
             "terms, gets it: exceptions",
             predicted=0,
@@ -51,7 +51,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             basis="a count; the rule is of first order in differences of 0.3",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/contention",
             f"Contention for a head never adds to sharing: runs of {runs} with fewer heads in use than predicted",
             predicted=0,
             measured=np.sum(found["heads_used"].values < predicted_heads),
@@ -59,7 +59,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             basis="a count",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/chance",
             "The rule gives each task a head of its own as often as chance does, 3!/3³ = 2/9: fraction of starts",
             predicted=chance,
             measured=np.mean(predicted_heads == TASKS),
@@ -67,7 +67,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             basis="three binomial standard errors",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/more-than-chance",
             "Random starts end one head to a task at least as often as the rule alone says: fraction of starts",
             predicted=np.mean(predicted_heads == TASKS),
             measured=np.mean(found["heads_used"].values == TASKS),
@@ -85,7 +85,7 @@ def _costs(found: xr.Dataset) -> list[Claim]:
         if np.any(chosen):
             made.append(
                 Claim.over_seeds(
-                    NAME,
+                    f"{NAME}/cost-{used}-heads",
                     f"Runs that end with {words}: final loss",
                     predicted=found["cost"].values[chosen],
                     measured=end[chosen],
@@ -105,7 +105,7 @@ def _sharing(found: xr.Dataset) -> list[Claim]:
     tail = 2 * np.abs(found["end_middle"].values - found["end_loss"].values)
     return [
         Claim.close(
-            NAME,
+            f"{NAME}/sharing-rate",
             "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): that furthest off",
             predicted=wanted[worst],
             measured=rate[worst],
@@ -113,7 +113,7 @@ def _sharing(found: xr.Dataset) -> list[Claim]:
             basis="descent in steps: ηr²/4, and a tenth of that",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/sharing-threshold",
             "Sharing is left if the second head's ω is above x times the first's",
             predicted=float(found["threshold"]),
             measured=root,
@@ -121,7 +121,7 @@ def _sharing(found: xr.Dataset) -> list[Claim]:
             basis="a line between the points of the scan: its curvature over slope is below 1",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/sharing-end",
             f"Two tasks in one head, second head at {found.sizes['end']} sizes x: splits or stays as x = 0.464 "
             "decides: final loss",
             predicted=limit,
@@ -158,7 +158,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
     speed = speed if speed.size else -found["dying"].values[0][-1:]
     return [
         Claim.close(
-            NAME,
+            f"{NAME}/balanced-end",
             "Balanced values and outputs: the loss ends at the flow's limit",
             predicted=limit,
             measured=balanced[-1],
@@ -166,7 +166,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
             basis="twice what the tail lost in the second half of the run",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/unbalanced-rate",
             "Unbalanced by δ = o² - v²: a head that lost goes through zero and on, at the rate at which it would have "
             "died: d arsinh(2μ/δ)/dt",
             predicted=wanted,
@@ -175,7 +175,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
             basis="change of the rate; descent in steps; a hundredth of the slow mode; variance of the losing heads",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/unbalanced-time",
             "Unbalanced: the limit is left after μ has fallen to δ and grown back: slope of that time in ln δ is -2 "
             "over the rate",
             predicted=-2 / speed.mean(),
@@ -184,7 +184,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
             basis="change of the rate meanwhile; descent in steps; a hundredth of the slow mode is left",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/unbalanced-end",
             "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads",
             predicted=(limit + bound) / 2,
             measured=loss[:, -1],
@@ -193,7 +193,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/unbalanced-bound",
             "Unbalanced: the loss stays above the bound for three heads",
             predicted=bound,
             measured=loss.min(axis=1),

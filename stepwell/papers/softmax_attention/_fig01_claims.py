@@ -31,7 +31,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
     slopes, errors, squares, their = np.array(found).T
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/gradient-noise",
             "A gradient is off the decomposable structure by the noise of its batch only (W, U): exponent of its norm "
             "in the number of sequences",
             predicted=-0.5,
@@ -40,7 +40,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             basis="three standard errors, from the spread of independent batches",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/gradient-population",
             "The population's gradient keeps weights decomposable (W, U): its squared norm off the structure over that "
             "on it",
             predicted=0.0,
@@ -62,7 +62,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
     middle = scaled["bracket"].mean("end").values
     return [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/one-head-a-task",
             "Whole matrices: every task is served by the head that theory names from the initial weights, no two by "
             "one: tasks so served",
             predicted=len(DIMS),
@@ -71,7 +71,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/three-phases",
             "The loss waits, falls once and settles: three phases found in the curve of every run (1 if found)",
             predicted=1,
             measured=np.isfinite(runs["span"].values[:, 1]).tolist(),
@@ -79,7 +79,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; the first and last tenth of the fall are 4 times slower than any between",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/emergence-whole",
             "Whole matrices: half of the fall is done between the emergence times of a head without rivals and of "
             "equal heads (middle of the bracket)",
             predicted=(early + late) / 2,
@@ -88,7 +88,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="half the bracket, and half the width of the drop",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/emergence-exact",
             "The exact loss without noise: the time of half the fall is in the same bracket",
             predicted=(early + late) / 2,
             measured=data["population"]["emerged"],
@@ -96,7 +96,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="half the bracket, and half the width of the drop",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/emergence-exponent",
             "Emergence comes later as one over the size of the start: exponent, spectral flow",
             predicted=-1.0,
             measured=slope,
@@ -104,7 +104,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the width of the drop over the shortest time, over the range of the fit",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/emergence-brackets",
             f"Emergence times of {logs.size} starts, spectral flow, lie in their brackets: time over its middle",
             predicted=1.0,
             measured=scaled["time"].values / middle,
@@ -126,7 +126,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
         values = np.diag(end[name].values) * unit
         made.append(
             Claim.close(
-                NAME,
+                f"{NAME}/end-{name}",
                 f"The exact loss without noise: {word} of the heads in use ends where quadrature has the least loss, "
                 "mean over tasks",
                 predicted=float(told[f"best_{name}"].mean()) * unit,
@@ -137,7 +137,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     made.append(
         Claim.close(
-            NAME,
+            f"{NAME}/end-loss",
             "The exact loss without noise ends at the least loss by quadrature",
             predicted=float(told["best_loss"]),
             measured=end["loss"],
@@ -152,7 +152,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
     for name, unit, word in (("omega", ROOT, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
         made.append(
             Claim.close(
-                NAME,
+                f"{NAME}/limit-{name}",
                 f"Spectral flow: heads in use end at {word}",
                 predicted=float(told[name][0]) * unit,
                 measured=np.diag(far[name].values)[0] * unit,
@@ -162,7 +162,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     made += [
         Claim.close(
-            NAME,
+            f"{NAME}/fading",
             "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
             predicted=float(told["fading"]),
             measured=faded,
@@ -170,7 +170,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="next order: the square of what is off task",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/tail",
             "Spectral flow: the loss is still above its limit at the end, by a tail that no exponential has",
             predicted=0.0,
             measured=float(far["loss"] - told["loss"]),
@@ -199,7 +199,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
         slope, error = _line(logs, np.log(away), errors / away)
         made.append(
             Claim.at_most(
-                NAME,
+                f"{NAME}/batch-{name}",
                 f"Whole matrices: {word} approaches that of the exact loss at least as one over the root of the batch: "
                 "exponent",
                 predicted=-0.5,
@@ -213,7 +213,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     slopes, errors = np.array([_line(logs, np.log(sizes), None) for sizes in runs["late_off"].values.T]).T
     made.append(
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/batch-off-structure",
             "Trained whole matrices are off the structure by the noise of batches (W_X, W_Y, U_X, U_Y): exponent of "
             "the distance in the batch size",
             predicted=-0.5,

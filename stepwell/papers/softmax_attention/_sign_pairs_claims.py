@@ -20,14 +20,14 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
     pairs = found.sel(kind="pair")
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/share",
             "A sign pair has the share a/sinh a: largest relative difference of the loss of its weights",
             measured=float(abs(curve["pair_gap"]).max()),
             tolerance=1e-12,
             basis="rounding, where large readouts of either sign cancel",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/flat-pair",
             f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centred scores: loss",
             predicted=float(flat["limit"]),
             measured=flat["mean"].values,
@@ -35,7 +35,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors; cubic terms of the softmax, relative order a (twice)",
         ),
         worst_point(
-            NAME,
+            f"{NAME}/linear-variance",
             "Linear attention, sampled: its variance is (dφ+1)/L: loss",
             measured=found["mean"].sel(kind="linear"),
             predicted=float(curve["linear_exact"][0]),
@@ -43,7 +43,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/linear-leading",
             "With e^x replaced by x in the loss, that is linear attention's to leading order: relative difference",
             predicted=0.0,
             measured=float(curve["linear"][0] / curve["linear_exact"][0] - 1),
@@ -51,7 +51,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="(dφ+1)/L against dφ/L: relative order 1/d",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/pairs-beat-one-head",
             "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
             predicted=float(curve["best_exact"]),
             measured=(pairs["mean"] + DEVIATIONS * pairs["error"]).max("a").values,
@@ -70,7 +70,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     last, pair, exact = left.isel(time=-1), data["signed"].isel(time=-1), data["exact"]
     made = [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/balanced-end",
             "Trained from positive balanced weights, two heads end at the limit of the flow: loss",
             predicted=limit,
             measured=data["balanced"]["loss"].values[:, -1],
@@ -78,7 +78,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="training goes on until less than this is left",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/plateau-slope",
             "Off balance, the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), times κ",
             predicted=1.0,
             measured=slope * left["rate"].values,
@@ -88,7 +88,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
     made.append(
         worst_point(
-            NAME,
+            f"{NAME}/unbalanced-end",
             "Trained from positive weights off balance, two heads near the bound: loss at the δ furthest off",
             measured=last["loss"],
             predicted=bound,
@@ -98,7 +98,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     made.append(
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/signed-end",
             "Trained from weights of either sign, two heads end at the bound: loss",
             predicted=bound,
             measured=pair["loss"].values,
@@ -108,7 +108,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     made.append(
         Claim.at_most(
-            NAME,
+            f"{NAME}/exact-leaves",
             "Trained on softmax itself, off balance: the loss on new sequences is below the best of one head",
             predicted=float(curve["best_exact"]),
             measured=float(exact["tested"] + DEVIATIONS * exact["tested_error"]),
@@ -124,7 +124,7 @@ def _of_heads(found: xr.Dataset) -> list[Claim]:
     bound = float(found["bound"].sel(heads=wanted))
     return [
         worst_point(
-            NAME,
+            f"{NAME}/heads-signed",
             "Three tasks, weights of either sign: the least loss found is the bound, at the H furthest off",
             measured=found["signed"],
             predicted=found["bound"],
@@ -132,7 +132,7 @@ def _of_heads(found: xr.Dataset) -> list[Claim]:
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
         ),
         worst_point(
-            NAME,
+            f"{NAME}/heads-positive",
             "Three tasks, weights not negative: the least loss found is that of tasks divided among heads",
             measured=found["positive"],
             predicted=found["partition"],
@@ -140,7 +140,7 @@ def _of_heads(found: xr.Dataset) -> list[Claim]:
             basis="the search's tolerance",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/heads-contrasts",
             "Three tasks on contrasts of four heads reach the bound: loss",
             predicted=bound,
             measured=float(found["contrast"]),

@@ -7,7 +7,7 @@ from stepwell.papers._claim import Claim
 
 
 def worst_point(
-    name: str,
+    id: str,
     statement: str,
     *,
     measured: xr.DataArray,
@@ -22,7 +22,7 @@ def worst_point(
     off = np.nan_to_num(np.abs(found - wanted) / allowed, nan=np.inf)
     rows, worst = np.arange(len(off)), off.argmax(axis=1)
     return Claim.over_seeds(
-        name,
+        id,
         statement,
         predicted=wanted[rows, worst],
         measured=found[rows, worst],

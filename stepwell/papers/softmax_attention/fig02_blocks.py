@@ -13,7 +13,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -92,7 +92,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     louder = float(np.log(found["late_loss"][0].mean() / found["late_loss"][1].mean())) / factor
     made = [
         Claim.close(
-            NAME,
+            f"{NAME}/noise-{slug(name)}",
             f"{name}: the squared size of what is off the structure falls with the batch as its noise: exponent",
             predicted=-1.0,
             measured=exponent[column],
@@ -110,7 +110,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     whole = found["off"].values[1] ** 2
     made += [
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/named-heads",
             "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: heads so",
             predicted=TASKS,
             measured=right.sum(axis=1),
@@ -118,7 +118,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/on-structure",
             f"Batches of {large}: most of the squared norm of W and U is on the structure: share of the smaller",
             predicted=0.5,
             measured=np.minimum(

@@ -180,15 +180,22 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     lag = (swept["time"].sel(system="full") / swept["time"].sel(system="reduced") - 1).values
     steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))
 
-    def close(statement: str, predicted: Any, measured: Any, tolerance: float, basis: str) -> Claim:
-        return Claim.close(NAME, statement, predicted=predicted, measured=measured, tolerance=tolerance, basis=basis)
+    def close(claim: str, statement: str, predicted: Any, measured: Any, tolerance: float, basis: str) -> Claim:
+        numbers = {"predicted": predicted, "measured": measured, "tolerance": tolerance}
+        return Claim.close(f"{NAME}/{claim}", statement, **numbers, basis=basis)
 
     digits = "the digits of the reference, worked out apart"
     return [
         close(
-            "κ = L/(φ d √d_e) with the numbers of the figure", 100 / (10 * 30**0.5), told["kappa"], 1e-12, "rounding"
+            "kappa",
+            "κ = L/(φ d √d_e) with the numbers of the figure",
+            100 / (10 * 30**0.5),
+            told["kappa"],
+            1e-12,
+            "rounding",
         ),
         close(
+            "half",
             "The trained model: ω is half of its limit at this time",
             REFERENCE["half"],
             passage(time, found["omega"].values),
@@ -196,17 +203,18 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             digits,
         ),
         close(
+            "reduced-half",
             "The reduced equation: ω is half of its limit at this time",
             REFERENCE["reduced_half"],
             passage(time, found["reduced_omega"].values),
             1e-4,
             digits,
         ),
-        close("The trained model: μ overshoots to", REFERENCE["overshoot"], overshoot, 1e-4, digits),
-        close("The reduced equation: largest speed", REFERENCE["fastest"], fastest, 1e-5, digits),
-        close("The reduced equation: ω where it is fastest", REFERENCE["where"], where, 1e-5, digits),
+        close("overshoot", "The trained model: μ overshoots to", REFERENCE["overshoot"], overshoot, 1e-4, digits),
+        close("fastest", "The reduced equation: largest speed", REFERENCE["fastest"], fastest, 1e-5, digits),
+        close("where-fastest", "The reduced equation: ω where it is fastest", REFERENCE["where"], where, 1e-5, digits),
         Claim.at_most(
-            NAME,
+            f"{NAME}/same-course",
             "The trained model is the two equations: largest difference of ω√d and μ",
             measured=max(
                 float(np.abs(found["omega"] - found["full_omega"]).max()) * DIM**0.5,
@@ -216,9 +224,15 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the solver's tolerance at each of some 500 steps, times the largest weight",
         ),
         close(
-            "The trained model ends at ω√d = 1", 1.0, found["omega"][-1] / told["omega"], _rest(told, time), "slow mode"
+            "omega-end",
+            "The trained model ends at ω√d = 1",
+            1.0,
+            found["omega"][-1] / told["omega"],
+            _rest(told, time),
+            "slow mode",
         ),
         close(
+            "mu-end",
             "The trained model ends at μ = √d/(1+ρ): ratio",
             1.0,
             found["mu"][-1] / told["mu"],
@@ -226,6 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "slow mode",
         ),
         close(
+            "slow-rate",
             f"The trained model settles at the slow rate of the linearised flow (t = {LATE[0]:g} to {LATE[1]:g})",
             told["slow"],
             rate,
@@ -233,6 +248,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "next order: what is left of log ω at the first of these times",
         ),
         close(
+            "exponent",
             "The reduced equation becomes right as κ → 0: exponent in κ of the relative error of the time to half, the "
             "two smallest κ",
             1.0,
@@ -241,7 +257,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "next order in κ",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/early",
             "The reduced equation is early, and ever less so as κ falls: least exponent between neighbours",
             predicted=0.0,
             measured=float(steps.min()) if np.all(lag > 0) else np.nan,

@@ -184,14 +184,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     more = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"] + 2)).loss.values
     return [
         Claim.at_most(
-            NAME,
+            f"{NAME}/table",
             "Bayes risk, bounds and limit of the flow are as in the reference table: largest difference",
             measured=_table_difference(data["table"]),
             tolerance=5e-5,
             basis="the table has four digits",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/none-below",
             "No weights of either sign are found below the bound: least of (loss found)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=lowest).values,
@@ -200,7 +200,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/sharp",
             "The bound is sharp: greatest of (loss found)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
@@ -209,7 +209,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/enough-heads",
             "Heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 and I + 2",
             predicted=0.0,
             measured=np.max(np.abs(more / enough - 1), axis=0),
@@ -217,7 +217,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="as for the bound's sharpness",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/last-head-helps",
             "The head I + 1 does help: least of (loss found for I heads)/(that for I + 1)",
             predicted=1.0,
             measured=np.min(few / enough, axis=0),
@@ -226,28 +226,28 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/bayes-below",
             "The Bayes risk is below the bound for any number of heads, everywhere shown: least of bound − risk",
             predicted=0.0,
             measured=float((curve["bound"] - curve["bayes"]).min()),
             basis="exact in the limit of large d and L",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/saturated",
             "The bound is the same for 11, 12 and 100 heads: largest difference",
             measured=float((curve["bound"].sel(heads=[12, 100]) - curve["bound"].sel(heads=11)).max()),
             tolerance=1e-14,
             basis="rounding",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/factor",
             "The limit of the flow is within a factor e of the bound: greatest ratio, over d/L",
             predicted=np.e,
             measured=float((curve["flow"] / curve["bound"].sel(heads=11)).max()),
             basis="strict",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/trained",
             "Trained from positive weights, 3 heads on 2 tasks end within a factor e of the bound: greatest ratio",
             predicted=np.e,
             measured=float((flowed["loss"] / flowed["bound"]).max()),

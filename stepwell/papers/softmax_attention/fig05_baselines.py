@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled, Spectral
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -262,7 +262,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             slack = DEVIATIONS * error + 2 * abs(one["next_order"])
             made.append(
                 worst_point(
-                    NAME,
+                    f"{NAME}/{slug(name)}-{kind}",
                     f"{word}: {how} lie on the curve: risk at the dimension furthest off",
                     measured=one[kind],
                     predicted=one["predicted"],
@@ -272,7 +272,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
     made.append(
         worst_point(
-            NAME,
+            f"{NAME}/flow-sampled",
             "Limit of the flow at finite d and L: sampled sequences agree with quadrature: the size furthest off",
             measured=sample["mean"],
             predicted=sample["exact"],
@@ -285,7 +285,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     worst = int(np.argmax((off / (2 / sample["dim"] + rho)).values))
     made.append(
         Claim.at_most(
-            NAME,
+            f"{NAME}/flow-leading",
             "Limit of the flow: leading order against quadrature, relative difference at the size furthest off",
             measured=float(off[worst]),
             tolerance=float((2 / sample["dim"] + rho)[worst]),
@@ -294,7 +294,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     made.append(
         worst_point(
-            NAME,
+            f"{NAME}/single-head",
             "A single head trained on all tasks ends at the best single head: loss, at the size furthest off",
             measured=single["loss"],
             predicted=single["best"],
@@ -305,7 +305,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ridge, heavy = curve["ridge_0.05"], curve["ridge_5"]
     made.append(
         Claim.at_least(
-            NAME,
+            f"{NAME}/peak",
             "Ridge with penalty 0.05 peaks above the risk of answering zero, which is 1: its greatest value",
             predicted=1.0,
             measured=float(ridge.max()),
@@ -314,7 +314,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     made.append(
         Claim.at_least(
-            NAME,
+            f"{NAME}/rises",
             "Ridge with penalty 5 only rises with d/L: least step of its curve",
             predicted=0.0,
             measured=float(heavy.diff("ratio").min()),
@@ -324,7 +324,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     others = xr.concat([curve[name] for name in ("ridge_0.05", "ridge_5", "flow", "single")], dim="other")
     made.append(
         Claim.at_least(
-            NAME,
+            f"{NAME}/least",
             "No curve is below the Bayes risk: least difference",
             predicted=0.0,
             measured=float((others - curve["bayes"]).min()),

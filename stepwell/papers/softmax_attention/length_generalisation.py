@@ -167,7 +167,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     spread = np.sqrt(GAP * DIM / c)
     made = [
         worst_point(
-            NAME,
+            f"{NAME}/{kind}-loss",
             f"{word}, at the length furthest off",
             measured=found["mean"].sel(kind=kind),
             predicted=found["predicted"].sel(kind=kind),
@@ -185,14 +185,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [
         *made,
         Claim.at_most(
-            NAME,
+            f"{NAME}/softmax-leading",
             "Softmax attention: the closed form against quadrature, relative difference at the length furthest off",
             measured=float(off[worst]),
             tolerance=float(slack[worst]),
             basis="neglected: the spread of |q|², 2/d, and of the normaliser, e²/L'",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/softmax-end",
             "Softmax attention: training ends at the least of the exact loss, found by search",
             predicted=float(found["softmax_best"]),
             measured=found["softmax_end"].values,
@@ -200,7 +200,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/linear-map",
             "Linear attention: training ends at c·I, c = 1/(1+(dφ+1)/L): entry of its matrix that is furthest off",
             predicted=0.0,
             measured=abs(found["map"] - c * xr.DataArray(np.eye(DIM), dims=("row", "column"))).max(("row", "column")),
@@ -208,7 +208,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/softmax-no-worse",
             "Softmax attention is no worse at 20 times the length than where it was trained: loss at 2000",
             predicted=early.sel(kind="softmax").values,
             measured=late.sel(kind="softmax").values,
@@ -217,7 +217,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation="<=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/softmax-plateau",
             "and is not below its plateau (1 - μω)²: loss at 2000",
             predicted=found["plateau"].values,
             measured=late.sel(kind="softmax").values,
@@ -226,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/linear-worse",
             "Linear attention divided by 100 is worse at length 2000 than answering zero: loss over signal",
             predicted=1.0,
             measured=late.sel(kind="train").values,

@@ -264,7 +264,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     others = found.sel(target=[name for name in TARGETS if name != "1"])
     made = [
         worst_point(
-            NAME,
+            f"{NAME}/first-order-dim-{dim}",
             f"d = {dim}: drawn contexts agree with the loss to first order in 1/L: the target furthest off",
             measured=others["mean"].sel(dim=dim),
             predicted=others["first_order"].sel(dim=dim),
@@ -275,7 +275,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
     made += [
         worst_point(
-            NAME,
+            f"{NAME}/degree-{k}",
             f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of answer and target",
             measured=along["slope"].sel(degree=k),
             predicted=-(k - 1) / 2,
@@ -287,7 +287,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [
         *made,
         worst_point(
-            NAME,
+            f"{NAME}/constant",
             "A constant is answered with μ times itself: loss, at the d furthest off",
             measured=constant["mean"],
             predicted=constant["first_order"],
@@ -295,7 +295,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors; second order in 1/L, as above",
         ),
         Claim.over_seeds(
-            NAME,
+            f"{NAME}/catastrophe",
             "and so is a catastrophe: least of its loss over that of answering zero",
             predicted=float(((1 - constant["mu"]) ** 2).min()),
             measured=constant["mean"].min("dim").values,

@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ends = points.sel(context=list(CONTEXTS))
     return [
         worst_point(
-            NAME,
+            f"{NAME}/sampled",
             "R sampled agrees with quadrature: R at the point furthest off",
             measured=found["concentration"],
             predicted=found["exact"],
@@ -202,7 +202,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         worst_point(
-            NAME,
+            f"{NAME}/stein",
             "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
             measured=found["mean"],
             predicted=root * (1 - found["exact"]),
@@ -210,7 +210,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         worst_point(
-            NAME,
+            f"{NAME}/points",
             "R has fallen to 0.95, 0.9 and 0.5 of e^(a²)/L where quadrature says: R sampled, at the one furthest off",
             measured=ends["sampled"],
             predicted=ends["ratio"],
@@ -218,21 +218,21 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         Claim.at_most(
-            NAME,
+            f"{NAME}/halved-before",
             "It is halved before a² = (2/3) ln L: greatest of a² over that, for L from 20 to 1e6",
             predicted=1.0,
             measured=float((half / points["annealed"]).max()),
             basis="strict",
         ),
         Claim.at_least(
-            NAME,
+            f"{NAME}/halved-after",
             "and after (2/3)(ln L - 1): least of a² over that",
             predicted=1.0,
             measured=float((half / (2 / 3 * (third - 1))).min()),
             basis="strict; the other tokens' fluctuations add to R",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/rival",
             "There the law of one rival token gives the same: R over e^(a²)/L at the L furthest off",
             predicted=float(points["rival"][rival]),
             measured=0.5,
@@ -240,7 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
         ),
         Claim.close(
-            NAME,
+            f"{NAME}/hard",
             "Sharp scores attend to the largest: R = 1 - E[max z]/a, at the point furthest off",
             predicted=float(hard["law"].sel(chosen)),
             measured=float(hard["exact"].sel(chosen)),

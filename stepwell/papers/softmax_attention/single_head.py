@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
@@ -193,7 +193,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     equal, count = data["trained"], COUNTS[-1]
     made = [
         Claim.close(
-            NAME,
+            f"{NAME}/ratio-limit",
             f"The ratio tends to the number of tasks: at d/L = 0.001 with {count} tasks",
             predicted=count / (1 + 2 * np.e * count * 1e-3) * (1 + 2 * np.e * 1e-3),
             measured=float(data["ratio"]["ratio"].sel(tasks=count)[0]),
@@ -201,7 +201,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="I(1+ρ)/(1+Iρ), ρ = eφd/L: it is 9.54; d is a whole number",
         ),
         worst_point(
-            NAME,
+            f"{NAME}/ratio-trained",
             f"{count} equal tasks: loss of a trained single head over that of {count} trained heads, as predicted",
             measured=equal["single"] / equal["multiple"],
             predicted=equal["predicted"],
@@ -216,7 +216,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         leftover = float((found["dim"] * found["left"] ** 2).sum())
         made.append(
             worst_point(
-                NAME,
+                f"{NAME}/{slug(name)}-shares",
                 f"{name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
                 measured=square,
                 predicted=best,
@@ -226,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{slug(name)}-budget",
                 f"{name}: trained heads have B = Σ d_iω_i² = 1",
                 predicted=1.0,
                 measured=square.sum("task").values,
@@ -236,7 +236,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
         made.append(
             Claim.over_seeds(
-                NAME,
+                f"{NAME}/{slug(name)}-loss",
                 f"{name}: loss of trained heads above the best",
                 predicted=0.0,
                 measured=(found["loss"] - found["best_loss"]).values,
@@ -251,7 +251,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
             made.append(
                 worst_point(
-                    NAME,
+                    f"{NAME}/{slug(name)}-fading",
                     f"{name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the time, over K",
                     measured=growth / rate,
                     predicted=1.0,

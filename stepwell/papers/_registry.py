@@ -7,7 +7,7 @@ from typing import cast
 
 from stepwell._errors import InvalidInput
 
-from ._mould import FigureModule
+from ._protocol import FigureModule
 
 PAPERS = {
     "linear": "Training Dynamics of In-Context Learning in Linear Attention (Zhang et al., arXiv 2501.16265)",

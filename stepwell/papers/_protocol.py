@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class FigureModule(Protocol):
-    """A module `figNN_name.py`, listed in `_register.py`."""
+    """A module `figNN_name.py`, listed in `_registry.py`."""
 
     TITLE: str
     """A line."""

@@ -1,4 +1,4 @@
-"""Every listed figure has what the mould asks for."""
+"""Every listed figure has what the protocol of figures asks for."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "stepwell" / "papers"
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_listed_figure_fits_the_mould(name: str):
+def test_a_listed_figure_fits_the_protocol(name: str):
     module = figure(name)
     assert isinstance(module, FigureModule)
     assert module.TITLE and module.CAPTION
