@@ -15,12 +15,13 @@ from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective, AbstractResolvent
+from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 from stepwell.trajectory import build
 
 from ._descend import check, of_each
 from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
 from ._march import Observable
+from .fast import AbstractResolvent, gradient_form, stiff_form
 
 Solver = Literal["auto", "rodas5p", "lsoda", "kvaerno5", "tsit5"]
 Spacing = Literal["linear", "log"]
@@ -213,9 +214,9 @@ def flow(
 def _form(objective: AbstractObjective, model: AbstractModel, solver: Solver) -> AbstractObjective:
     """That which a solver follows fastest."""
     if solver == "rodas5p":
-        return objective.for_steps(model)
+        return stiff_form(objective, model)
     # kvaerno5 differentiates the gradient itself, which may be possible in the plain form only.
-    return objective if solver == "kvaerno5" else objective.for_descent(model)
+    return objective if solver == "kvaerno5" else gradient_form(objective, model)
 
 
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> Solver:
@@ -225,7 +226,7 @@ def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | E
         template = model.member(0) if isinstance(model, Ensemble) else model
         assert isinstance(single, AbstractQuadraticObjective)
         few = jax.eval_shape(single.coefficients, template).size <= _COEFFICIENTS
-        if few or isinstance(single.for_steps(template), AbstractResolvent):
+        if few or isinstance(stiff_form(single, template), AbstractResolvent):
             return "rodas5p"
     return "kvaerno5" if isinstance(model, Ensemble) else "lsoda"
 

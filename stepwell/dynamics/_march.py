@@ -11,11 +11,12 @@ from jaxtyping import Array, Float, Int
 
 from stepwell._compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractLeaping, AbstractObjective, Reduce, Sampled
+from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._devices import Divided, beside, divides, placed
 from ._ensemble import Ensemble, flatten, unflatten
+from .fast import AbstractMultiStep, gradient_form
 
 Model = TypeVar("Model", bound=AbstractModel)
 Observable = Callable[[Any], Array]
@@ -123,7 +124,7 @@ class March(eqx.Module, Generic[Model]):
         """So many steps of every run: (losses before them, new weights, new state)."""
 
         def at_once(weights, state, source, rule):
-            loss, model = source.objective.leap(unflatten(weights, self.skeleton), rule.rate, steps)
+            loss, model = source.objective.multi_step(unflatten(weights, self.skeleton), rule.rate, steps)
             return loss, jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(model)]), state
 
         def plain(_, carry):
@@ -133,7 +134,7 @@ class March(eqx.Module, Generic[Model]):
 
         source, rule = (part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule))
         objective = source.objective if isinstance(source, Fixed) else None
-        if isinstance(objective, AbstractLeaping) and isinstance(rule, ConstantRate):
+        if isinstance(objective, AbstractMultiStep) and isinstance(rule, ConstantRate):
             return self._of_all(at_once, weights, state)
         losses, *moved = self._step(weights, state, step)
         weights, state = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), tuple(moved), (weights, state))
@@ -145,7 +146,7 @@ class March(eqx.Module, Generic[Model]):
         """One step of every run: (losses before it, new weights, new state)."""
 
         def single(weights, state, source, rule):
-            objective = source.at(step).for_descent(self.skeleton)
+            objective = gradient_form(source.at(step), self.skeleton)
             loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
             return loss, *rule.step(gradient, state, weights)
 
