@@ -18,9 +18,9 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 from stepwell.trajectory import build
 
-from ._descend import check, of_each
-from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
-from ._march import Observable
+from ._descend import check_fit
+from ._ensemble import Ensemble, flatten, map_members, skeleton_of, unflatten
+from ._options import Observable
 from .fast import AbstractResolvent, gradient_form, stiff_form
 
 Solver = Literal["auto", "rodas5p", "lsoda", "kvaerno5", "tsit5"]
@@ -145,7 +145,7 @@ def flow(
     The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …). Its `outcome`
     is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver failed"; "interrupted".
     """
-    check(model, objective)
+    check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     _check.one_of("solver", solver, get_args(Solver))
     _check.one_of("spacing", spacing, ("linear", "log"))
@@ -153,7 +153,7 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    followed = of_each(lambda each: _form(each, template, chosen), objective)
+    followed = map_members(lambda each: _form(each, template, chosen), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
