@@ -7,7 +7,6 @@ BENCHMARKS = {
     "spectral": "the spectral flow of softmax attention, by theory and by training",
     "flow": "gradient flow to convergence, at a large and at a tiny start",
     "flow_solvers": "solvers of the gradient flow at equal accuracy, and an ensemble beside a loop",
-    "fewer_gradients": "gradients that a flow costs by descent, Tsit5, a Chebyshev method and LSODA",
     "sampling": "drawing sequences, and standard normals in a compiled loop, against JAX",
     "streaming": "moments of more sequences than one would hold: time, memory, and what limits them",
     "population_scale": "a step in population as the dimension grows, and where moments end",

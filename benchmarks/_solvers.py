@@ -10,17 +10,17 @@ import json
 from typing import Any, NamedTuple, Protocol
 
 import diffrax
+import equinox as eqx
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from stepwell.dynamics import flow
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
-from . import _counted
 from ._row import Unavailable
 
 _SMALL = 100
@@ -53,11 +53,36 @@ def of_diffrax(model: AbstractModel, objective: AbstractObjective, solver: diffr
     moving = _moving(model)
 
     def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
-        from_zero = np.concatenate([[0.0], times])
-        losses, tries = _counted.solve(model, objective, solver, rtol, from_zero, atol=atol, moving=moving)
-        return Solved(np.asarray(losses)[1:], {"tries of a step": int(tries)})
+        from_zero = jnp.concatenate([jnp.zeros(1), jnp.asarray(times)])
+        losses, attempts = _integrate(model, objective, solver, jnp.asarray([rtol, atol]), from_zero, moving)
+        return Solved(np.asarray(losses)[1:], {"attempted steps": int(attempts)})
 
     return solve
+
+
+@eqx.filter_jit
+def _integrate(
+    model: Any, objective: Any, solver: Any, tolerances: Array, times: Array, moving: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """(losses at those times, attempted steps)."""
+    every, restore = jax.flatten_util.ravel_pytree(model.weights())
+    places = np.array(moving)
+
+    def loss(weights: Array) -> Array:
+        return objective(model.with_weights(restore(every.at[places].set(weights))))
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, weights, args: -0.5 * jax.grad(loss)(weights)),
+        solver,
+        times[0],
+        times[-1],
+        None,
+        every[places],
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1]),
+        max_steps=1_000_000,
+    )
+    return jax.lax.map(loss, solution.ys), solution.stats["num_steps"]
 
 
 def of_sundials(model: AbstractModel, objective: AbstractObjective) -> Solver:

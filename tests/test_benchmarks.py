@@ -17,7 +17,6 @@ WITHOUT_TORCH = (
     "spectral",
     "flow",
     "flow_solvers",
-    "fewer_gradients",
     "sampling",
     "streaming",
     "population_scale",

@@ -6,11 +6,12 @@ import sys
 
 import jax
 import numpy as np
+import numpy_descent
 import pytest
 
 from stepwell import _compiler
-from stepwell.dynamics import _train, descend
-from stepwell.models import SeparateAttention
+from stepwell.dynamics import _loop, descend
+from stepwell.models import MergedAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
 
@@ -49,13 +50,16 @@ def test_xla_knows_the_options():
 
 
 def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):
-    model = SeparateAttention.random(dim=2, heads=2, scale=0.3, key=jax.random.key(0))
+    """Merged attention, whose loop the compiler makes; beside it NumPy's loop."""
+    model = MergedAttention.random(dim=2, heads=2, scale=0.3, key=jax.random.key(0))
     objective = Population(InContextRegression(np.diag([0.7, 0.3]), 10))
-
-    def losses():
-        return descend(model, objective, rate=0.1, steps=50, record=10, progress=False)["loss"].values.ravel()
-
-    short = losses()
-    monkeypatch.setattr(_train, "_FAR", 1)
-    np.testing.assert_allclose(losses(), short, rtol=1e-13)
-    assert short[-1] < short[0]
+    compiled, asked = _loop._compiled, []
+    monkeypatch.setattr(_loop, "_compiled", lambda long: asked.append(long) or compiled(long))
+    weights = np.asarray(model.value)[:, 0, -1], np.asarray(model.key_query)[:, :2]
+    expected, _ = numpy_descent.merged(objective, *weights, 0.1, 50)
+    for shortest in (100_000, 1):
+        monkeypatch.setattr(_loop, "_LONG_RUN", shortest)
+        found = descend(model, objective, rate=0.1, steps=50, record=10, progress=False)["loss"].values.ravel()
+        np.testing.assert_allclose(found, expected[::10], rtol=1e-13)
+    assert set(asked) == {False, True}
+    assert expected[-1] < 0.9 * expected[0]

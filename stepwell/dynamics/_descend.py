@@ -1,7 +1,6 @@
 """Gradient descent on a fixed objective."""
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
@@ -11,9 +10,10 @@ from stepwell.models import AbstractModel, is_proved
 from stepwell.objectives import AbstractObjective
 
 from ._devices import for_devices, placed
-from ._ensemble import Ensemble
-from ._follow import follow
-from ._march import Fixed, Observable, Transformation
+from ._ensemble import Ensemble, map_members
+from ._host import train
+from ._loop import Fixed
+from ._options import Observable, TrainOptions, Transformation
 from ._record import Steps
 
 
@@ -39,7 +39,7 @@ def descend(
     - `record`: record losses every so many steps, or at the steps listed.
     - `snapshots`: keep all weights at so many of the recorded steps, or at those listed.
     - `observe`: further curves, by name: functions of the model (an objective on test data is one).
-    - `start`: the number of the first step, for a run that goes on from another.
+    - `start`: the number of the first step, to resume a previous run.
     - `configuration`: what else the trajectory should remember, such as the task, the keys and the optimiser's
       settings: moments do not know where they come from.
 
@@ -49,13 +49,10 @@ def descend(
 
     Where JAX sees several devices, the sequences of a `Sampled` are spread over them.
     """
-    check(model, objective)
+    check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
-    fast = of_each(lambda member: for_devices(member, template), objective)
-    return follow(
-        model,
-        placed(Ensemble(Fixed(fast.stacked), fast.size) if isinstance(fast, Ensemble) else Fixed(fast)),
-        {"dynamics": "descend", "objective": objective},
+    source = placed(map_members(lambda member: Fixed(for_devices(member, template)), objective))
+    options = TrainOptions(
         rate=rate,
         steps=steps,
         optimiser=optimiser,
@@ -66,9 +63,10 @@ def descend(
         progress=progress,
         configuration=configuration,
     )
+    return train(model, source, options, {"dynamics": "descend", "objective": objective})
 
 
-def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> None:
+def check_fit(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> None:
     """Every member of an ensemble must fit its objective, and the sizes each other."""
     if isinstance(objective, Ensemble):
         if not isinstance(model, Ensemble) or model.size != objective.size:
@@ -88,10 +86,3 @@ def check(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemb
             return
     for number in range(model.size):
         objective.check(model.member(number))  # pyright: ignore
-
-
-def of_each(form: Callable[[AbstractObjective], AbstractObjective], objective: AbstractObjective | Ensemble) -> Any:
-    """Another form of an objective, or of every member of an ensemble of them."""
-    if isinstance(objective, Ensemble):
-        return Ensemble.of([form(objective.member(number)) for number in range(objective.size)])
-    return form(objective)

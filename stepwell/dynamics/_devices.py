@@ -16,6 +16,7 @@ from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, FeatureBatch
 
 from ._ensemble import Ensemble
+from .fast import multi_step_form
 
 Tree = TypeVar("Tree")
 
@@ -64,7 +65,7 @@ def for_devices(objective: AbstractObjective, model: AbstractModel) -> AbstractO
     """The form in which an objective is descended. The fastest is for one device; sequences go to several."""
     if isinstance(objective, Sampled) and divides(objective.batch.size):
         return Divided.of(objective)
-    return objective.for_leaps(model)
+    return multi_step_form(objective, model)
 
 
 def placed(tree: Tree) -> Tree:

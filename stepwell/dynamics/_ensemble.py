@@ -1,6 +1,6 @@
 """Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -46,6 +46,13 @@ class Ensemble(eqx.Module, Generic[Member]):
             lambda leaf: jax.device_put(np.abs(np.asarray(leaf)).max(axis=0)) if eqx.is_array(leaf) else leaf,
             self.stacked,
         )
+
+
+def map_members(function: Callable[[Any], Any], thing: Any) -> Any:
+    """`function(thing)`, or of an ensemble the ensemble of `function(member)`."""
+    if isinstance(thing, Ensemble):
+        return Ensemble.of([function(thing.member(number)) for number in range(thing.size)])
+    return function(thing)
 
 
 # Members are stacked and taken apart by NumPy: operations of JAX would be compiled for each shape they meet.

@@ -15,12 +15,13 @@ from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective, AbstractResolvent
+from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 from stepwell.trajectory import build
 
-from ._descend import check, of_each
-from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
-from ._march import Observable
+from ._descend import check_fit
+from ._ensemble import Ensemble, flatten, map_members, skeleton_of, unflatten
+from ._options import Observable
+from .fast import AbstractResolvent, gradient_form, stiff_form
 
 Solver = Literal["auto", "rodas5p", "lsoda", "kvaerno5", "tsit5"]
 Spacing = Literal["linear", "log"]
@@ -144,7 +145,7 @@ def flow(
     The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …). Its `outcome`
     is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver failed"; "interrupted".
     """
-    check(model, objective)
+    check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     _check.one_of("solver", solver, get_args(Solver))
     _check.one_of("spacing", spacing, ("linear", "log"))
@@ -152,7 +153,7 @@ def flow(
 
     skeleton = skeleton_of(template)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    followed = of_each(lambda each: _form(each, template, chosen), objective)
+    followed = map_members(lambda each: _form(each, template, chosen), objective)
     if isinstance(followed, Ensemble):
         fields: Any = Ensemble(Field(followed.stacked, skeleton), followed.size)
     else:
@@ -213,9 +214,9 @@ def flow(
 def _form(objective: AbstractObjective, model: AbstractModel, solver: Solver) -> AbstractObjective:
     """That which a solver follows fastest."""
     if solver == "rodas5p":
-        return objective.for_steps(model)
+        return stiff_form(objective, model)
     # kvaerno5 differentiates the gradient itself, which may be possible in the plain form only.
-    return objective if solver == "kvaerno5" else objective.for_descent(model)
+    return objective if solver == "kvaerno5" else gradient_form(objective, model)
 
 
 def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble) -> Solver:
@@ -225,7 +226,7 @@ def _automatic(model: AbstractModel | Ensemble, objective: AbstractObjective | E
         template = model.member(0) if isinstance(model, Ensemble) else model
         assert isinstance(single, AbstractQuadraticObjective)
         few = jax.eval_shape(single.coefficients, template).size <= _COEFFICIENTS
-        if few or isinstance(single.for_steps(template), AbstractResolvent):
+        if few or isinstance(stiff_form(single, template), AbstractResolvent):
             return "rodas5p"
     return "kvaerno5" if isinstance(model, Ensemble) else "lsoda"
 

@@ -11,11 +11,12 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
-from ._descend import check
+from ._descend import check_fit
 from ._devices import divides, everywhere
 from ._ensemble import Ensemble
-from ._follow import follow
-from ._march import Fresh, Observable, Transformation
+from ._host import train
+from ._loop import Fresh
+from ._options import Observable, TrainOptions, Transformation
 from ._record import Steps
 
 
@@ -49,11 +50,9 @@ def online(
     require_memory(
         6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
     )
-    check(model, Sampled(task.draw(2, key=key), reduce))
-    return follow(
-        model,
-        Fresh(task, batch, everywhere(key) if divides(batch) else key, reduce),
-        {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key},
+    check_fit(model, Sampled(task.draw(2, key=key), reduce))
+    source = Fresh(task, batch, everywhere(key) if divides(batch) else key, reduce)
+    options = TrainOptions(
         rate=rate,
         steps=steps,
         optimiser=optimiser,
@@ -64,3 +63,5 @@ def online(
         progress=progress,
         configuration=configuration,
     )
+    about = {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key}
+    return train(model, source, options, about)

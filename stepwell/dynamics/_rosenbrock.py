@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell.objectives import Tableau
+from .fast import Tableau
 
 Vector = Float[Array, " weights"]
 

@@ -22,11 +22,12 @@ from jaxtyping import Array, Float
 
 from stepwell._types import Loss
 from stepwell.models import as_separate, is_proved, is_separate
-from stepwell.objectives import AbstractQuadraticObjective, AbstractResolvent, AbstractStepping
+from stepwell.objectives import AbstractQuadraticObjective
 
 from ._ensemble import skeleton_of, unflatten
 from ._flow import Field
 from ._rosenbrock import RODAS5P, Step, step
+from .fast import AbstractResolvent, AbstractRosenbrock
 
 Vector = Float[Array, " weights"]
 Solve = Callable[[Vector], Vector]
@@ -66,8 +67,8 @@ class Reading(eqx.Module):
     def step(self, weights: Vector, length: Float[Array, ""]) -> tuple[Loss, Step]:
         """The loss, and a step of this length."""
         objective = self.field.objective
-        if isinstance(objective, AbstractStepping) and self.heads is not None:
-            loss, found = objective.rosenbrock(weights.reshape(self.heads, -1), length, RODAS5P)
+        if isinstance(objective, AbstractRosenbrock) and self.heads is not None:
+            loss, found = objective.rosenbrock_step(weights.reshape(self.heads, -1), length, RODAS5P)
             after, estimate, *bend = found.reshape(-1, weights.size)
             return loss, Step(after, estimate, jnp.stack(bend))
         loss, velocity = self.loss_and_velocity(weights)

@@ -1,11 +1,10 @@
 """Several ways to the same loss, one call: `objective(model)`."""
 
-from ._abstract import AbstractLeaping as AbstractLeaping
 from ._abstract import AbstractObjective as AbstractObjective
 from ._abstract import AbstractQuadraticObjective as AbstractQuadraticObjective
-from ._abstract import AbstractResolvent as AbstractResolvent
-from ._abstract import AbstractStepping as AbstractStepping
-from ._abstract import Tableau as Tableau
+from ._control import CONTROL_SUMS as CONTROL_SUMS
+from ._control import controlled_mean as controlled_mean
+from ._eigenvalues import eigenvalues as eigenvalues
 from ._exact import Exact as Exact
 from ._moments import Moments as Moments
 from ._population import Population as Population

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-SUMS = 8
+CONTROL_SUMS = 8
+"""How many sums a control variate needs of each task."""
 _NOTHING = 1e-100
 """In a denominator that may be zero."""
 

@@ -13,11 +13,8 @@ from stepwell._types import Loss, Normalisation
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank
 from stepwell.tasks import AbstractTask, population_moments
 
-from ._abstract import AbstractObjective, AbstractQuadraticObjective, require
+from ._abstract import AbstractQuadraticObjective, require
 from ._cubic import as_cubic, check_label_blocks, check_linear
-from ._fused_population import FusedPopulation
-from ._resolvent_population import ResolventPopulation
-from ._stepping_population import SteppingPopulation
 
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -127,11 +124,11 @@ class Population(AbstractQuadraticObjective):
             weight[..., : model.dim] = weight[..., : model.dim] @ vectors
         return model.with_weights(weights)
 
-    def for_leaps(self, model: AbstractModel) -> AbstractObjective:
-        return FusedPopulation.of(self, model) or self
-
-    def for_steps(self, model: AbstractModel) -> AbstractObjective:
-        return SteppingPopulation.of(self, model) or ResolventPopulation.of(self, model) or self
+    def matrices(self) -> tuple[Float[Array, "dim dim"], Float[Array, "dim dim"], Float[Array, "dim dim"]]:
+        r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
+        compact = map(np.asarray, (self._input, self._drive, self._second))
+        first, drive, second = (jax.device_put(np.diag(part) if part.ndim == 1 else part) for part in compact)
+        return first, drive, second
 
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)

@@ -18,7 +18,6 @@ from stepwell.tasks import MultiTaskRegression
 from ._abstract import AbstractObjective, require
 from ._control import coefficients, control_sums
 from ._eigenvalues import check_eigenvalues, eigenvalues
-from ._fused_reduced import FusedReduced
 from ._softmax_sums import softmax_sums
 
 _GROUPS = 16
@@ -113,9 +112,6 @@ class ReducedSampled(AbstractObjective):
 
     def __call__(self, model: AbstractModel) -> Loss:
         return jnp.sum(self.per_task(model))
-
-    def for_descent(self, model: AbstractModel) -> AbstractObjective:
-        return FusedReduced.of(self) or self
 
     def check(self, model: AbstractModel) -> None:
         check_eigenvalues(model, self.task, "softmax")

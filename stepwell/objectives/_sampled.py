@@ -5,7 +5,6 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check, _text
@@ -16,7 +15,6 @@ from stepwell.models import AbstractModel, check_form, check_weights, is_attenti
 from stepwell.tasks import Batch, FeatureBatch, prefix
 
 from ._abstract import AbstractObjective, require
-from ._fused import FusedSampled
 
 Reduce = Literal["mean", "sum"]
 """How the squared errors of several outputs become one: their mean, or their sum."""
@@ -72,15 +70,6 @@ class Sampled(AbstractObjective):
                 f"{jnp.shape(answers)[1:]} and type {answers.dtype}; the data ask for {wanted}, of floats"
             )
         return answers
-
-    def for_descent(self, model: AbstractModel) -> AbstractObjective:
-        if isinstance(self.batch, FeatureBatch):
-            return self
-        weights = [getattr(model, name) for name in model.weight_dims]  # or their shapes and types alone
-        if any(array.dtype != jnp.float64 for array in (self.batch.tokens, *weights)):
-            return self  # what is given in another precision is not to be changed by chance
-        outputs = self.batch.outputs if self.reduce == "mean" else 1
-        return FusedSampled.of(self.batch, model, 1 / (self.batch.size * outputs), np.dtype(self.precision)) or self
 
     def check(self, model: AbstractModel) -> None:
         _check.one_of("reduce", self.reduce, get_args(Reduce))

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from stepwell.cli import main
-from stepwell.dynamics import _train as training
+from stepwell.dynamics import _host as training
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--head", "2", "--init", "0.3"]
@@ -309,11 +309,11 @@ class Interruption:
         self.calls = calls
         self.advance = training.advance
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments, **options):
         if self.calls == 0:
             raise KeyboardInterrupt
         self.calls -= 1
-        return self.advance(*arguments)
+        return self.advance(*arguments, **options)
 
 
 @pytest.mark.parametrize("flags", [[], ["--track_value", "--testset", "40"]], ids=["plain", "watched"])

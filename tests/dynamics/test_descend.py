@@ -7,13 +7,14 @@ import signal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy_descent
 import optax
 import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, online
 from stepwell.dynamics import _divergence as divergence_module
-from stepwell.dynamics import _train as train_module
+from stepwell.dynamics import _host as host_module
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression
@@ -28,33 +29,28 @@ def separate(seed=0, scale=0.3):
     return SeparateAttention.random(dim=2, heads=2, scale=scale, key=jax.random.key(seed))
 
 
-def by_loop(model, objective, rate, steps):
-    """The textbook loop: losses before each step and after the last, and all models."""
-    losses, models = [], [model]
-    gradient = jax.jit(jax.value_and_grad(objective))
-    for _ in range(steps):
-        loss, slope = gradient(model)
-        losses.append(float(loss))
-        model = jax.tree.map(lambda w, g: w - rate * g, model, slope)
-        models.append(model)
-    return np.array([*losses, float(objective(model))]), models
-
-
-def test_descent_is_the_textbook_loop():
-    losses, models = by_loop(separate(), OBJECTIVE, 0.1, 40)
-    found = descend(separate(), OBJECTIVE, rate=0.1, steps=40, record=[0, 3, 4, 17, 40], snapshots=[4, 40])
-    np.testing.assert_array_equal(found.step, [0, 3, 4, 17, 40])
-    np.testing.assert_array_equal(found.snapshot, [0, 4, 40])
-    np.testing.assert_allclose(found.loss[0], losses[[0, 3, 4, 17, 40]], rtol=1e-13)
-    np.testing.assert_allclose(found["query"].sel(snapshot=4)[0], models[4].query, rtol=1e-12)
-    np.testing.assert_allclose(model_at(found, separate()).key, models[40].key, rtol=1e-12)
-    assert found.attrs["outcome"] == "finished" and found.attrs["message"] == ""
+def test_descent_is_the_textbook_loop(with_and_without):
+    """By the native pass and by the compiled loop; the loop beside them is NumPy's."""
+    start = separate()
+    weights = np.asarray(start.value)[:, 0, -1], np.asarray(start.key)[:, 0, :2], np.asarray(start.query)[:, 0]
+    losses, models = numpy_descent.separate(OBJECTIVE, *weights, 0.1, 40)
+    recorded = [0, 3, 4, 17, 40]
+    runs = with_and_without(lambda: descend(start, OBJECTIVE, rate=0.1, steps=40, record=recorded, snapshots=[4, 40]))
+    assert losses[-1] < 0.9 * losses[0]
+    for found in runs:
+        np.testing.assert_array_equal(found.step, recorded)
+        np.testing.assert_array_equal(found.snapshot, [0, 4, 40])
+        np.testing.assert_allclose(found.loss[0], losses[recorded], rtol=1e-13)
+        np.testing.assert_allclose(found["query"].sel(snapshot=4)[0, :, 0], models[4][2], rtol=1e-12)
+        np.testing.assert_allclose(model_at(found, start).key[:, 0, :2], models[40][1], rtol=1e-12)
+        np.testing.assert_allclose(found["value"].sel(snapshot=40)[0, :, 0, -1], models[40][0], rtol=1e-12)
+        assert found.attrs["outcome"] == "finished" and found.attrs["message"] == ""
 
 
 @pytest.mark.parametrize("capacity", [4, 64])
 def test_the_result_does_not_depend_on_how_the_run_is_cut_into_chunks(monkeypatch, capacity):
     whole = descend(separate(), OBJECTIVE, rate=0.1, steps=100)
-    monkeypatch.setattr(train_module, "_CAPACITY", capacity)
+    monkeypatch.setattr(host_module, "_CAPACITY", capacity)
     cut = descend(separate(), OBJECTIVE, rate=0.1, steps=100)
     np.testing.assert_array_equal(cut.loss, whole.loss)
     np.testing.assert_array_equal(cut["value"], whole["value"])
@@ -123,15 +119,15 @@ def test_one_diverging_run_does_not_stop_the_others():
 
 def test_an_interrupt_keeps_what_was_done(monkeypatch):
     calls = []
-    advance = train_module.advance
+    advance = host_module.advance
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return advance(*arguments)
+        return advance(*arguments, **options)
 
-    monkeypatch.setattr(train_module, "advance", interrupted)
+    monkeypatch.setattr(host_module, "advance", interrupted)
     found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
     monkeypatch.undo()
     whole = descend(separate(), OBJECTIVE, rate=0.1, steps=1000)
@@ -163,7 +159,7 @@ def test_an_online_run_that_goes_on_from_another_sees_the_batches_that_follow():
 
 
 def test_an_interrupted_search_for_a_stable_rate_keeps_the_run(monkeypatch):
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(divergence_module, "advance", interrupted)
@@ -209,15 +205,15 @@ def test_bad_input_is_refused_in_one_line(run, words):
 
 
 def test_ctrl_c_ends_a_run_between_two_chunks(monkeypatch):
-    advance, calls = train_module.advance, []
+    advance, calls = host_module.advance, []
 
-    def pressed(*arguments):
+    def pressed(*arguments, **options):
         calls.append(1)
         if len(calls) == 3:
             signal.raise_signal(signal.SIGINT)
-        return advance(*arguments)
+        return advance(*arguments, **options)
 
-    monkeypatch.setattr(train_module, "advance", pressed)
+    monkeypatch.setattr(host_module, "advance", pressed)
     before = signal.getsignal(signal.SIGINT)
     found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
     assert found.attrs["outcome"] == "interrupted" and len(calls) == 3  # the third chunk is finished and kept

@@ -10,10 +10,10 @@ import pytest
 from stepwell.dynamics import Ensemble, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._flow import Field
+from stepwell.dynamics.fast import FusedSampled
 from stepwell.models import SeparateAttention
 from stepwell.native import _kernels
 from stepwell.objectives import Sampled
-from stepwell.objectives._fused import FusedSampled
 from stepwell.tasks import InContextRegression
 
 TASK = InContextRegression(np.diag([0.6, 0.4]), 8)
@@ -47,14 +47,14 @@ def test_the_jacobian_by_differences():
     objective, weights = Sampled(batch), np.asarray(flatten(model))
     plain = Field(objective, skeleton_of(model))
     exact = eqx.filter_jit(lambda field, places: jax.lax.map(field.jacobian, places))
-    for precision in (np.float64, np.float32):
+    for precision in ("float64", "float32"):
         eps = float(np.finfo(precision).eps)
         steps = np.sqrt(eps) * (1 + np.abs(weights))
         first, *moved = np.asarray(exact(plain, weights + np.vstack([0 * steps, np.diag(steps)])))
         change = max(float(np.abs(each - first).max()) for each in moved)
         rounding = 8 * eps * float(objective(model)) / float(steps.min())
         assert change + rounding < 0.1 * np.abs(first).max()
-        fast = FusedSampled.of(batch, model, 1 / batch.size, precision)
+        fast = FusedSampled.of(Sampled(batch, precision=precision), model)
         assert fast is not None
         found = eqx.filter_jit(Field.jacobian)(Field(fast, skeleton_of(model), twice=False), flatten(model))
         np.testing.assert_allclose(found, first, rtol=0, atol=change + rounding)

@@ -14,6 +14,14 @@ from jaxtyping import Array
 
 from stepwell._errors import InvalidInput, WouldNotFit
 from stepwell.dynamics import Ensemble, descend, flow, online, renormalised
+from stepwell.dynamics.fast import (
+    FusedPopulation,
+    FusedSampled,
+    SteppingPopulation,
+    gradient_form,
+    multi_step_form,
+    stiff_form,
+)
 from stepwell.models import (
     AbstractModel,
     Form,
@@ -24,9 +32,6 @@ from stepwell.models import (
     decomposable,
 )
 from stepwell.objectives import Exact, Moments, Population, ReducedSampled, Sampled, Spectral
-from stepwell.objectives._fused import FusedSampled
-from stepwell.objectives._fused_population import FusedPopulation
-from stepwell.objectives._stepping_population import SteppingPopulation
 from stepwell.tasks import Batch, ContextLengths, FeatureBatch, InContextRegression, MultiTaskRegression
 from stepwell.trajectory import model_at
 
@@ -160,9 +165,9 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
         **QUIET,
     ),
     "value": lambda model, objective: objective(model),
-    "for descent": lambda model, objective: objective.for_descent(model)(model),
-    "for several steps": lambda model, objective: objective.for_leaps(model)(model),
-    "for stiff steps": lambda model, objective: objective.for_steps(model)(model),
+    "for descent": lambda model, objective: gradient_form(objective, model)(model),
+    "for several steps": lambda model, objective: multi_step_form(objective, model)(model),
+    "for stiff steps": lambda model, objective: stiff_form(objective, model)(model),
 }
 
 
@@ -217,21 +222,21 @@ DECLARED: dict[str, tuple[Any, Any, Callable[[], Any], Callable[[Any, Any], Any]
         made(own.Truthful, SOFTMAX, activation="softmax"),
         SOFTMAX,
         lambda: Sampled(BATCH),
-        lambda objective, model: objective.for_descent(model),
+        gradient_form,
         FusedSampled,
     ),
     "descent in population": (
         made(own.Truthful, separate()),
         separate(),
         lambda: Population(TASK),
-        lambda objective, model: objective.for_leaps(model),
+        multi_step_form,
         FusedPopulation,
     ),
     "flow in population": (
         made(own.Truthful, separate()),
         separate(),
         lambda: Population(TASK),
-        lambda objective, model: objective.for_steps(model),
+        stiff_form,
         SteppingPopulation,
     ),
     "moments": (

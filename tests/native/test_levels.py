@@ -13,6 +13,7 @@ from native_code import LEVELS
 
 from stepwell import native
 from stepwell.dynamics import Ensemble, descend, flow
+from stepwell.dynamics.fast import gradient_form
 from stepwell.models import MergedAttention, SeparateAttention, SpectralAttention
 from stepwell.native import _kernels
 from stepwell.objectives import Population, ReducedSampled, Sampled
@@ -89,7 +90,7 @@ def plain_softmax(heads, dim):
 def test_softmax_attention(level, heads, dim, precision):
     expected = plain_softmax(heads, dim)
     objective, model = softmax_case(heads, dim, precision)
-    fused = objective.for_descent(model)
+    fused = gradient_form(objective, model)
     assert fused is not objective
     assert_near(value_and_gradient(fused, model), expected, RTOL[precision])
 
@@ -112,7 +113,7 @@ def plain_reduced(heads, tasks):
 def test_reduced_sequences(level, heads, tasks, precision):
     expected = plain_reduced(heads, tasks)
     objective, model = reduced_case(heads, tasks, precision)
-    fused = objective.for_descent(model)
+    fused = gradient_form(objective, model)
     assert fused is not objective
     # Single precision leaves sums of squares and products six digits, of which differences keep four.
     assert_near(value_and_gradient(fused, model), expected, 1e-11 if precision == "float64" else 1e-4)

@@ -20,12 +20,12 @@ for name, element, state in native.states():
     print(name, element, state.kernel is not None, state.reason)
 from stepwell.models import MergedAttention
 from stepwell.objectives import Sampled
-from stepwell.objectives._fused import FusedSampled
+from stepwell.dynamics.fast import FusedSampled, gradient_form
 from stepwell.dynamics import descend
 from stepwell.tasks import InContextRegression
 objective = Sampled(InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0)))
 model = MergedAttention.random(dim=2, heads=2, scale=.1, activation="softmax", key=jax.random.key(1))
-assert isinstance(objective.for_descent(model), FusedSampled)
+assert isinstance(gradient_form(objective, model), FusedSampled)
 fast = descend(model, objective, rate=.1, steps=20, progress=False).loss.values[0]
 plain = jax.jit(jax.value_and_grad(lambda w: objective(model.with_weights(w))))
 weights = model.weights()

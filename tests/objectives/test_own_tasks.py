@@ -9,9 +9,9 @@ import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.dynamics import descend, flow
+from stepwell.dynamics.fast import FusedPopulation, multi_step_form
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
-from stepwell.objectives._fused_population import FusedPopulation
 from stepwell.tasks import (
     AbstractTask,
     Batch,
@@ -87,7 +87,7 @@ def test_the_population_is_that_of_many_samples(normalisation):
 
 def test_it_trains_in_population_as_any_other():
     objective = Population(TASK)
-    assert isinstance(objective.for_leaps(model()), FusedPopulation)
+    assert isinstance(multi_step_form(objective, model()), FusedPopulation)
     slope = jax.grad(objective)
     moved = model()
     for _ in range(20):

@@ -1,5 +1,5 @@
 /* Linear systems with the Jacobian of the flow of separate attention in population: see
-   stepwell/objectives/_stepping_population.py.
+   stepwell/dynamics/fast/_stepping_population.py.
 
    All is in the basis of the singular vectors of S, where S is diagonal. Weights lie in a vector: the values of all
    heads, all keys, all queries. */

@@ -1,5 +1,5 @@
 /* Descent of separate attention in population, several runs side by side: the mathematics is in
-   stepwell/objectives/_fused_population.py.
+   stepwell/dynamics/fast/_fused_population.py.
 
    A block has as many runs as a vector holds. Its weights stay in cache from the first step to the last. */
 

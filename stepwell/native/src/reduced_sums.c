@@ -1,5 +1,5 @@
 /* Sums over reduced sequences from which their loss is put together, and the derivatives of these sums: the
-   mathematics is in stepwell/objectives/_fused_reduced.py. Every exponential is made once. */
+   mathematics is in stepwell/dynamics/fast/_fused_reduced.py. Every exponential is made once. */
 
 #include "reduced_moments.h"
 

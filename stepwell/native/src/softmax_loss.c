@@ -1,5 +1,5 @@
 /* Loss of softmax attention over stored sequences and its gradient in one pass: the mathematics is in
-   stepwell/objectives/_fused.py.
+   stepwell/dynamics/fast/_fused_sampled.py.
 
    A block's tokens stay in cache from the scores to the gradient, while those of the next are fetched; each exponential
    is made once. */

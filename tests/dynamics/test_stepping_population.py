@@ -10,11 +10,15 @@ import pytest
 from stepwell import native as kernels
 from stepwell.dynamics import Ensemble, flow
 from stepwell.dynamics._rosenbrock import RODAS5P, step
+from stepwell.dynamics.fast import (
+    AbstractResolvent,
+    AbstractRosenbrock,
+    ResolventPopulation,
+    SteppingPopulation,
+    stiff_form,
+)
 from stepwell.models import SeparateAttention
-from stepwell.objectives import AbstractResolvent, AbstractStepping, Population
-from stepwell.objectives._fused_population import whole_moments
-from stepwell.objectives._resolvent_population import ResolventPopulation
-from stepwell.objectives._stepping_population import SteppingPopulation
+from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 
 
@@ -39,7 +43,7 @@ def stepping(objective):
     """In any dimension; a flow takes it in few only."""
     kernel = kernels.kernel("population_step", "double")
     assert kernel is not None
-    return SteppingPopulation(objective, whole_moments(objective), kernel.target)
+    return SteppingPopulation(objective, objective.matrices(), kernel.target)
 
 
 def read(model):
@@ -51,12 +55,12 @@ def read(model):
 def native(objective, model):
     """weights, length ↦ loss; weights after, estimate, three dense-output coefficients"""
     kernel = stepping(objective)
-    return lambda weights, length: kernel.rosenbrock(weights, length, RODAS5P)
+    return lambda weights, length: kernel.rosenbrock_step(weights, length, RODAS5P)
 
 
 def by_resolvent(objective, model):
     """The same in JAX."""
-    system = ResolventPopulation(objective, whole_moments(objective))
+    system = ResolventPopulation(objective, objective.matrices())
     lam, drive, second = system.moments
     heads, rank, dim = model.query.shape
 
@@ -194,7 +198,7 @@ def test_every_run_has_its_own_weights_length_and_task(runs, own):
     tasks = [kinds[run % len(kinds)] for run in range(runs)]
     weights, lengths = np.random.default_rng(0).normal(size=(runs, 2, 7)), np.geomspace(1e-4, 1.0, runs)
     weights[1] = np.nan
-    step = jax.jit(lambda each, w, h: each.rosenbrock(w, h, RODAS5P))
+    step = jax.jit(lambda each, w, h: each.rosenbrock_step(w, h, RODAS5P))
     losses, found = jax.jit(jax.vmap(step))(Ensemble.of(tasks).stacked, weights, lengths)
     assert not np.any(np.isfinite(found[1]))
     for run in [0, *range(2, runs)]:
@@ -225,11 +229,11 @@ def test_a_tiny_start_leaves_saddles_when_it_does_without(with_and_without):
 
 
 @pytest.mark.parametrize(
-    ("dim", "heads", "kind"), [(8, 2, AbstractStepping), (9, 5, Population), (9, 8, AbstractResolvent)]
+    ("dim", "heads", "kind"), [(8, 2, AbstractRosenbrock), (9, 5, Population), (9, 8, AbstractResolvent)]
 )
 def test_the_form_taken_has_the_smallest_system(dim, heads, kind):
     """Native in few dimensions; beyond, D² equations where there are more weights than that."""
-    assert isinstance(Population(task_of(dim)).for_steps(model_of(dim, heads)), kind)
+    assert isinstance(stiff_form(Population(task_of(dim)), model_of(dim, heads)), kind)
 
 
 def test_a_flow_by_resolvent_is_that_by_lsoda():
@@ -238,7 +242,7 @@ def test_a_flow_by_resolvent_is_that_by_lsoda():
     options = {"until": 400.0, "save": 30, "rtol": 1e-9, "atol": 1e-10, "progress": False}
     found, tight = (flow(model, objective, solver=solver, **options) for solver in ("auto", "lsoda"))
     assert json.loads(found.attrs["configuration"])["solver"] == "rodas5p"
-    assert isinstance(objective.for_steps(model), AbstractResolvent)
+    assert isinstance(stiff_form(objective, model), AbstractResolvent)
     # Each of some hundred steps has an error of its own.
     np.testing.assert_allclose(found.loss, tight.loss, rtol=1e3 * 1e-9)
     assert float(found.loss[0, -1]) < 0.5 * float(found.loss[0, 0])

@@ -13,9 +13,11 @@ from jaxtyping import Array, Float
 from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_attention
+from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, attention_scale
 
-from ._abstract import AbstractObjective
+from ._blocks import blocked
+from ._registry import gradient_form
 
 
 class FusedSampled(AbstractObjective):
@@ -35,12 +37,19 @@ class FusedSampled(AbstractObjective):
     tokens: Float[Array, "*run block tokens width lanes"]
     queries: Float[Array, "*run block dim lanes"]
     targets: Float[Array, "*run block outputs lanes"]
-    shares: Float[Array, "*run block lanes"]
+    factors: Float[Array, "*run block lanes"]
+    r"""$c_s$."""
     target: str = eqx.field(static=True)
 
     @classmethod
-    def of(cls, batch: Batch, model: AbstractModel, share: float, dtype: Any) -> "FusedSampled | None":
-        """For these sequences, each of which counts `share`; None where the pass does not apply or cannot be built."""
+    def of(cls, objective: Sampled, model: AbstractModel) -> "FusedSampled | None":
+        """For models like this one; None where the pass does not apply or cannot be built."""
+        batch, dtype = objective.batch, np.dtype(objective.precision)
+        if type(objective) is not Sampled or not isinstance(batch, Batch):
+            return None
+        weights = [getattr(model, name) for name in model.weight_dims]  # or their shapes and types alone
+        if any(values.dtype != jnp.float64 for values in (batch.tokens, *weights)):
+            return None  # what is given in another precision is not to be changed by chance
         lengths = batch.lengths
         if not (is_attention(model) and model.activation == "softmax" and lengths.fixed):
             return None
@@ -51,19 +60,21 @@ class FusedSampled(AbstractObjective):
             return None
         array = jnp if isinstance(batch.tokens, Tracer) else np
         tokens, labels = array.asarray(batch.tokens), array.asarray(batch.labels)
-        # The label of the query is not looked at.
+        # The label of the query is not read.
         query = array.where(array.arange(tokens.shape[2]) < batch.dim, tokens[:, -1:], 0.0)
-        seen = array.concatenate([tokens[:, :-1], query], axis=1) if model.attends_query else tokens[:, :-1]
-        parts = seen, tokens[:, -1, : batch.dim], labels[:, -1], array.full((batch.size,), share)
-        found = [blocked(array, part.astype(dtype), kernel) for part in parts]
-        return cls(found[0], found[1], found[2], found[3], kernel.target)
+        attended = array.concatenate([tokens[:, :-1], query], axis=1) if model.attends_query else tokens[:, :-1]
+        outputs = batch.outputs if objective.reduce == "mean" else 1
+        factors = array.full((batch.size,), 1 / (batch.size * outputs))
+        parts = attended, tokens[:, -1, : batch.dim], labels[:, -1], factors
+        data = [blocked(array, part.astype(dtype), kernel) for part in parts]
+        return cls(data[0], data[1], data[2], data[3], kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         assert is_attention(model)
         scale = attention_scale(model.normalisation, self.tokens.shape[-3] - int(model.attends_query))
         return _loss(
             (model.bilinear(), model.readout() * scale),
-            (self.tokens, self.queries, self.targets, self.shares),
+            (self.tokens, self.queries, self.targets, self.factors),
             self.target,
         )
 
@@ -72,16 +83,6 @@ class FusedSampled(AbstractObjective):
 
     def floor(self, model: AbstractModel) -> float | None:
         return None
-
-
-def blocked(array: Any, values: Any, kernel: native.Kernel) -> Array:
-    """(sequences, …) as (block, …, lanes); what the last block lacks is zero, and counts nothing."""
-    lanes = kernel.vector_bytes // values.dtype.itemsize
-    blocks = -(-values.shape[0] // lanes)
-    padding = [(0, blocks * lanes - values.shape[0])] + [(0, 0)] * (values.ndim - 1)
-    split = array.pad(values, padding).reshape(blocks, lanes, *values.shape[1:])
-    moved = array.moveaxis(split, 1, -1)
-    return moved if array is jnp else jax.device_put(np.ascontiguousarray(moved))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -106,3 +107,8 @@ def _backward(target: str, gradients: Any, cotangent: Array) -> Any:
 
 
 _loss.defvjp(_forward, _backward)
+
+
+@gradient_form.register
+def _(objective: Sampled, model: AbstractModel) -> AbstractObjective:
+    return FusedSampled.of(objective, model) or objective

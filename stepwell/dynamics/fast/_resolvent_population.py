@@ -1,7 +1,7 @@
 """Linear systems along the flow of separate attention in population."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,10 @@ from jaxtyping import Array, Float
 
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_separate
+from stepwell.objectives import Population
 
-from ._abstract import AbstractResolvent
-from ._fused_population import applies, whole_moments
-
-if TYPE_CHECKING:
-    from ._population import Population
+from ._protocols import AbstractResolvent
+from ._separate_population import applies
 
 _DIMENSION = 64
 """At the most: the system has D⁴ entries, 128 MiB here."""
@@ -45,19 +43,19 @@ class ResolventPopulation(AbstractResolvent):
     tip of the arrow loses to the rest, and $u = \Theta$ times the block's solution for the tip.
     """
 
-    population: "Population"
+    population: Population
     moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
     r"""$\Lambda$, $M\Lambda$ and $C$."""
 
     @classmethod
-    def of(cls, population: "Population", model: AbstractModel) -> "ResolventPopulation | None":
+    def of(cls, population: Population, model: AbstractModel) -> "ResolventPopulation | None":
         """For models like this one; None where these systems are not those of its flow, or not smaller than those."""
         if not applies(population, model, _DIMENSION):
             return None
         assert is_separate(model)
         heads, rank, _ = model.key.shape
         weights = heads * (1 + 2 * rank * model.dim)
-        return cls(population, whole_moments(population)) if weights > max(model.dim**2, _WEIGHTS) else None
+        return cls(population, population.matrices()) if weights > max(model.dim**2, _WEIGHTS) else None
 
     def resolvent(
         self, weights: Float[Array, "head weights"], shift: Float[Array, ""]

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwell.dynamics import Ensemble, descend, online
+from stepwell.dynamics.fast import FusedSampled, gradient_form
 from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Sampled
-from stepwell.objectives._fused import FusedSampled
 from stepwell.tasks import Batch, ContextLengths, InContextRegression
 
 
 def both(objective: Sampled, model):
     """(loss, gradient) by the plain way and by the native pass."""
-    fused = objective.for_descent(model)
+    fused = gradient_form(objective, model)
     assert isinstance(fused, FusedSampled)
     return [eqx.filter_jit(eqx.filter_value_and_grad(each))(model) for each in (objective, fused)]
 
@@ -97,10 +97,10 @@ def test_online_is_the_same_with_and_without(with_and_without):
 def test_where_it_does_not_apply():
     batch = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
     linear = MergedAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(1))
-    assert Sampled(batch).for_descent(linear).batch is batch  # pyright: ignore[reportAttributeAccessIssue]
+    assert gradient_form(Sampled(batch), linear).batch is batch  # pyright: ignore[reportAttributeAccessIssue]
     several = InContextRegression(np.eye(2), ContextLengths.uniform(5)).sample(10, key=jax.random.key(0))
     softmax = MergedAttention.random(dim=2, heads=2, scale=0.1, activation="softmax", key=jax.random.key(1))
-    assert isinstance(Sampled(several).for_descent(softmax), Sampled)
+    assert isinstance(gradient_form(Sampled(several), softmax), Sampled)
 
 
 def test_without_a_compiler(tmp_path: Path):
@@ -133,7 +133,7 @@ def test_what_is_not_finite_stays_so(spoil: float):
     model = softmax_model()
     broken = model.with_weights({"value": model.value, "key_query": model.key_query.at[0, 0, 0].set(spoil)})
     plain = Sampled(batch)
-    fused = plain.for_descent(broken)
+    fused = gradient_form(plain, broken)
     assert isinstance(fused, FusedSampled)
     assert np.isfinite(float(fused(model))) and np.isfinite(float(plain(broken))) == np.isfinite(float(fused(broken)))
     assert descend(broken, plain, rate=0.1, steps=3, progress=False).attrs["outcome"] == "diverged"
@@ -149,9 +149,9 @@ def test_other_precisions_take_the_plain_way():
     drawn = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
     single = Batch(drawn.tokens.astype(np.float32), drawn.labels.astype(np.float32), drawn.lengths)
     model = softmax_model()
-    assert isinstance(Sampled(single).for_descent(model), Sampled)
+    assert isinstance(gradient_form(Sampled(single), model), Sampled)
     small = model.with_weights({name: value.astype(np.float32) for name, value in model.weights().items()})
-    assert isinstance(Sampled(drawn).for_descent(small), Sampled)
+    assert isinstance(gradient_form(Sampled(drawn), small), Sampled)
 
 
 def test_runs_that_do_not_fit_are_refused():
@@ -159,6 +159,6 @@ def test_runs_that_do_not_fit_are_refused():
     task = InContextRegression(np.eye(2), 5)
     keys = jax.random.split(jax.random.key(0), 3)
     models = Ensemble.of([softmax_model() for _ in keys]).stacked
-    data = Ensemble.of([Sampled(task.sample(10, key=key)).for_descent(softmax_model()) for key in keys]).stacked
+    data = Ensemble.of([gradient_form(Sampled(task.sample(10, key=key)), softmax_model()) for key in keys]).stacked
     with pytest.raises(Exception, match="do not fit together"):
         jax.vmap(lambda objective: jax.vmap(objective)(models))(data)

@@ -1,7 +1,7 @@
 """The loss of reduced sequences with its gradient, in one native pass."""
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,21 +13,17 @@ from jaxtyping import Array, Float
 from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
+from stepwell.objectives import CONTROL_SUMS, AbstractObjective, ReducedSampled, controlled_mean, eigenvalues
 from stepwell.tasks import MultiTaskRegression
 
-from ._abstract import AbstractObjective
-from ._control import SUMS, controlled_mean
-from ._eigenvalues import eigenvalues
-from ._fused import blocked
-
-if TYPE_CHECKING:
-    from ._reduced import ReducedSampled
+from ._blocks import blocked
+from ._registry import gradient_form
 
 
 class FusedReduced(AbstractObjective):
     r"""What `ReducedSampled` computes; with a first gradient only.
 
-    The loss is made of sums over sequences (see `_control`) of
+    The loss is made of sums over sequences (see `controlled_mean`) of
 
     $l_i = \lambda_i a_i (a_i - 2 n_i) + \kappa_i q_i, \quad u_i = \sum_h \mu_i^h [f_i^h - w_i^h (1 - g^{hh})]$
 
@@ -45,7 +41,8 @@ class FusedReduced(AbstractObjective):
     task: MultiTaskRegression
     normals: Float[Array, "*run block token task lanes"]
     norms: Float[Array, "*run block task lanes"]
-    shares: Float[Array, "*run block lanes"]
+    present: Float[Array, "*run block lanes"]
+    """One for a sequence, zero where the last block is filled up."""
     largest: Float[Array, "*run block task lanes"]
     signal: Float[Array, "*run"]
     sequences: int = eqx.field(static=True)
@@ -53,8 +50,10 @@ class FusedReduced(AbstractObjective):
     target: str = eqx.field(static=True)
 
     @classmethod
-    def of(cls, objective: "ReducedSampled") -> "FusedReduced | None":
+    def of(cls, objective: ReducedSampled) -> "FusedReduced | None":
         """The same loss; None where the pass cannot be built."""
+        if type(objective) is not ReducedSampled:
+            return None
         dtype = objective.normals.dtype
         kernel = native.kernel("reduced_sums", "double" if dtype == np.float64 else "float")
         if kernel is None:
@@ -62,15 +61,15 @@ class FusedReduced(AbstractObjective):
         array: Any = jnp if isinstance(objective.normals, Tracer) else np
         normals, norms = array.asarray(objective.normals), array.asarray(objective.norms)
         sequences = norms.shape[-1]
-        parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences), array.asarray(objective._largest).T
-        found = [blocked(array, part.astype(dtype), kernel) for part in parts]
+        parts = array.moveaxis(normals, -1, 0), norms.T, array.ones(sequences), array.abs(normals).max(axis=0).T
+        data = [blocked(array, part.astype(dtype), kernel) for part in parts]
         signal = jnp.asarray(array.sum(array.asarray(objective.task.strengths) @ norms**2) / sequences)
         return cls(
             objective.task,
-            normals=found[0],
-            norms=found[1],
-            shares=found[2],
-            largest=found[3],
+            normals=data[0],
+            norms=data[1],
+            present=data[2],
+            largest=data[3],
             signal=signal,
             sequences=sequences,
             control=objective.control,
@@ -81,7 +80,7 @@ class FusedReduced(AbstractObjective):
         task = self.task
         strengths, dims = np.array(task.strengths), np.array(task.dims)
         numbers = np.stack([strengths, strengths * (dims - 1) + task.noise_variance, np.sqrt(dims)], axis=1)
-        data = jnp.asarray(numbers, self.norms.dtype), self.norms, self.shares, self.largest, self.normals
+        data = jnp.asarray(numbers, self.norms.dtype), self.norms, self.present, self.largest, self.normals
         sums: Array = _sums(eigenvalues(model, task), data, self.target)  # pyright: ignore[reportAssignmentType]
         mean = controlled_mean(sums, self.sequences) if self.control else sums[:, 0] / self.sequences
         return self.signal + jnp.sum(mean)
@@ -102,10 +101,10 @@ def _sums(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) ->
 def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], target: str) -> Any:
     heads, tasks = weights[0].shape
     dtype = data[0].dtype
-    results = jax.ShapeDtypeStruct((tasks, 1 + heads * (tasks + 1), SUMS), np.float64)
+    results = jax.ShapeDtypeStruct((tasks, 1 + heads * (tasks + 1), CONTROL_SUMS), np.float64)
     call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
     found = call(*(weight.astype(dtype) for weight in weights), *data)
-    return found[:, 0], found[:, 1:].reshape(tasks, heads, tasks + 1, SUMS)
+    return found[:, 0], found[:, 1:].reshape(tasks, heads, tasks + 1, CONTROL_SUMS)
 
 
 def _backward(target: str, derivatives: Float[Array, "task head by 8"], cotangent: Float[Array, "task 8"]) -> Any:
@@ -115,3 +114,8 @@ def _backward(target: str, derivatives: Float[Array, "task head by 8"], cotangen
 
 
 _sums.defvjp(_forward, _backward)
+
+
+@gradient_form.register
+def _(objective: ReducedSampled, model: AbstractModel) -> AbstractObjective:
+    return FusedReduced.of(objective) or objective

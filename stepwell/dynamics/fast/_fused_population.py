@@ -1,7 +1,5 @@
 """Descent of separate attention in population, many steps in one native call."""
 
-from typing import TYPE_CHECKING
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -10,17 +8,17 @@ from jaxtyping import Array, Float, Int
 from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, SeparateAttention, is_separate
+from stepwell.objectives import AbstractObjective, Population
 
-from ._abstract import AbstractLeaping
-
-if TYPE_CHECKING:
-    from ._population import Population
+from ._protocols import AbstractMultiStep
+from ._registry import multi_step_form
+from ._separate_population import applies
 
 _DIMENSION = 16
 """At the most: beyond, a run alone is faster with products of matrices."""
 
 
-class FusedPopulation(AbstractLeaping):
+class FusedPopulation(AbstractMultiStep):
     r"""What `Population` computes, for separate attention in a few dimensions; it descends by itself.
 
     For one output, $L = c - 2 \langle A, M\Lambda \rangle + \langle A, C A \Lambda \rangle$ with $A = \sum_a v_a k_a
@@ -30,26 +28,26 @@ class FusedPopulation(AbstractLeaping):
 
     A step is a few hundred operations on numbers that fit into the registers, less than it costs a compiler's loop to
     pass from one operation to the next. The native pass takes as many steps as are asked for, of as many runs at a time
-    as a vector of the processor holds, and shares the runs among the cores.
+    as a vector of the processor holds, and divides the runs among the cores.
     """
 
-    population: "Population"
+    population: Population
     moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
     r"""$\Lambda$, $M\Lambda$ and $C$."""
     target: str = eqx.field(static=True)
 
     @classmethod
-    def of(cls, population: "Population", model: AbstractModel) -> "FusedPopulation | None":
+    def of(cls, population: Population, model: AbstractModel) -> "FusedPopulation | None":
         """For models like this one; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
         kernel = native.kernel("population_descent", "double")
-        return None if kernel is None else cls(population, whole_moments(population), kernel.target)
+        return None if kernel is None else cls(population, population.matrices(), kernel.target)
 
     def __call__(self, model: AbstractModel) -> Loss:
         return self.population(model)
 
-    def leap(
+    def multi_step(
         self, model: AbstractModel, rate: Float[Array, ""], steps: Int[Array, ""]
     ) -> tuple[Loss, SeparateAttention]:
         assert is_separate(model)
@@ -67,16 +65,6 @@ class FusedPopulation(AbstractLeaping):
         return self.population.floor(model)
 
 
-def applies(population: "Population", model: AbstractModel, dimension: int) -> bool:
-    """Whether the native passes know such models, up to a dimension."""
-    if not is_separate(model):
-        return False
-    double = all(weight.dtype == np.float64 for weight in (model.value, model.key, model.query))
-    return population.outputs == 1 and model.dim <= dimension and double
-
-
-def whole_moments(population: "Population") -> tuple[Array, Array, Array]:
-    r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
-    compact = map(np.asarray, (population._input, population._drive, population._second))
-    first, drive, second = (jax.device_put(np.diag(part) if part.ndim == 1 else part) for part in compact)
-    return first, drive, second
+@multi_step_form.register
+def _(objective: Population, model: AbstractModel) -> AbstractObjective:
+    return FusedPopulation.of(objective, model) or objective

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics.fast import AbstractMultiStep, multi_step_form, stiff_form
 from stepwell.models import SeparateAttention
-from stepwell.objectives import AbstractLeaping, Population
+from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 
 WEIGHTS = "value", "key", "query"
@@ -27,8 +28,8 @@ def model_of(dim, heads, rank=1, seed=0):
 
 
 def fused(task, model):
-    found = Population(task).for_leaps(model)
-    assert isinstance(found, AbstractLeaping)
+    found = multi_step_form(Population(task), model)
+    assert isinstance(found, AbstractMultiStep)
     return found
 
 
@@ -55,7 +56,7 @@ def by_formula(task, model, rate, steps):
 
 
 def leap(objective, model, rate, steps):
-    return jax.jit(lambda m, r, s: objective.leap(m, r, s))(model, jnp.asarray(rate), jnp.asarray(steps))
+    return jax.jit(lambda m, r, s: objective.multi_step(m, r, s))(model, jnp.asarray(rate), jnp.asarray(steps))
 
 
 @pytest.mark.parametrize(
@@ -132,8 +133,8 @@ def test_without_native_functions_the_descent_is_the_same(with_and_without):
     np.testing.assert_allclose(native["query"], plain["query"], rtol=1e-10)
 
 
-@pytest.mark.parametrize(("form", "most"), [("for_leaps", 16), ("for_steps", 8)])
-def test_what_the_native_passes_do_not_know_is_left_to_the_objective(form: str, most: int, with_and_without):
+@pytest.mark.parametrize(("form", "most"), [(multi_step_form, 16), (stiff_form, 8)])
+def test_what_the_native_passes_do_not_know_is_left_to_the_objective(form, most: int, with_and_without):
     several = SeparateAttention.random(dim=3, heads=2, outputs=2, scale=0.1, key=jax.random.key(0))
     single = jax.tree.map(lambda weight: weight.astype(np.float32), model_of(3, 2))
     cases = (
@@ -143,9 +144,9 @@ def test_what_the_native_passes_do_not_know_is_left_to_the_objective(form: str, 
     )
     for model, task in cases:
         objective = Population(task)
-        assert getattr(objective, form)(model) is objective
+        assert form(objective, model) is objective
     model, objective = model_of(most, 2), Population(task_of(most))
-    native, plain = with_and_without(lambda: getattr(objective, form)(model))
+    native, plain = with_and_without(lambda: form(objective, model))
     assert native is not objective and plain is objective
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics.fast import FusedReduced, gradient_form
 from stepwell.models import SpectralAttention, decomposable
 from stepwell.native import _kernels
 from stepwell.objectives import ReducedSampled
-from stepwell.objectives._fused_reduced import FusedReduced
 from stepwell.tasks import MultiTaskRegression
 
 KEY = jax.random.key(0)
@@ -37,7 +37,7 @@ def random_model(rng: np.random.Generator, heads: int, dims: tuple[int, ...], sc
 
 
 def assert_same(objective: ReducedSampled, model, *, rtol: float):
-    fused = objective.for_descent(model)
+    fused = gradient_form(objective, model)
     assert isinstance(fused, FusedReduced)
     (loss, gradient), (fused_loss, fused_gradient) = (value_and_gradient(each, model) for each in (objective, fused))
     np.testing.assert_allclose(fused_loss, loss, rtol=rtol, equal_nan=False)
@@ -72,7 +72,7 @@ def test_right_to_rounding():
     weights = np.exp(omega * norms * normals)
     shares = weights / weights.sum(axis=0)
     errors = (norms - mu * np.sum(shares * normals, axis=0)) ** 2 + 4 * mu**2 * np.sum(shares**2, axis=0)
-    loss, _ = value_and_gradient(objective.for_descent(model), model)
+    loss, _ = value_and_gradient(gradient_form(objective, model), model)
     np.testing.assert_allclose(float(loss), float(errors.mean()), rtol=8 * np.finfo(float).eps)
 
 
@@ -104,7 +104,7 @@ def test_scores_of_thousands_pick_one_token():
     """Their exponentials would overflow. The softmax is then the token of the largest score, and nothing else."""
     objective = ReducedSampled(MultiTaskRegression((3,), context=7), 50, control=False, key=KEY)
     model = SpectralAttention.balanced(np.array([[1e5]]), np.array([[0.8]]), (3,))
-    loss, gradient = value_and_gradient(objective.for_descent(model), model)
+    loss, gradient = value_and_gradient(gradient_form(objective, model), model)
     picked, norms = np.asarray(objective.normals)[:, 0].max(axis=0), np.asarray(objective.norms)[0]
     np.testing.assert_allclose(loss, np.mean((norms - 0.8 * picked) ** 2 + 2 * 0.8**2), rtol=1e-12)
     assert float(jnp.abs(gradient.key[0, 0])) < 1e-12 < float(jnp.abs(gradient.value[0, 0]))
@@ -114,7 +114,7 @@ def test_single_precision_keeps_six_digits():
     task = MultiTaskRegression((10, 10), context=50, noise_variance=0.5)
     model = SpectralAttention.balanced(0.05 + 0.2 * np.eye(2), 0.3 + 2 * np.eye(2), (10, 10))
     double, single = (ReducedSampled(task, 1000, precision=name, key=KEY) for name in ("float64", "float32"))
-    fused = single.for_descent(model)
+    fused = gradient_form(single, model)
     assert isinstance(fused, FusedReduced) and fused.normals.dtype == jnp.float32
     (loss, gradient), (fused_loss, fused_gradient) = (value_and_gradient(each, model) for each in (double, fused))
     np.testing.assert_allclose(fused_loss, loss, rtol=1e-6)
@@ -126,7 +126,7 @@ def test_single_precision_keeps_six_digits():
 def test_a_task_that_no_head_serves_moves_nothing():
     task = MultiTaskRegression((3, 4), (1.0, 2.0), 20)
     model = SpectralAttention.balanced(np.full((2, 2), 0.1), np.array([[1.0, 0.0], [0.5, 0.0]]), (3, 4))
-    loss, gradient = value_and_gradient(ReducedSampled(task, 64, key=KEY).for_descent(model), model)
+    loss, gradient = value_and_gradient(gradient_form(ReducedSampled(task, 64, key=KEY), model), model)
     assert np.isfinite(loss) and all(np.all(np.asarray(w)[:, 1] == 0.0) for w in (gradient.value, gradient.output))
 
 
@@ -134,7 +134,7 @@ def test_what_is_not_a_number_stays_so():
     """Else a run that diverged would seem to go on."""
     task = MultiTaskRegression((2,), context=5)
     model = SpectralAttention.balanced(np.array([[np.nan]]), np.array([[1.0]]), (2,))
-    loss, _ = value_and_gradient(ReducedSampled(task, 32, key=KEY).for_descent(model), model)
+    loss, _ = value_and_gradient(gradient_form(ReducedSampled(task, 32, key=KEY), model), model)
     assert np.isnan(loss)
 
 
@@ -158,5 +158,5 @@ def test_without_a_compiler_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     _kernels.state.cache_clear()
     objective = ReducedSampled(MultiTaskRegression((2,), context=5), 32, key=KEY)
     model = SpectralAttention.balanced(np.array([[0.1]]), np.array([[1.0]]), (2,))
-    assert objective.for_descent(model) is objective
+    assert gradient_form(objective, model) is objective
     _kernels.state.cache_clear()

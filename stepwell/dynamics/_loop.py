@@ -1,8 +1,9 @@
-"""The compiled loop that `descend` and `online` share: step, record, step."""
+"""The compiled loop that `descend` and `online` share: record, step, record."""
 
 import abc
+import functools
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -11,14 +12,18 @@ from jaxtyping import Array, Float, Int
 
 from stepwell._compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
-from stepwell.objectives import AbstractLeaping, AbstractObjective, Reduce, Sampled
+from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
 from ._devices import Divided, beside, divides, placed
 from ._ensemble import Ensemble, flatten, unflatten
+from ._options import Observable, Transformation
+from .fast import AbstractMultiStep, gradient_form
 
 Model = TypeVar("Model", bound=AbstractModel)
-Observable = Callable[[Any], Array]
+
+_LONG_RUN = 100_000
+"""Steps from which a program that takes longer to compile and less to run is worth having."""
 
 
 class AbstractSource(eqx.Module):
@@ -75,17 +80,6 @@ class ConstantRate(AbstractRule):
         return weights - self.rate * gradient, state
 
 
-@runtime_checkable
-class Transformation(Protocol):
-    """What an optax optimiser is. Stated here, since importing optax takes a quarter of a second at every start."""
-
-    @property
-    def init(self) -> Callable[..., Any]: ...
-
-    @property
-    def update(self) -> Callable[..., Any]: ...
-
-
 class Optimiser(AbstractRule):
     """Any optax optimiser, on the vector of all weights."""
 
@@ -99,7 +93,7 @@ class Optimiser(AbstractRule):
         return (weights + updates).astype(weights.dtype), state
 
 
-class March(eqx.Module, Generic[Model]):
+class TrainLoop(eqx.Module, Generic[Model]):
     """A training run as a function from state to state; members of an ensemble are vectorised over a `run` axis.
 
     `source` and `rule` are one for all runs, or ensembles of as many.
@@ -108,7 +102,7 @@ class March(eqx.Module, Generic[Model]):
     skeleton: Model
     source: AbstractSource | Ensemble
     rule: AbstractRule | Ensemble
-    observe: dict[str, Observable]
+    observables: dict[str, Observable]
     runs: int | None = eqx.field(static=True)
 
     def begin(self, model: Model | Ensemble, step: int) -> tuple[Array, Any, Int[Array, ""]]:
@@ -119,39 +113,39 @@ class March(eqx.Module, Generic[Model]):
         # The step is typed, and all is where it will be later: otherwise `advance` would be compiled twice.
         return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
-    def leap(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
+    def multi_step(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
         """So many steps of every run: (losses before them, new weights, new state)."""
 
-        def at_once(weights, state, source, rule):
-            loss, model = source.objective.leap(unflatten(weights, self.skeleton), rule.rate, steps)
+        def in_one_call(weights, state, source, rule):
+            loss, model = source.objective.multi_step(unflatten(weights, self.skeleton), rule.rate, steps)
             return loss, jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(model)]), state
 
-        def plain(_, carry):
+        def one_by_one(_, carry):
             weights, state, step = carry
             _, weights, state = self._step(weights, state, step)
             return weights, state, step + 1
 
         source, rule = (part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule))
         objective = source.objective if isinstance(source, Fixed) else None
-        if isinstance(objective, AbstractLeaping) and isinstance(rule, ConstantRate):
-            return self._of_all(at_once, weights, state)
+        if isinstance(objective, AbstractMultiStep) and isinstance(rule, ConstantRate):
+            return self._over_runs(in_one_call, weights, state)
         losses, *moved = self._step(weights, state, step)
         weights, state = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), tuple(moved), (weights, state))
         begun = weights, state, step + jnp.minimum(steps, 1)
-        weights, state, _ = jax.lax.fori_loop(1, steps, plain, begun)
+        weights, state, _ = jax.lax.fori_loop(1, steps, one_by_one, begun)
         return losses, weights, state
 
     def _step(self, weights: Array, state: Any, step: Int[Array, ""]):
         """One step of every run: (losses before it, new weights, new state)."""
 
         def single(weights, state, source, rule):
-            objective = source.at(step).for_descent(self.skeleton)
+            objective = gradient_form(source.at(step), self.skeleton)
             loss, gradient = jax.value_and_grad(lambda w: objective(unflatten(w, self.skeleton)))(weights)
             return loss, *rule.step(gradient, state, weights)
 
-        return self._of_all(single, weights, state)
+        return self._over_runs(single, weights, state)
 
-    def _of_all(self, single: Callable[..., Any], weights: Array, state: Any):
+    def _over_runs(self, single: Callable[..., Any], weights: Array, state: Any):
         """A function of the weights, state, source and rule of one run, for all runs."""
         parts = [part.stacked if isinstance(part, Ensemble) else part for part in (self.source, self.rule)]
         if self.runs is None:
@@ -159,44 +153,51 @@ class March(eqx.Module, Generic[Model]):
         axes = [eqx.if_array(0) if isinstance(part, Ensemble) else None for part in (self.source, self.rule)]
         return eqx.filter_vmap(single, in_axes=(0, 0, *axes))(weights, state, *parts)
 
-    def look(self, weights: Array) -> dict[str, Array]:
+    def observe(self, weights: Array) -> dict[str, Array]:
         """The observables at these weights."""
 
         def single(weights):
             model = unflatten(weights, self.skeleton)
-            return {name: jnp.asarray(function(model)) for name, function in self.observe.items()}
+            return {name: jnp.asarray(function(model)) for name, function in self.observables.items()}
 
         return single(weights) if self.runs is None else jax.vmap(single)(weights)
 
 
-def _advance(
-    march: March,
+def advance(
+    loop: TrainLoop,
     weights: Array,
     state: Any,
     step: Int[Array, ""],
     gaps: Int[Array, " capacity"],
     count: Int[Array, ""],
+    *,
+    steps: int,
 ):
     """Record and step `count` times: at record r the loss and observables are kept, then `gaps[r]` steps are taken.
 
     A gap of 0 records without stepping. Returns the new weights, state and step, and the records, of which the first
-    `count` are meant. One compiled program serves any number of records up to the capacity and any gaps.
+    `count` are meant. One compiled program serves any number of records up to the capacity and any gaps. In a run of
+    many `steps` it is one that takes longer to compile and less to run.
     """
+    return _compiled(steps >= _LONG_RUN)(loop, weights, state, step, gaps, count)
 
+
+@functools.cache
+def _compiled(long: bool) -> Callable[..., Any]:
+    """`_advance` as a program, for a long run or a short one."""
+    return eqx.filter_jit(_advance, compiler_options=FOR_LONG_LOOPS if long else None)  # pyright: ignore
+
+
+def _advance(loop: TrainLoop, weights: Array, state: Any, step: Array, gaps: Array, count: Array):
     def one(record, carry):
-        weights, state, step, losses, seen = carry
+        weights, state, step, losses, observed = carry
         gap = gaps[record]
-        seen = jax.tree.map(lambda kept, new: kept.at[record].set(new), seen, march.look(weights))
-        loss, weights, state = march.leap(weights, state, step, gap)
-        return weights, state, step + gap, losses.at[record].set(loss), seen
+        observed = jax.tree.map(lambda kept, new: kept.at[record].set(new), observed, loop.observe(weights))
+        loss, weights, state = loop.multi_step(weights, state, step, gap)
+        return weights, state, step + gap, losses.at[record].set(loss), observed
 
-    shape = () if march.runs is None else (march.runs,)
+    shape = () if loop.runs is None else (loop.runs,)
     losses = jnp.zeros((gaps.shape[0], *shape))
-    observed = jax.eval_shape(march.look, weights)
-    seen = jax.tree.map(lambda s: jnp.zeros((gaps.shape[0], *s.shape), s.dtype), observed)
-    weights, state, step, losses, seen = jax.lax.fori_loop(0, count, one, (weights, state, step, losses, seen))
-    return weights, state, step, losses, seen
-
-
-advance = eqx.filter_jit(_advance)
-advance_far = eqx.filter_jit(_advance, compiler_options=FOR_LONG_LOOPS)  # pyright: ignore[reportCallIssue]
+    shapes = jax.eval_shape(loop.observe, weights)
+    observed = jax.tree.map(lambda s: jnp.zeros((gaps.shape[0], *s.shape), s.dtype), shapes)
+    return jax.lax.fori_loop(0, count, one, (weights, state, step, losses, observed))

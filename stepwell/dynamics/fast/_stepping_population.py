@@ -1,7 +1,5 @@
 """Steps along the flow of separate attention in population, each in one native call."""
 
-from typing import TYPE_CHECKING
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,46 +9,46 @@ from jaxtyping import Array, Float
 from stepwell import native
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective, Population
 
-from ._abstract import AbstractStepping, Tableau
-from ._fused_population import applies, whole_moments
-
-if TYPE_CHECKING:
-    from ._population import Population
+from ._protocols import AbstractRosenbrock, Tableau
+from ._registry import stiff_form
+from ._resolvent_population import ResolventPopulation
+from ._separate_population import applies
 
 _DIMENSION = 8
 """At the most. The system has D² equations; LAPACK factorises it as fast at D = 8 for a run alone, six times as fast at
 D = 16, and the lanes of eight runs make up for a factor of two at D = 12."""
 
 
-class SteppingPopulation(AbstractStepping):
+class SteppingPopulation(AbstractRosenbrock):
     """What `Population` computes, for separate attention in a few dimensions; it takes steps of its flow by itself.
 
     The mathematics is that of `ResolventPopulation`. The native pass takes as many runs at a time as a vector of the
     processor holds, and divides the runs among the cores.
     """
 
-    population: "Population"
+    population: Population
     moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
     r"""$\Lambda$, $M\Lambda$ and $C$."""
     target: str = eqx.field(static=True)
 
     @classmethod
-    def of(cls, population: "Population", model: AbstractModel) -> "SteppingPopulation | None":
+    def of(cls, population: Population, model: AbstractModel) -> "SteppingPopulation | None":
         """For models like this one; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
         kernel = native.kernel("population_step", "double")
-        return None if kernel is None else cls(population, whole_moments(population), kernel.target)
+        return None if kernel is None else cls(population, population.matrices(), kernel.target)
 
-    def rosenbrock(
+    def rosenbrock_step(
         self, weights: Float[Array, "head weights"], length: Float[Array, ""], tableau: Tableau
     ) -> tuple[Loss, Float[Array, "results head weights"]]:
         shapes = (), (2 + len(tableau.d), *weights.shape)
         results = [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]
         call = jax.ffi.ffi_call(self.target, results, vmap_method="expand_dims")
-        loss, found = call(weights, *self.moments, self.population.label_power, length, *map(jnp.asarray, tableau))
-        return loss, found
+        loss, stepped = call(weights, *self.moments, self.population.label_power, length, *map(jnp.asarray, tableau))
+        return loss, stepped
 
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
         return self.population.coefficients(model)
@@ -63,3 +61,8 @@ class SteppingPopulation(AbstractStepping):
 
     def floor(self, model: AbstractModel) -> float | None:
         return self.population.floor(model)
+
+
+@stiff_form.register
+def _(objective: Population, model: AbstractModel) -> AbstractObjective:
+    return SteppingPopulation.of(objective, model) or ResolventPopulation.of(objective, model) or objective

@@ -1,0 +1,47 @@
+"""What `descend` and `online` are asked for, as one object."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Array
+
+from ._record import Steps
+
+Observable = Callable[[Any], Array]
+
+
+@runtime_checkable
+class Transformation(Protocol):
+    """What an optax optimiser is. Stated here, since importing optax takes a quarter of a second at every start."""
+
+    @property
+    def init(self) -> Callable[..., Any]: ...
+
+    @property
+    def update(self) -> Callable[..., Any]: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The keywords of `descend`, which says what each means."""
+
+    rate: Any
+    steps: int
+    optimiser: Transformation | None
+    record: Steps
+    snapshots: Steps
+    observe: dict[str, Observable] | None
+    start: int
+    progress: bool
+    configuration: dict[str, Any] | None
+
+    def provenance(self) -> dict[str, Any]:
+        """What the trajectory should remember of them."""
+        return {
+            "rate": self.rate,
+            "optimiser": None if self.optimiser is None else "given as an optax transformation",
+            "steps": self.steps,
+            "start": self.start,
+            **(self.configuration or {}),
+        }
