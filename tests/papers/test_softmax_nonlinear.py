@@ -51,7 +51,7 @@ def test_a_centred_target_is_no_catastrophe(data, failing):
 def test_drawn_answers_are_those_of_whole_sequences():
     """Against tokens of all d coordinates, directions and noise that are drawn: mean squares and overlaps."""
     d, count, link = 6, 1500, (0.3, 0.8, 0.0, 0.6)
-    omega, mu = theory.linear_head(d, figure.CONTEXT, figure.NOISE)
+    omega, mu = theory.nonlinear.linear_head(d, figure.CONTEXT, figure.NOISE)
     task = SingleIndexRegression(d, link, figure.CONTEXT, noise_variance=figure.NOISE)
     batch = task.sample(count, key=jax.random.key(0))
     x, y, q = (
