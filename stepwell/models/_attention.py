@@ -1,7 +1,7 @@
 """What all attention models share: scores, an activation, a weighted sum of tokens, a readout."""
 
 import abc
-from typing import get_args
+from typing import TypedDict, get_args
 
 import equinox as eqx
 import jax
@@ -13,6 +13,14 @@ from stepwell._types import Activation, Normalisation, Tokens
 from stepwell.tasks import attention_scale
 
 from ._model import AbstractCubicModel
+
+
+class AttentionOptions(TypedDict, total=False):
+    """What every attention can be told beside its weights, as keywords; see `AbstractAttention`."""
+
+    activation: Activation
+    normalisation: Normalisation | None
+    attends_query: bool
 
 
 class AbstractAttention(AbstractCubicModel):

@@ -1,6 +1,6 @@
 """Attention with key and query merged into one matrix."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, checked_options
+from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
@@ -64,11 +64,10 @@ class MergedAttention(AbstractAttention):
         key_query: Float[Array, "head width width"],
         *,
         outputs: int = 1,
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
         """From whole square matrices; the parts that never matter are dropped."""
-        return cls(value[:, -outputs:], key_query[:, :, :-outputs], activation=activation, normalisation=normalisation)
+        return cls(value[:, -outputs:], key_query[:, :, :-outputs], **options)
 
     @classmethod
     def random(
@@ -80,9 +79,8 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         scaling: Scaling = "plain",
         label_blocks: LabelBlocks = "zero",
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
         key: RandomKey,
+        **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
         r"""Gaussian weights of standard deviation `scale`; the label blocks $\mathbf v_i$, $u_i$ zero or random too."""
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
@@ -92,8 +90,7 @@ class MergedAttention(AbstractAttention):
         return cls(
             clear(value, np.s_[:, :, :dim], label_blocks),
             clear(key_query, np.s_[:, dim:], label_blocks),
-            activation=activation,
-            normalisation=normalisation,
+            **options,
         )
 
     @classmethod
@@ -104,8 +101,7 @@ class MergedAttention(AbstractAttention):
         heads: int,
         scale,
         outputs: int = 1,
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
         r"""$U_i = s_i g$ with g the unit matrix along `direction` ($\Lambda^2$ for the unstable mode), $v_i = s_i$.
 
@@ -117,7 +113,7 @@ class MergedAttention(AbstractAttention):
         key_query[:, :dim] = scales[:, None, None] * np.asarray(direction) / np.linalg.norm(direction)
         value = np.zeros((heads, outputs, dim + outputs))
         value[:, :, dim:] = scales[:, None, None] * np.eye(outputs) / outputs**0.5
-        return cls(jax.device_put(value), jax.device_put(key_query), activation=activation, normalisation=normalisation)
+        return cls(jax.device_put(value), jax.device_put(key_query), **options)
 
     def balanced(self) -> "MergedAttention":
         r"""The value rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$, which the flow then conserves."""
@@ -125,9 +121,11 @@ class MergedAttention(AbstractAttention):
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
 
     @classmethod
-    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "MergedAttention":
-        """From recorded matrices; `attention` is its activation and normalisation."""
-        return cls.from_matrices(**weights, outputs=outputs, **attention)
+    def from_recording(
+        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
+    ) -> "MergedAttention":
+        """From recorded matrices."""
+        return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Attention with query, key, value and output matrices of its own."""
 
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,10 +10,16 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, checked_options
+from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
 from ._starts import deviation, gaussians
+
+
+class MultiHeadOptions(AttentionOptions, total=False):
+    """Those of attention, and what scores are multiplied by."""
+
+    score_scale: float | ScoreScale
 
 
 class MultiHeadAttention(AbstractAttention):
@@ -83,10 +89,7 @@ class MultiHeadAttention(AbstractAttention):
         key: Float[Array, "head embedding width"],
         value: Float[Array, "head embedding width"],
         output: Float[Array, "head outputs embedding"],
-        *,
-        activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
-        score_scale: float | ScoreScale = "head",
+        **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
         """From whole matrices; the columns of the query matrix that never matter are dropped."""
         dim = query.shape[2] - output.shape[1]
@@ -95,9 +98,7 @@ class MultiHeadAttention(AbstractAttention):
             key,
             value,
             output,
-            activation=activation,
-            normalisation=normalisation,
-            score_scale=score_scale,
+            **options,
         )
 
     @classmethod
@@ -109,10 +110,8 @@ class MultiHeadAttention(AbstractAttention):
         heads: int,
         embedding: int | None = None,
         scale: float,
-        activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
-        score_scale: float | ScoreScale = "head",
         key: RandomKey,
+        **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
         """Gaussian weights of standard deviation `scale`; the width of a head is by default that of a token."""
         dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
@@ -125,7 +124,7 @@ class MultiHeadAttention(AbstractAttention):
             (heads, outputs, embedding),
         )
         weights = gaussians(shapes, (deviation(scale, "plain", 1),) * 4, key=key)
-        return cls(*weights, activation=activation, normalisation=normalisation, score_scale=score_scale)
+        return cls(*weights, **options)
 
     @classmethod
     def diagonal(
@@ -137,9 +136,8 @@ class MultiHeadAttention(AbstractAttention):
         scale: float,
         readout: float,
         advantage: float = 2.0,
-        activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
         key: RandomKey,
+        **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
         r"""$Q_h = a_h I$, $K_h = b_h I$, $V_h = O_h = r\,\mathrm{diag}(1 + (c - 1) 1_{h = i})$ on labels, 0 on inputs.
 
@@ -158,11 +156,13 @@ class MultiHeadAttention(AbstractAttention):
         output = jnp.pad(reading, ((0, 0), (0, 0), (dim, 0)))
         value = jnp.pad(output, ((0, 0), (dim, 0), (0, 0)))
         whole = jnp.eye(width)
-        return cls(a * whole[:, :dim], b * whole, value, output, activation=activation, normalisation=normalisation)
+        return cls(a * whole[:, :dim], b * whole, value, output, **options)
 
     @classmethod
-    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "MultiHeadAttention":
-        """From recorded matrices; `attention` is its activation and normalisation.
+    def from_recording(
+        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
+    ) -> "MultiHeadAttention":
+        """From recorded matrices.
 
         Recorded keys and values may be of different width: rows of zeros make them one, and stay zero, as each meets
         zeros in the matrix that it is multiplied with. The recorded score is over the root of the token's width,
@@ -177,7 +177,7 @@ class MultiHeadAttention(AbstractAttention):
 
         rows = {"query": padded("query", 1), "key": padded("key", 1), "value": padded("value", 1)}
         rows["output"] = padded("output", 2)
-        return cls.from_matrices(**rows, **attention, score_scale=weights["key"].shape[2] ** -0.5)
+        return cls.from_matrices(**rows, **options, score_scale=weights["key"].shape[2] ** -0.5)
 
     @property
     def dim(self) -> int:

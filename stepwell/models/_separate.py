@@ -1,7 +1,7 @@
 """Attention with separate keys and queries of any rank."""
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
-from ._attention import AbstractAttention, checked_options
+from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, scaled_to
 
@@ -71,11 +71,10 @@ class SeparateAttention(AbstractAttention):
         query: Float[Array, "head rank width"],
         *,
         outputs: int = 1,
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
         """From whole matrices; the parts that never matter are dropped."""
-        return cls(value[:, -outputs:], key, query[:, :, :-outputs], activation=activation, normalisation=normalisation)
+        return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
     def random(
@@ -88,9 +87,8 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         scaling: Scaling = "plain",
         label_blocks: LabelBlocks = "zero",
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
         key: RandomKey,
+        **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
         """Gaussian weights of standard deviation `scale`, or with `scaling="per-matrix"` the published script's.
 
@@ -111,8 +109,7 @@ class SeparateAttention(AbstractAttention):
             clear(value, np.s_[:, :, :dim], label_blocks),
             clear(keys, np.s_[:, :, dim:], label_blocks),
             queries,
-            activation=activation,
-            normalisation=normalisation,
+            **options,
         )
 
     @classmethod
@@ -124,8 +121,7 @@ class SeparateAttention(AbstractAttention):
         rank: int = 1,
         scale,
         outputs: int = 1,
-        activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
         r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns in turn."""
         heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
@@ -137,7 +133,7 @@ class SeparateAttention(AbstractAttention):
         value = np.zeros((heads, outputs, dim + outputs))
         value[:, :, dim:] = scales[:, None, None] * np.eye(outputs) * (rank / outputs) ** 0.5
         weights = (jax.device_put(weight) for weight in (value, keys, pairs))
-        return cls(*weights, activation=activation, normalisation=normalisation)
+        return cls(*weights, **options)
 
     def balanced(self) -> "SeparateAttention":
         r"""Queries and value changed so that $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$.
@@ -161,9 +157,11 @@ class SeparateAttention(AbstractAttention):
         )
 
     @classmethod
-    def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "SeparateAttention":
-        """From recorded matrices; `attention` is its activation and normalisation."""
-        return cls.from_matrices(**weights, outputs=outputs, **attention)
+    def from_recording(
+        cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
+    ) -> "SeparateAttention":
+        """From recorded matrices."""
+        return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
