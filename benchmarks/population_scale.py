@@ -54,7 +54,7 @@ def run(quick: bool) -> Iterator[Row]:
         start = SeparateAttention.random(dim=dim, heads=heads, scale=0.5 / dim**0.5, key=jax.random.key(1))
         given, eigen = Population(problem), Population(problem, basis="eigen")
         ways: dict[str, tuple[AbstractObjective, AbstractModel]] = {
-            "eigen": (eigen, eigen.turned(start)),
+            "eigen": (eigen, eigen.rotated(start)),
             "given": (given, start),
             "maps": (ByMaps(given), start),
         }

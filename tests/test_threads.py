@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from stepwell._threads import limit_blas_threads, one_blas_thread
-from stepwell.dynamics import _lsoda, _rodas, flow
+from stepwell.dynamics import LSODA, Rodas5P, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -69,24 +69,23 @@ def test_a_limit_for_the_process_set_in_any_thread():
     assert counts() == {4}
 
 
-@pytest.mark.parametrize("solver", ["rodas5p", "lsoda"])
+@pytest.mark.parametrize("solver", [Rodas5P(), LSODA()])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_flow_is_solved_with_one_thread(solver, fails, monkeypatch):
-    module = {"rodas5p": _rodas, "lsoda": _lsoda}[solver]
-    solve, seen = module.solve, []
+    solve, observed = type(solver).solve, []
 
     def watched(*given):
-        seen.append(counts())
+        observed.append(counts())
         if fails:
             raise ZeroDivisionError
         return solve(*given)
 
-    monkeypatch.setattr(module, "solve", watched)
+    monkeypatch.setattr(type(solver), "solve", watched)
     model = SeparateAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(0))
     objective = Population(InContextRegression(np.eye(2), 7))
     try:
         flow(model, objective, until=0.1, save=2, solver=solver, progress=False)
     except ZeroDivisionError:
         assert fails
-    assert seen == [{1}]
+    assert observed == [{1}]
     assert counts() == {3}

@@ -7,6 +7,10 @@ from ._conversions import steps_for as steps_for
 from ._conversions import time_factor as time_factor
 from ._conversions import weight_factor as weight_factor
 from ._descend import descend as descend
+from ._diffrax import Diffrax as Diffrax
 from ._ensemble import Ensemble as Ensemble
 from ._flow import flow as flow
+from ._lsoda import LSODA as LSODA
 from ._online import online as online
+from ._rodas import Rodas5P as Rodas5P
+from ._solver import AbstractFlowSolver as AbstractFlowSolver

@@ -1,5 +1,6 @@
 """One run by SciPy's LSODA, with a compiled gradient and a compiled Jacobian."""
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -9,17 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.integrate import LSODA
 
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible
 from stepwell._progress import Meter
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
-from ._flow import Field, Plan, Solution
+from ._field import Field
+from ._plan import Plan, Solution
+from ._solver import AbstractFlowSolver
+from .fast import gradient_form
 
-_LOOK_EVERY = 8
-"""Solver steps between two looks at the loss, to see whether it has converged."""
+_OBSERVE_EVERY = 8
+"""Solver steps after which the loss is observed, to see whether it has converged."""
 _AT_ONCE = 64
 """Weights whose losses one call brings, at the most."""
 
@@ -47,11 +52,11 @@ class _Compiled:
 
     def losses(self, states: np.ndarray) -> np.ndarray:
         """Of any number of states. One compiled program serves them all."""
-        found, room = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
+        found, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
         for first in range(0, len(states), _AT_ONCE):
             piece = states[first : first + _AT_ONCE]
-            room[: len(piece)] = piece
-            found.append(np.asarray(self._losses(room, len(piece), *self._leaves))[: len(piece)])
+            padded[: len(piece)] = piece
+            found.append(np.asarray(self._losses(padded, len(piece), *self._leaves))[: len(piece)])
         return np.concatenate(found)
 
 
@@ -86,46 +91,61 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
     return jax.jit(of_leaves(Field.__call__)), jax.jit(of_leaves(Field.jacobian)), jax.jit(losses)
 
 
-def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:
-    """Integrate until the time or the loss that the plan names, and read the solution off at its save times."""
-    if isinstance(fields, Ensemble) or initial.shape[0] > 1:
-        raise InvalidInput("lsoda takes one run; for an ensemble use solver='kvaerno5'")
-    compiled = _Compiled(fields)
-    end = math.inf if plan.until is None else plan.until
-    start = np.array(initial[0])
-    stepper = LSODA(
-        compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
-    )
-    pieces, outcome, message = [], "finished", ""
-    with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-        try:
-            while stepper.status == "running":
-                if ctrl_c.pressed:
-                    raise KeyboardInterrupt
-                trouble = stepper.step()
-                if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
-                    outcome = "solver failed"
-                    message = (
-                        f"LSODA stopped at time {stepper.t:.6g} ({trouble or 'not finite'}); try another rtol or atol"
-                    )
-                    break
-                pieces.append(stepper.dense_output())
-                if len(pieces) % _LOOK_EVERY == 0 or stepper.status == "finished":
-                    loss = compiled.loss(stepper.y)
-                    if plan.targets is not None and loss <= plan.targets[0]:
-                        outcome = "converged"
+@dataclasses.dataclass(frozen=True)
+class LSODA(AbstractFlowSolver):
+    """SciPy's LSODA, with compiled gradient and Jacobian; for one run. It turns implicit where the flow is stiff."""
+
+    @property
+    def name(self) -> str:
+        return "lsoda"
+
+    def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
+        """The Jacobian of a form without second gradients is made of differences."""
+        return gradient_form(objective, model)
+
+    def numbers_held(self, weights: int, plan: Plan) -> int:
+        return 4 * weights**2
+
+    def solve(self, fields: Any, initial: Float[Array, "run weights"], plan: Plan) -> Solution:
+        """Integrate until the time or the loss that the plan names, and read the solution off at its save times."""
+        from scipy import integrate
+
+        if isinstance(fields, Ensemble) or initial.shape[0] > 1:
+            raise InvalidInput("lsoda takes one run; for an ensemble use solver='kvaerno5'")
+        compiled = _Compiled(fields)
+        end = math.inf if plan.until is None else plan.until
+        start = np.array(initial[0])
+        stepper = integrate.LSODA(
+            compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
+        )
+        pieces, outcome, message = [], "finished", ""
+        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
+            try:
+                while stepper.status == "running":
+                    if ctrl_c.pressed:
+                        raise KeyboardInterrupt
+                    trouble = stepper.step()
+                    if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
+                        outcome = "solver failed"
+                        message = (
+                            f"LSODA stopped at time {stepper.t:.6g} ({trouble or 'not finite'}); try another rtol or "
+                            "atol"
+                        )
                         break
-                    if plan.targets is not None and stepper.t > plan.patience:
-                        outcome, message = "stuck", plan.stuck(loss, stepper.t)
-                        break
-                    done = stepper.t / end if plan.until is not None else min(1.0, plan.nearness(loss))
-                    meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
-        except KeyboardInterrupt:
-            outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
-    times = plan.times(float(pieces[-1].t) if pieces else 0.0)
-    work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
-    states = _read(pieces, times, start)
-    return Solution(times, states[None], outcome, message, work, compiled.losses(states)[None])
+                    pieces.append(stepper.dense_output())
+                    if len(pieces) % _OBSERVE_EVERY == 0 or stepper.status == "finished":
+                        loss = compiled.loss(stepper.y)
+                        if plan.targets is not None and (loss <= plan.targets[0] or stepper.t > plan.patience):
+                            outcome, message = plan.verdict(np.array([loss]), stepper.t)
+                            break
+                        done = stepper.t / end if plan.until is not None else plan.nearness(loss)
+                        meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
+            except KeyboardInterrupt:
+                outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
+        times = plan.times(float(pieces[-1].t) if pieces else 0.0)
+        work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
+        states = _read(pieces, times, start)
+        return Solution(times, states[None], outcome, message, work, compiled.losses(states)[None])
 
 
 def _read(pieces: list[Any], times: np.ndarray, start: np.ndarray) -> np.ndarray:

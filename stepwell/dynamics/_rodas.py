@@ -1,5 +1,6 @@
 """One run or an ensemble by Rodas5P, step after step in one compiled program."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,14 +11,23 @@ from jaxtyping import Array, Bool, Float
 
 from stepwell._interrupt import Interruptible
 from stepwell._progress import Meter
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
-from ._flow import Plan, Solution, over_runs
+from ._field import over_runs
+from ._plan import Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
+from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
+from .fast import stiff_form
 
-_TRIES = 128
-"""Tries of a step in one call of the compiled program; after each call the host looks and listens."""
+FEW_COEFFICIENTS = 256
+"""Up to so many coefficients of a quadratic loss its Hessian is cheaper by way of them."""
+_ATTEMPTS = 128
+"""Attempted steps in one call of the compiled program; after each call the host shows progress and may interrupt."""
+_RECORD = 5_000
+"""Numbers that the record of a long run takes for each weight."""
 _AT_ONCE = 128
 """Times whose losses one call brings."""
 _FIRST = 1e-6
@@ -37,60 +47,69 @@ class _State(NamedTuple):
     failed: Any
 
 
-class _Try(NamedTuple):
-    """A try of a step: whether it was good, where it led, and the path in between."""
+class _Attempt(NamedTuple):
+    """An attempted step: whether it was accepted, where it led, and the dense-output coefficients in between."""
 
-    good: Any
+    accepted: Any
     time: Any
     weights: Any
-    bend: Any
+    dense: Any
 
 
-def solve(fields: Any, initial: Float[Array, "run weights"], plan: Plan, solver: str) -> Solution:
-    """Integrate every run with steps of its own until the time or the loss that the plan names.
+@dataclasses.dataclass(frozen=True)
+class Rodas5P(AbstractFlowSolver):
+    """A Rosenbrock method of order 5 (see `_rosenbrock`) in one compiled program, for one run or an ensemble."""
 
-    Runs that converge before the last one go on to its time: all have the same save times.
-    """
-    start = np.asarray(initial, dtype=np.float64)
-    places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, jnp.asarray(start[0]))
-    reading = _reading(fields, places, heads)
-    state = _begin(start[:, list(places)])
-    record = _Record(state.weights)
-    ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
-    targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
-    tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
-    outcome, message = "", ""
-    with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-        while True:
-            state, tries, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
-            record.add(tries, int(count))
-            times, found = state.time, state.loss
-            if np.any(state.failed):
-                outcome = "solver failed"
-                message = f"no step from time {times[state.failed].min():.6g} on is good; try another rtol or atol"
-                break
-            if np.all(state.arrived) and np.all(times == times.max()):
-                break
-            if np.all(state.arrived):
-                ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
-            elif ctrl_c.pressed:
-                outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
-                break
-            done = plan.nearness(float(found.max())) if plan.until is None else float(times.min() / plan.until)
-            meter.update(done, f"loss {found.mean():.4g}, time {times.min():.3g}")
-    if not outcome:
-        outcome, message = _verdict(plan, found, float(times.max()))
-    moments = plan.times(float(times.min()))
-    weights = np.repeat(start[:, None], moments.size, axis=1)
-    weights[:, :, list(places)] = record.at(moments)
-    return Solution(moments, weights, outcome, message, record.work(), _path_losses(fields, weights))
+    @property
+    def name(self) -> str:
+        return "rodas5p"
 
+    def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
+        return stiff_form(objective, model)
 
-def _verdict(plan: Plan, found: np.ndarray, time: float) -> tuple[str, str]:
-    """Outcome and message of runs that came to their end."""
-    if plan.targets is None:
-        return "finished", ""
-    return ("converged", "") if np.all(found <= plan.targets) else ("stuck", plan.stuck(float(found.max()), time))
+    def numbers_held(self, weights: int, plan: Plan) -> int:
+        return (4 * weights + 2 * FEW_COEFFICIENTS + _RECORD) * weights
+
+    def solve(self, fields: Any, initial: Float[Array, "run weights"], plan: Plan) -> Solution:
+        """Integrate every run with steps of its own until the time or the loss that the plan names.
+
+        Runs that converge before the last one go on to its time: all have the same save times.
+        """
+        start = np.asarray(initial, dtype=np.float64)
+        places, heads = structure(fields.member(0) if isinstance(fields, Ensemble) else fields, jnp.asarray(start[0]))
+        reading = _reading(fields, places, heads)
+        state = _begin(start[:, list(places)])
+        record = _Record(state.weights)
+        ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
+        targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
+        tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+        outcome, message = "", ""
+        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
+            while True:
+                state, attempts, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
+                record.add(attempts, int(count))
+                times, found = state.time, state.loss
+                if np.any(state.failed):
+                    outcome = "solver failed"
+                    message = (
+                        f"no step from time {times[state.failed].min():.6g} on is accepted; try another rtol or atol"
+                    )
+                    break
+                if np.all(state.arrived) and np.all(times == times.max()):
+                    break
+                if np.all(state.arrived):
+                    ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
+                elif ctrl_c.pressed:
+                    outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
+                    break
+                done = plan.nearness(float(found.max())) if plan.until is None else float(times.min() / plan.until)
+                meter.update(done, f"loss {found.mean():.4g}, time {times.min():.3g}")
+        if not outcome:
+            outcome, message = plan.verdict(found, float(times.max()))
+        moments = plan.times(float(times.min()))
+        weights = np.repeat(start[:, None], moments.size, axis=1)
+        weights[:, :, list(places)] = record.at(moments)
+        return Solution(moments, weights, outcome, message, record.work(), _path_losses(fields, weights))
 
 
 def _reading(fields: Any, places: tuple[int, ...], heads: int | None) -> Any:
@@ -107,44 +126,48 @@ def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
 
 @eqx.filter_jit
 def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any):
-    """(state, tries, how many) after up to `_TRIES` tries; fewer when every run has arrived or one has failed."""
+    """(state, attempts, how many) after up to `_ATTEMPTS` steps; fewer when every run has arrived or one has failed."""
 
-    def single(reading: Reading, given: tuple[_State, Array, Array]) -> tuple[_State, _Try]:
-        return _try(reading, *given, rtol, atol)
+    def single(reading: Reading, given: tuple[_State, Array, Array]) -> tuple[_State, _Attempt]:
+        return _attempt(reading, *given, rtol, atol)
 
-    def every(state: _State) -> tuple[_State, _Try]:
+    def every(state: _State) -> tuple[_State, _Attempt]:
         return over_runs(reading, single, (state, ends, targets))
 
-    def going(carry: tuple[_State, _Try, Array]) -> Bool[Array, ""]:
+    def going(carry: tuple[_State, _Attempt, Array]) -> Bool[Array, ""]:
         state, _, count = carry
-        return (count < _TRIES) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
+        return (count < _ATTEMPTS) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
 
-    def body(carry: tuple[_State, _Try, Array]):
-        state, tries, count = carry
-        state, tried = every(state)
-        return state, jax.tree.map(lambda all, new: all.at[count].set(new), tries, tried), count + 1
+    def body(carry: tuple[_State, _Attempt, Array]):
+        state, attempts, count = carry
+        state, attempt = every(state)
+        return state, jax.tree.map(lambda all, new: all.at[count].set(new), attempts, attempt), count + 1
 
     runs, size = state.weights.shape
-    shapes = _Try(good=(), time=(), weights=(size,), bend=(len(RODAS5P.d), size))
-    kinds = _Try(good=bool, time=float, weights=float, bend=float)
-    tries = _Try(*(jnp.zeros((_TRIES, runs, *shape), kind) for shape, kind in zip(shapes, kinds, strict=True)))
+    shapes = _Attempt(accepted=(), time=(), weights=(size,), dense=(len(RODAS5P.d), size))
+    kinds = _Attempt(accepted=bool, time=float, weights=float, dense=float)
+    attempts = _Attempt(
+        *(jnp.zeros((_ATTEMPTS, runs, *shape), kind) for shape, kind in zip(shapes, kinds, strict=True))
+    )
     waiting = state._replace(arrived=jnp.zeros_like(state.arrived))
-    return jax.lax.while_loop(going, body, (waiting, tries, jnp.zeros((), int)))
+    return jax.lax.while_loop(going, body, (waiting, attempts, jnp.zeros((), int)))
 
 
-def _try(reading: Reading, state: _State, end: Array, target: Array, rtol: Array, atol: Array) -> tuple[_State, _Try]:
-    """One try of a step of one run; nothing moves once it has arrived."""
+def _attempt(
+    reading: Reading, state: _State, end: Array, target: Array, rtol: Array, atol: Array
+) -> tuple[_State, _Attempt]:
+    """One attempted step of one run; nothing moves once it has arrived."""
     length = jnp.minimum(state.pace.length, end - state.time)
-    loss, (after, estimate, bend) = reading.step(state.weights, length)
+    loss, (after, estimate, dense) = reading.step(state.weights, length)
     sound = jnp.isfinite(loss)
     arrived = sound & ((loss <= target) | (state.time >= end))
     error = error_of(estimate, state.weights, after, rtol, atol)
-    good = (error <= 1.0) & ~arrived
+    accepted = (error <= 1.0) & ~arrived
     time = jnp.where(length < end - state.time, state.time + length, end)
     failed = ~sound | (~arrived & (state.pace.length <= _SHORTEST * state.time))
     pace = jax.tree.map(lambda old, new: jnp.where(arrived, old, new), state.pace, next_pace(state.pace, length, error))
-    weights, now = jnp.where(good, after, state.weights), jnp.where(good, time, state.time)
-    return _State(weights, now, pace, loss, arrived, failed), _Try(good, time, after, bend)
+    weights, now = jnp.where(accepted, after, state.weights), jnp.where(accepted, time, state.time)
+    return _State(weights, now, pace, loss, arrived, failed), _Attempt(accepted, time, after, dense)
 
 
 def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) -> Float[np.ndarray, "run time"]:
@@ -163,31 +186,31 @@ def _some_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weigh
 
 
 class _Record:
-    """The good steps of every run."""
+    """The attempted steps of every run."""
 
     def __init__(self, start: Float[np.ndarray, "run weights"]):
         self._start = start
-        self._parts: list[_Try] = []
+        self._parts: list[_Attempt] = []
 
-    def add(self, tries: _Try, count: int) -> None:
-        self._parts.append(_Try(*(np.array(part[:count]) for part in tries)))
+    def add(self, attempts: _Attempt, count: int) -> None:
+        self._parts.append(_Attempt(*(np.array(part[:count]) for part in attempts)))
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""
-        tries = _Try(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
-        return np.stack([self._run(tries, run, moments) for run in range(self._start.shape[0])])
+        attempts = _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
+        return np.stack([self._run(attempts, run, moments) for run in range(self._start.shape[0])])
 
-    def _run(self, tries: _Try, run: int, moments: np.ndarray) -> np.ndarray:
-        good = np.flatnonzero(tries.good[:, run])
-        times = np.concatenate([[0.0], tries.time[good, run]])
-        states = np.concatenate([self._start[None, run], tries.weights[good, run]])
-        if good.size == 0:
+    def _run(self, attempts: _Attempt, run: int, moments: np.ndarray) -> np.ndarray:
+        accepted = np.flatnonzero(attempts.accepted[:, run])
+        times = np.concatenate([[0.0], attempts.time[accepted, run]])
+        states = np.concatenate([self._start[None, run], attempts.weights[accepted, run]])
+        if accepted.size == 0:
             return np.broadcast_to(states, (moments.size, states.shape[1]))
-        place = np.searchsorted(times[1:], moments).clip(0, good.size - 1)
+        place = np.searchsorted(times[1:], moments).clip(0, accepted.size - 1)
         fraction = (moments - times[place]) / (times[place + 1] - times[place])
-        return between(fraction, states[place], states[place + 1], tries.bend[good[place], run])
+        return between(fraction, states[place], states[place + 1], attempts.dense[accepted[place], run])
 
     def work(self) -> dict[str, int]:
-        steps = sum(int(part.good.sum()) for part in self._parts)
-        tries = sum(part.good.size for part in self._parts)
-        return {"steps": steps, "gradients": 8 * tries, "jacobians": tries}
+        steps = sum(int(part.accepted.sum()) for part in self._parts)
+        attempts = sum(part.accepted.size for part in self._parts)
+        return {"steps": steps, "gradients": 8 * attempts, "jacobians": attempts}

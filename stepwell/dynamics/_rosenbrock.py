@@ -86,11 +86,11 @@ class Pace(NamedTuple):
 
     length: Any
     before: Any
-    """Length of the last step that was good."""
+    """Length of the last accepted step."""
     error: Any
     """Its error."""
     rejected: Any
-    """Whether the last try was not good."""
+    """Whether the last attempted step was rejected."""
 
 
 class Step(NamedTuple):
@@ -100,24 +100,25 @@ class Step(NamedTuple):
     """The weights."""
     estimate: Any
     """Their error, estimated."""
-    bend: Any
-    """d: see above."""
+    dense: Any
+    """The dense-output coefficients d: see above."""
 
 
 def next_pace(pace: Pace, length: Float[Array, ""], error: Float[Array, ""]) -> Pace:
-    """After a try of a length; it was good if the error is at most one.
+    """After an attempted step of a length; it is accepted if the error is at most one.
 
     The error grows as the fifth power of the length. On the way off a saddle steps become shorter by the same factor
-    again and again, so the trend of the last two good steps is followed too (Gustafsson's predictive control); without
-    it every other step there is in vain.
+    again and again, so the trend of the last two accepted steps is followed too (Gustafsson's predictive control);
+    without it every other step there is rejected.
     """
-    good = error <= 1.0
+    accepted = error <= 1.0
     bounded = jnp.maximum(error, 1e-10)
     factor = _SAFETY * bounded**-0.2
     trend = _SAFETY * length / pace.before * (jnp.maximum(pace.error, _LEAST_ERROR) / bounded**2) ** 0.2
-    factor = jnp.where(good, jnp.minimum(factor, trend), factor)
-    factor = jnp.clip(factor, _LEAST_FACTOR, jnp.where(pace.rejected & good, 1.0, _MOST_FACTOR))
-    return Pace(length * factor, jnp.where(good, length, pace.before), jnp.where(good, bounded, pace.error), ~good)
+    factor = jnp.where(accepted, jnp.minimum(factor, trend), factor)
+    factor = jnp.clip(factor, _LEAST_FACTOR, jnp.where(pace.rejected & accepted, 1.0, _MOST_FACTOR))
+    before, error = (jnp.where(accepted, new, old) for new, old in ((length, pace.before), (bounded, pace.error)))
+    return Pace(length * factor, before, error, ~accepted)
 
 
 def step(
@@ -152,10 +153,10 @@ def between(
     after: Float[np.ndarray, "time weights"],
     d: Float[np.ndarray, "time 3 weights"],
 ) -> Float[np.ndarray, "time weights"]:
-    """The weights at fractions of steps."""
+    """The weights at fractions of steps, from the dense-output coefficients d."""
     theta = fraction[:, None]
-    bent = d[:, 0] + theta * (d[:, 1] + theta * d[:, 2])
-    return (1 - theta) * before + theta * (after + (1 - theta) * bent)
+    polynomial = d[:, 0] + theta * (d[:, 1] + theta * d[:, 2])
+    return (1 - theta) * before + theta * (after + (1 - theta) * polynomial)
 
 
 def _norm(vector: Vector, size: Vector, rtol: Array, atol: Array) -> Float[Array, ""]:

@@ -25,7 +25,7 @@ from stepwell.models import as_separate, is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective
 
 from ._ensemble import skeleton_of, unflatten
-from ._flow import Field
+from ._field import Field
 from ._rosenbrock import RODAS5P, Step, step
 from .fast import AbstractResolvent, AbstractRosenbrock
 
@@ -37,7 +37,7 @@ _WHOLE = 100
 
 
 class Reading(eqx.Module):
-    """A field on the weights that the loss reads. The others, such as label blocks held at zero, stay as they are."""
+    """The field on the weights that the loss reads. Others, such as label blocks held at zero, stay as they are."""
 
     field: Field
     places: tuple[int, ...] = eqx.field(static=True)
@@ -46,7 +46,7 @@ class Reading(eqx.Module):
     """How many heads there are, if the loss is quadratic in sums over them."""
 
     def full(self, weights: Vector) -> Float[Array, " every"]:
-        """All weights, with zeros where the loss does not look."""
+        """All weights, with zeros for those that the loss does not read."""
         total = sum(
             leaf.size for leaf in jax.tree.leaves(self.field.skeleton) if isinstance(leaf, jax.ShapeDtypeStruct)
         )
@@ -68,9 +68,9 @@ class Reading(eqx.Module):
         """The loss, and a step of this length."""
         objective = self.field.objective
         if isinstance(objective, AbstractRosenbrock) and self.heads is not None:
-            loss, found = objective.rosenbrock_step(weights.reshape(self.heads, -1), length, RODAS5P)
-            after, estimate, *bend = found.reshape(-1, weights.size)
-            return loss, Step(after, estimate, jnp.stack(bend))
+            loss, results = objective.rosenbrock_step(weights.reshape(self.heads, -1), length, RODAS5P)
+            after, estimate, *dense = results.reshape(-1, weights.size)
+            return loss, Step(after, estimate, jnp.stack(dense))
         loss, velocity = self.loss_and_velocity(weights)
         solve = self.shifted(weights, 1 / (RODAS5P.gamma * length))
         return loss, step(self.velocity, solve, weights, velocity, length)
@@ -102,13 +102,13 @@ class Reading(eqx.Module):
         pull = jax.grad(objective.quadratic)
         slope = pull(theta)
         by_weight = jax.jacrev(coefficients)(weights)
-        bent = jax.vmap(lambda change: jax.jvp(pull, (theta,), (change,))[1], in_axes=-1, out_axes=-1)(by_weight)
+        curved = jax.vmap(lambda change: jax.jvp(pull, (theta,), (change,))[1], in_axes=-1, out_axes=-1)(by_weight)
         along = jax.grad(lambda weights: jnp.sum(slope * coefficients(weights)))
         # Heads do not meet in this gradient, so that one direction serves all of them.
         directions = jnp.tile(jnp.eye(weights.size // self.heads), (1, self.heads))
         columns = jax.vmap(lambda direction: jax.jvp(along, (weights,), (direction,))[1])(directions)
         blocks = 0.5 * columns.reshape(-1, self.heads, columns.shape[0]).transpose(1, 2, 0)
-        return blocks, by_weight.reshape(-1, weights.size), 0.5 * bent.reshape(-1, weights.size)
+        return blocks, by_weight.reshape(-1, weights.size), 0.5 * curved.reshape(-1, weights.size)
 
 
 def _whole(matrix: Float[Array, "weights weights"]) -> Solve:

@@ -43,9 +43,9 @@ class Population(AbstractQuadraticObjective):
     takes of the order of (HR)² D operations, and to multiply all $k_a$ and $q_a$ by the moments HRD² of them.
 
     With `basis="eigen"` the loss is that of a model in the eigenvectors of $\Lambda$, the columns of `directions`;
-    `turned` brings a model there, once. If $\Omega$ commutes with $\Lambda$ all moments are diagonal in that basis, and
-    products with them cost HRD. Descent and flow from a turned model are those from the model itself, turned. If all
-    moments are diagonal from the start, nothing is turned.
+    `rotated` brings a model there, once. If $\Omega$ commutes with $\Lambda$ all moments are diagonal in that basis,
+    and products with them cost HRD. Descent and flow from a rotated model are those from the model itself, rotated. If
+    all moments are diagonal from the start, nothing is rotated.
     """
 
     input: Float[Array, "dim dim"]
@@ -107,7 +107,7 @@ class Population(AbstractQuadraticObjective):
         grams = (_times(keys, self._second) @ keys.T) * (_times(queries, self._input) @ queries.T)
         return self.label_power + (jnp.sum(flat @ flat.T * grams) - 2 * linear) / self.outputs
 
-    def turned(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
+    def rotated(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
         r"""The model in the basis of this objective: $k \to E^\top k$, $q \to E^\top q$; or from there `back`."""
         require(
             self.directions is not None,
@@ -115,7 +115,7 @@ class Population(AbstractQuadraticObjective):
         )
         require(
             is_separate(model) and model.dim == self.input.shape[0],
-            f"{type(model).__name__} cannot be turned; give a SeparateAttention of dimension {self.input.shape[0]}",
+            f"{type(model).__name__} cannot be rotated; give a SeparateAttention of dimension {self.input.shape[0]}",
         )
         vectors = np.asarray(self.directions)
         vectors = vectors.T if back else vectors

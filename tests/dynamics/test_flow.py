@@ -1,14 +1,18 @@
 """Gradient flow against closed forms, conservation laws and the other solvers."""
 
 import json
+import subprocess
+import sys
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import integrate
 
 from stepwell._errors import InvalidInput
-from stepwell.dynamics import Ensemble, descend, flow, flow_time
+from stepwell.dynamics import LSODA, Diffrax, Ensemble, Rodas5P, _diffrax, _rodas, descend, flow, flow_time
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -122,35 +126,100 @@ def test_save_times_are_spaced_as_asked():
 
 
 def test_an_interrupted_run_of_lsoda_keeps_what_was_done(monkeypatch):
-    from stepwell.dynamics import _lsoda
-
-    looks = []
-    step = _lsoda.LSODA.step
+    steps = []
+    step = integrate.LSODA.step
 
     def interrupted(self):
-        looks.append(1)
-        if len(looks) == 100:
+        steps.append(1)
+        if len(steps) == 100:
             raise KeyboardInterrupt
         return step(self)
 
-    monkeypatch.setattr(_lsoda.LSODA, "step", interrupted)
+    monkeypatch.setattr(integrate.LSODA, "step", interrupted)
     found = flow(separate(), OBJECTIVE, solver="lsoda")
     assert found.attrs["outcome"] == "interrupted" and np.all(np.isfinite(found.loss)) and found.sizes["time"] > 10
 
 
-def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
-    from stepwell.dynamics import _rodas
-
-    class Pressed(_rodas.Interruptible):
+@pytest.mark.parametrize(("solver", "module", "scale"), [("rodas5p", _rodas, 1e-4), ("tsit5", _diffrax, 1e-2)])
+def test_an_interrupted_flow_keeps_what_was_done(monkeypatch, solver, module, scale):
+    class Pressed(module.Interruptible):
         def __enter__(self):
             self.pressed = True
             return self
 
-    whole = flow(separate(scale=1e-4), OBJECTIVE)
-    monkeypatch.setattr(_rodas, "Interruptible", Pressed)
-    found = flow(separate(scale=1e-4), OBJECTIVE)
+    whole = flow(separate(scale=scale), OBJECTIVE, solver=solver)
+    monkeypatch.setattr(module, "Interruptible", Pressed)
+    found = flow(separate(scale=scale), OBJECTIVE, solver=solver)
     assert found.attrs["outcome"] == "interrupted" and "kept" in found.attrs["message"]
     assert 0 < found.time[-1] < whole.time[-1] and np.all(np.isfinite(found.loss))
+
+
+@pytest.mark.parametrize(
+    ("name", "solver"),
+    [
+        ("rodas5p", Rodas5P()),
+        ("lsoda", LSODA()),
+        ("kvaerno5", diffrax.Kvaerno5()),
+        ("tsit5", Diffrax(diffrax.Tsit5())),
+    ],
+)
+def test_a_solver_is_given_by_name_or_as_an_object(name, solver):
+    by_name, by_object = (flow(separate(), OBJECTIVE, until=3.0, save=5, solver=each) for each in (name, solver))
+    np.testing.assert_array_equal(by_object.loss, by_name.loss)
+    assert json.loads(by_object.attrs["configuration"])["solver"] == name
+
+
+@pytest.mark.parametrize("solver", [diffrax.Dopri8(), diffrax.Kvaerno3(), diffrax.HalfSolver(diffrax.Midpoint())])
+def test_other_solvers_of_diffrax_follow_the_same_flow(solver):
+    """Among them one that Diffrax makes adaptive, of second order: it takes many steps."""
+    options = {"until": 20.0, "save": 7, "rtol": 1e-7, "atol": 1e-9}
+    expected, found = (
+        flow(separate(scale=0.3), OBJECTIVE, **options),
+        flow(separate(scale=0.3), OBJECTIVE, solver=solver, **options),
+    )
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["kvaerno5", "tsit5"])
+def test_diffrax_ends_a_run_at_the_event_of_its_convergence(solver, monkeypatch):
+    """The runs end at different times, in several segments; the path is that of another solver to the same time."""
+    monkeypatch.setattr(_diffrax, "_STEPS", 64)
+    jax.clear_caches()
+    models = [separate(seed, scale) for seed, scale in enumerate((0.3, 0.03))]
+    found = flow(Ensemble.of(models), OBJECTIVE, solver=solver, save=50, rtol=1e-8, atol=1e-9)
+    assert found.attrs["outcome"] == "converged"
+    for run, model in enumerate(models):
+        exact = flow(model, OBJECTIVE, until=float(found.time[-1]), save=50, rtol=1e-10, atol=1e-11)
+        np.testing.assert_allclose(found.time, exact.time, rtol=1e-12)
+        np.testing.assert_allclose(found.loss[run], exact.loss[0], atol=1e-4)
+    excess = found.loss.values - OBJECTIVE.floor(models[0])
+    assert np.all(excess[:, -1] <= 1e-8 * excess[:, 0])
+    # The event is at the end of a step: not before the loss is reached, nor long after. The first run was there before.
+    assert excess[1, -1] > 1e-11 * excess[1, 0] and np.all(excess[0, -10:] <= 1e-8 * excess[0, 0])
+
+
+def test_an_ensemble_of_diffrax_ends_with_its_last_run():
+    models = [separate(seed, scale) for seed, scale in enumerate((0.3, 0.03))]
+    options = {"solver": "tsit5", "save": 2, "rtol": 1e-6, "atol": 1e-8}
+    together, *alone = (flow(each, OBJECTIVE, **options).time[-1] for each in (Ensemble.of(models), *models))
+    assert alone[0] < 0.5 * alone[1]
+    # The event is at the end of a step, some units long; steps at the edge of stability amplify rounding.
+    np.testing.assert_allclose(together, alone[1], atol=10.0)
+
+
+def test_a_run_of_diffrax_that_rests_above_the_floor_is_stuck():
+    task = InContextRegression(np.diag([0.5, 0.3]), 10)
+    model = SeparateAttention.aligned(jnp.array([[0.0, 1.0], [1.0, 0.0]]), heads=1, scale=0.1)
+    found = flow(model, Population(task), save=5, solver="kvaerno5")
+    assert found.attrs["outcome"] == "stuck" and "another fixed point" in found.attrs["message"]
+    np.testing.assert_allclose(found.loss[0, -1], 0.8 - 0.3 / (1 + (1 + 0.8 / 0.3) / 10), rtol=1e-6)
+
+
+def test_a_run_of_diffrax_is_given_up_after_too_many_steps(monkeypatch):
+    monkeypatch.setattr(_diffrax, "_MAX_STEPS", 300)
+    found = flow(separate(scale=1e-4), OBJECTIVE, solver="tsit5", save=9)
+    assert found.attrs["outcome"] == "solver failed" and "over 300 steps" in found.attrs["message"]
+    assert np.all(np.isfinite(found.loss)) and found.sizes["time"] == 9
 
 
 @pytest.mark.parametrize(
@@ -165,9 +234,20 @@ def test_an_interrupted_flow_keeps_what_was_done(monkeypatch):
         (lambda: flow(separate(), OBJECTIVE, until=1.0, save=np.array([0.5, 0.1])), "rising"),
         (lambda: flow(separate(), OBJECTIVE, until=1.0, rtol=0.0), "rtol"),
         (lambda: flow(Ensemble.of([separate(), separate(1)]), OBJECTIVE, until=1.0, solver="lsoda"), "kvaerno5"),
+        (lambda: flow(separate(), OBJECTIVE, until=1.0, solver=diffrax.Euler()), "HalfSolver"),
+        (lambda: flow(separate(), OBJECTIVE, until=1.0, solver=diffrax.KenCarp4()), "one term"),
+        (lambda: flow(separate(), OBJECTIVE, until=1.0, solver=separate()), "Rodas5P()"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(run, words):
     with pytest.raises(InvalidInput) as refusal:
         run()
     assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_solvers_are_there_without_loading_what_they_stand_on():
+    code = (
+        "import sys; from stepwell.dynamics import LSODA, Diffrax, Rodas5P, flow; Rodas5P(), LSODA(); "
+        "sys.exit(any(name in sys.modules for name in ('diffrax', 'scipy.integrate', 'optax')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

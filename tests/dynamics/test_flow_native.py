@@ -9,7 +9,7 @@ import pytest
 
 from stepwell.dynamics import Ensemble, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
-from stepwell.dynamics._flow import Field
+from stepwell.dynamics._field import Field
 from stepwell.dynamics.fast import FusedSampled
 from stepwell.models import SeparateAttention
 from stepwell.native import _kernels
@@ -56,5 +56,5 @@ def test_the_jacobian_by_differences():
         assert change + rounding < 0.1 * np.abs(first).max()
         fast = FusedSampled.of(Sampled(batch, precision=precision), model)
         assert fast is not None
-        found = eqx.filter_jit(Field.jacobian)(Field(fast, skeleton_of(model), twice=False), flatten(model))
+        found = eqx.filter_jit(Field.jacobian)(Field(fast, skeleton_of(model), has_hessian=False), flatten(model))
         np.testing.assert_allclose(found, first, rtol=0, atol=change + rounding)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.dynamics import Ensemble, _flow, _stiffness, flow
+from stepwell.dynamics import Ensemble, _rodas, _stiffness, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
-from stepwell.dynamics._flow import Field
+from stepwell.dynamics._field import Field
 from stepwell.dynamics._rosenbrock import RODAS5P, Pace, between, next_pace, step
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
@@ -44,8 +44,8 @@ def logistic(count):
 
     state, middle = jnp.asarray(start), 0.0
     for number in range(count):
-        after, _, bend = forward(state)
-        half = between(np.array([0.5]), *(np.asarray(part)[None] for part in (state, after, bend)))[0]
+        after, _, dense = forward(state)
+        half = between(np.array([0.5]), *(np.asarray(part)[None] for part in (state, after, dense)))[0]
         middle = max(middle, np.abs(half - exact((number + 0.5) * length)).max())
         state = after
     return np.array([np.abs(np.asarray(state) - exact(2.0)).max(), middle])
@@ -57,7 +57,7 @@ def test_steps_are_of_order_five_and_the_path_between_them_of_order_four():
 
 
 def test_a_shrinking_pace_is_followed():
-    """Where every step must be shorter by one factor, as on the way off a saddle, no try is in vain after the first."""
+    """Where each step must be shorter by a factor, as on the way off a saddle, no step is rejected after the first."""
     follow = jax.jit(lambda pace, error: next_pace(pace, pace.length, error))
     pace = Pace(jnp.ones(()), jnp.ones(()), jnp.ones(()), jnp.asarray(False))
     scale, bad = 1.0, 0
@@ -101,7 +101,7 @@ def test_default_curves_are_within_a_ten_thousandth_of_a_tight_run_of_lsoda(scal
     """In time or in loss: a front is some ten units of time wide after a wait of 1/scale."""
     monkeypatch.setattr(_stiffness, "_WHOLE", 1000 if way == "whole" else 0)
     if way != "native":
-        monkeypatch.setattr(_flow, "stiff_form", lambda objective, model: objective)
+        monkeypatch.setattr(_rodas, "stiff_form", lambda objective, model: objective)
     jax.clear_caches()
     model, objective = separate(scale), Population(TASK)
     found = flow(model, objective, save=201, progress=False)

@@ -77,7 +77,7 @@ def by_resolvent(objective, model):
         flat = weights.reshape(-1)
         found = step(velocity, lambda r: solve(r.reshape(weights.shape)).reshape(-1), flat, velocity(flat), length)
         loss = objective(model.with_weights(written(model, weights)))
-        return loss, jnp.stack([found.after, found.estimate, *found.bend]).reshape(-1, *weights.shape)
+        return loss, jnp.stack([found.after, found.estimate, *found.dense]).reshape(-1, *weights.shape)
 
     return along
 

@@ -80,12 +80,12 @@ def test_values_and_gradients_are_those_of_the_formula(dim, heads, rank, outputs
     task = task_of(dim, kind, outputs=outputs, lengths=ContextLengths([3, 8]))
     model = separate(dim, heads=heads, rank=rank, outputs=outputs, scale=0.8)
     given, eigen = Population(task), Population(task, basis="eigen")
-    eigen.check(eigen.turned(model))
+    eigen.check(eigen.rotated(model))
     loss, slope = by_formula(model, task)
     found, gradient = compiled(given, model)
-    turned, turned_gradient = compiled(eigen, eigen.turned(model))
-    np.testing.assert_allclose([found, turned], loss, rtol=1e-12)
-    for each in (gradient, eigen.turned(turned_gradient, back=True)):
+    rotated, rotated_gradient = compiled(eigen, eigen.rotated(model))
+    np.testing.assert_allclose([found, rotated], loss, rtol=1e-12)
+    for each in (gradient, eigen.rotated(rotated_gradient, back=True)):
         assert np.abs(vector(each) - vector(slope)).max() < 1e-12 * np.abs(vector(slope)).max()
     assert eigen.floor(model) == pytest.approx(given.floor(model), rel=1e-9)
 
@@ -100,8 +100,8 @@ def test_merged_attention_has_the_loss_of_the_formula_in_either_basis(kind):
     key_query[:, :4] = vectors.T @ key_query[:, :4] @ vectors
     loss, slope = by_formula(model, task)
     found, gradient = compiled(Population(task), model)
-    turned, _ = compiled(eigen, model.with_weights({"value": model.value, "key_query": key_query}))
-    np.testing.assert_allclose([found, turned], loss, rtol=1e-12)
+    rotated, _ = compiled(eigen, model.with_weights({"value": model.value, "key_query": key_query}))
+    np.testing.assert_allclose([found, rotated], loss, rtol=1e-12)
     assert np.abs(vector(gradient) - vector(slope)).max() < 1e-12 * np.abs(vector(slope)).max()
 
 
@@ -117,12 +117,12 @@ def test_one_value_in_256_dimensions(kind):
     expected = power - 2 * np.sum(a * (lam @ omega @ lam)) + np.sum(a * (second @ a @ lam))
     eigen = Population(task, basis="eigen")
     np.testing.assert_allclose(compiled(Population(task), model)[0], expected, rtol=1e-12)
-    np.testing.assert_allclose(compiled(eigen, eigen.turned(model))[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(compiled(eigen, eigen.rotated(model))[0], expected, rtol=1e-12)
     # Of commuting moments the diagonals are kept; otherwise of Λ alone.
     kept = [moment.ndim for moment in (eigen._input, eigen._drive, eigen._second)]
     assert kept == ([1, 2, 2] if kind == "own" else [1, 1, 1])
     if kind == "axes":
-        np.testing.assert_array_equal(vector(eigen.turned(model)), vector(model))
+        np.testing.assert_array_equal(vector(eigen.rotated(model)), vector(model))
 
 
 @pytest.mark.parametrize("basis", ["given", "eigen"])
@@ -135,14 +135,14 @@ def test_no_array_of_the_size_of_a_map_is_computed(basis):
     assert max(sizes) == 4 * 65
 
 
-def test_descent_in_the_eigenbasis_is_descent_turned():
+def test_descent_in_the_eigenbasis_is_descent_rotated():
     task = task_of(33, "common")
     model = separate(33, heads=3, scale=0.1)
     eigen = Population(task, basis="eigen")
     options = {"rate": 0.01, "steps": 200, "record": 10, "progress": False}
-    one, other = descend(model, Population(task), **options), descend(eigen.turned(model), eigen, **options)
+    one, other = descend(model, Population(task), **options), descend(eigen.rotated(model), eigen, **options)
     np.testing.assert_allclose(other["loss"], one["loss"], rtol=1e-10)
-    end = eigen.turned(model_at(other, model), back=True)
+    end = eigen.rotated(model_at(other, model), back=True)
     np.testing.assert_allclose(end.query, model_at(one, model).query, rtol=1e-8, atol=1e-10)
 
 
@@ -157,8 +157,8 @@ def test_objectives_of_different_covariances_make_an_ensemble():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Population(task_of(2, "axes")).turned(separate(2)), "basis='eigen'"),
-        (lambda: Population(task_of(2, "axes"), basis="eigen").turned(separate(3)), "of dimension 2"),
+        (lambda: Population(task_of(2, "axes")).rotated(separate(2)), "basis='eigen'"),
+        (lambda: Population(task_of(2, "axes"), basis="eigen").rotated(separate(3)), "of dimension 2"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, words):
