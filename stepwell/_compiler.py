@@ -34,8 +34,8 @@ def compile_quickly() -> None:
     _ask({_NEWER: "false", _PARTS: "1"})
 
 
-def compile_carelessly() -> None:
-    """As above, and without optimising: for a process whose programs run for a moment, less than they take to compile.
+def disable_optimisation() -> None:
+    """Disable XLA's optimisation: for a process whose programs run for less time than they take to compile.
 
     A third of the compiler's work is left; numbers differ in their last digits.
     """

@@ -30,8 +30,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Ctrl-C is not lost in this context. Where it is ignored (nohup) or somebody else's, it stays so."""
+def delivering_interrupts() -> Iterator[None]:
+    """SIGINT (Ctrl-C) is delivered in this context. Custom handlers, and SIGINT ignored (nohup), are left in place."""
     here = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     if not here or before is not signal.default_int_handler:
@@ -52,7 +52,7 @@ class Interruptible:
         self._before: Any = None
 
     def __enter__(self) -> "Interruptible":
-        # Only the main thread may set a handler. Where Ctrl-C is ignored (nohup) or somebody else's, it stays so.
+        # Only the main thread may set a handler. Custom handlers, and SIGINT ignored (nohup), are left in place.
         here = threading.current_thread() is threading.main_thread()
         if here and callable(signal.getsignal(signal.SIGINT)):
             self._before = signal.signal(signal.SIGINT, self._press)

@@ -24,10 +24,10 @@ def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
     _compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_cpu_use_fusion_emitters=true {whole}"
-    _compiler.compile_carelessly()
+    _compiler.disable_optimisation()
     assert os.environ["XLA_FLAGS"].endswith(f"{whole} --xla_backend_optimization_level=0")
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
-    _compiler.compile_carelessly()
+    _compiler.disable_optimisation()
     assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"
     monkeypatch.setenv("XLA_FLAGS", "file-of-options")
     _compiler.compile_quickly()
@@ -42,7 +42,7 @@ def test_xla_knows_the_options():
     """An unknown one would end the process."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     program = (
-        "import stepwell._compiler, os, jax; stepwell._compiler.compile_carelessly(); "
+        "import stepwell._compiler, os, jax; stepwell._compiler.disable_optimisation(); "
         "jax.numpy.zeros(1) + 1; print(os.environ['XLA_FLAGS'])"
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stepwell import __version__
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import heard
+from stepwell._interrupt import delivering_interrupts
 
 from ._parser import Parser
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with heard():
+        with delivering_interrupts():
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
             return module.run(parser.parse_args(given[1:]))

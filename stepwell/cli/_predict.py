@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "exact. The flow gives each task a head of its own, so it needs as many heads as tasks; with fewer, the best\n"
         "division of the tasks among heads stands in its place. The lower bound is for weights of any sign, and its\n"
         "budget was found numerically. Emergence is that of a head whose scores start at --init, with mu/omega on the\n"
-        "ray of the warm-up: first without rivals, then if all heads are as strong; the true time is between.\n"
+        "ray of the warm-up: a lower and an upper bound, for one effective head and for H effective heads.\n"
         "The unit of time is that of dW/dt = -c/2 dL/dW for the squared loss L, with c = --loss-factor."
     )
     task = parser.add_argument_group("task")
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="context pairs; several are lengths equally likely, for linear attention (default: 31; 100 with --dims)",
+        help="context pairs; several values: a uniform mixture of lengths, linear only (default: 31; 100 with --dims)",
     )
     task.add_argument(
         "--task-eigenvalues",

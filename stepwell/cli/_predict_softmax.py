@@ -91,8 +91,8 @@ def tables(found: dict[str, Any]) -> str:
     totals = "".join(f"  {as_loss(found[key]['total']):>11}" for key, _ in shown)
     lines.append(f"{'all':>4}  {sum(task['dims']):>3}  {'':>9}  {as_loss(sum(task['signals'])):>10}{totals}")
     limits = found["limits"]
-    lines += ["", "weights in the end, and when they emerge: without rivals, with equal heads"]
-    lines += ["task       omega          mu    t, alone    t, equal"]
+    lines += ["", "weights in the end, and bounds on when they emerge: one effective head, H effective heads"]
+    lines += ["task       omega          mu    t, lower    t, upper"]
     for i, times in enumerate(zip(found["emergence_times"], found["emergence_times_with_equal_heads"], strict=True)):
         weights = [f"{limits[name][i]:.6g}" if limits else "-" for name in ("omega", "mu")]
         lines.append("  ".join([f"{i + 1:>4}", *(f"{text:>10}" for text in [*weights, *(f"{t:.6g}" for t in times)])]))

@@ -56,12 +56,10 @@ def _line(found, width: int) -> str:
         errors["weights"] = found.weights_error
     listed = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())
     line = f"{found.file:<{width}}  {found.engine:<7}  {found.steps:>6} steps  {found.seconds:>5.1f} s  "
-    line += f"{'ok    ' if found.passed else 'STRAYS'}  {listed}"
+    line += f"{'ok      ' if found.passed else 'MISMATCH'}  {listed}"
     notes = [found.message] if found.message else []
     if not found.passed:
         notes.append(f"followed for {found.followed} of {found.steps} steps")
     if found.reproducible is not None and found.reproducible < found.steps:
-        notes.append(
-            f"this run amplifies rounding: with float32 weights it parts from itself at step {found.reproducible}"
-        )
+        notes.append(f"this run amplifies rounding: float32 and float64 runs diverge from step {found.reproducible}")
     return "\n".join([line, *(f"    {note}" for note in notes)])

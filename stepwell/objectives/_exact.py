@@ -70,11 +70,11 @@ class Exact(AbstractObjective):
         touched = mu != 0
         if is_spectral(model):
             touched = (np.asarray(model.value) != 0) | (np.asarray(model.output) != 0)
-        servants = np.sum(touched, axis=0)
+        heads_per_task = np.sum(touched, axis=0)
         require(
-            bool(np.all(servants <= 1)),
-            f"task {int(np.argmax(servants > 1)) + 1} is served by several heads, and the exact loss is known for one; "
-            "set the other heads' value and output for it to 0, or use ReducedSampled",
+            bool(np.all(heads_per_task <= 1)),
+            f"task {int(np.argmax(heads_per_task > 1)) + 1} is served by several heads, and the exact loss is known "
+            "for one; set the other heads' value and output for it to 0, or use ReducedSampled",
         )
         sharpest = float(np.max(_sharpest(omega, self.task.dims, np)))
         require(

@@ -20,7 +20,10 @@ _OF_FEATURES = _kinds.listed(_kinds.names(layout="features", trained=True))
 
 _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
     "training": [
-        (("--epoch",), {"type": int, "default": 6001, "help": "recorded losses, one before each step"}),
+        (
+            ("--epoch",),
+            {"type": int, "default": 6001, "help": "number of gradient steps; the loss is recorded before each"},
+        ),
         (("--lr",), {"type": float, "default": 0.001, "help": "learning rate"}),
         (("--seed",), {"type": int, "default": 10, "help": "seed of data, task and initial weights"}),
     ],

@@ -1,4 +1,4 @@
-"""Run a recording again and measure how far it strays."""
+"""Run a recording again and measure how far it differs."""
 
 import time
 from dataclasses import dataclass
@@ -27,13 +27,14 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 @dataclass(frozen=True)
 class Replay:
-    """How far a replay strayed: the largest absolute deviation of each curve, and of any final weight if recorded.
+    """How far a replay differs: the largest absolute deviation of each curve, and of any final weight if recorded.
 
     - `followed`: how many of the `steps` have every curve within the tolerance, counted up to the first that has not.
-    - `reproducible`: where the replay strays, how many steps it agrees, within the tolerance, with itself when weights
-      are rounded to float32. Fewer than all means that the run amplifies rounding, and a float32 recording of it cannot
-      be followed beyond. None where the replay does not stray.
-    - `passed`: whether the run finished and no curve and no final weight strays. Rounding is no excuse.
+    - `reproducible`: where the replay does not match, for how many steps it agrees, within the tolerance, with itself
+      when weights are rounded to float32. Fewer than all means that the run amplifies rounding, and a float32 recording
+      of it cannot be followed beyond. None where the replay matches.
+    - `passed`: whether the run finished and no curve and no final weight differs by more than the tolerance. Rounding
+      is no excuse.
     - `outcome`, `message`: "finished", or "diverged" with advice; what is there is measured, and the replay fails.
     """
 
@@ -147,8 +148,8 @@ def _followed(left: dict[str, np.ndarray], right: dict[str, np.ndarray], toleran
     counts = []
     for name, curve in left.items():
         size = min(curve.size, right[name].size)
-        strays = ~(np.abs(curve[:size] - right[name][:size]) <= tolerance)
-        counts.append(int(np.argmax(strays)) if strays.any() else size)
+        beyond = ~(np.abs(curve[:size] - right[name][:size]) <= tolerance)
+        counts.append(int(np.argmax(beyond)) if beyond.any() else size)
     return min(counts)
 
 

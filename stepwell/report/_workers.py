@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .._compiler import compile_carelessly
+from .._compiler import disable_optimisation
 from .._files import end_at_once
 from .._threads import limit_blas_threads
 from ..native import report_elsewhere
@@ -42,13 +42,13 @@ def side_by_side(
         while busy := [worker for worker in workers if worker.name is not None]:
             ready = wait([worker.pipe for worker in busy])
             for worker in (worker for worker in busy if worker.pipe in ready):
-                heard = worker.receive()
-                if isinstance(heard, Result):
+                message = worker.receive()
+                if isinstance(message, Result):
                     if waiting:
                         worker.send(waiting.pop())
-                    yield heard
+                    yield message
                 else:
-                    begin(*heard)
+                    begin(*message)
     finally:
         for worker in workers:
             worker.end()
@@ -84,13 +84,13 @@ class _Worker:
         name = self.name
         assert name is not None
         try:
-            heard = self.pipe.recv()
+            message = self.pipe.recv()
         except (EOFError, ConnectionError):  # the process is gone
             self._process.join()
-            heard = failure(name, self._quick, f"its process ended with status {self._process.exitcode}")
-        if isinstance(heard, Result):
+            message = failure(name, self._quick, f"its process ended with status {self._process.exitcode}")
+        if isinstance(message, Result):
             self.name = None
-        return heard
+        return message
 
     def end(self) -> None:
         self._process.terminate()
@@ -122,7 +122,7 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
     if quick:
-        compile_carelessly()
+        disable_optimisation()
     if not reports:
         report_elsewhere()
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -62,7 +62,7 @@ def test_a_change_of_one_per_cent_is_noticed(change: str, tmp_path: Path, capsys
 
 def test_the_tolerance_decides(good: str, capsys: pytest.CaptureFixture[str]):
     assert main(["replay", good, "--tolerance", "0"]) == 1
-    assert "STRAYS" in capsys.readouterr().out
+    assert "MISMATCH" in capsys.readouterr().out
 
 
 def test_a_bad_file_is_reported_and_the_others_run(good: str, bad: str, capsys: pytest.CaptureFixture[str]):
