@@ -5,11 +5,12 @@ INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
 ARGS ?=
 
-.PHONY: help env reproduce test lint types bench wheel clean
+.PHONY: help env reproduce test test-fast lint types bench wheel clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
 	@echo "make test        lint, types and tests (ARGS go to pytest)"
+	@echo "make test-fast   ruff and the tests that take a moment each: what to run while working (ARGS go to pytest)"
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
@@ -48,6 +49,9 @@ reproduce: env
 
 test: lint types
 	$(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-fast: lint
+	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 lint: env
 	$(PYTHON) -m ruff check .

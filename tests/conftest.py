@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, figures without a screen, Ctrl-C, no silent skips, native or not."""
+"""What all tests share: Hypothesis profiles, no screen, Ctrl-C, slow tests, no silent skips, native or not."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import hypothesis
 import pytest
+from slow_tests import SLOW
 
 Found = TypeVar("Found")
 
@@ -21,6 +22,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 hypothesis.settings.register_profile("local", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 def _fail_skip(report: pytest.TestReport | pytest.CollectReport, remedy: str) -> None:

@@ -4,6 +4,7 @@ The tests in `tests/native/c` load a library and compare it with plain loops; th
 processors (see `stepwell/native/README.md`).
 """
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +13,14 @@ import jax
 import pytest
 from native_code import LEVELS
 
+from stepwell.native import _processor
 from stepwell.native._build import compiler, library
 from stepwell.native._kernels import KERNELS, SOURCES
+from stepwell.native._processor import is_x86
 
 TESTS = Path(__file__).parent / "c"
+SHIPPED = tuple(_processor.LEVELS) if is_x86() else ("baseline",)
+VECTORS = {"avx512": 64, "avx2": 32, "baseline": 16}
 KINDS = [(name, element) for name, elements in KERNELS.items() for element in elements]
 
 
@@ -50,6 +55,15 @@ def test_every_kernel_has_one():
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 def test_right_at_every_level(name: str, element: str, level: str | None, program):
     run(program(name, element), name, element, level)
+
+
+@pytest.mark.parametrize(("name", "element"), KINDS)
+def test_every_level_of_a_wheel_is_built(name: str, element: str):
+    """Also those that this processor lacks: they are loaded here, and none of their code runs."""
+    for level in SHIPPED:
+        with library(SOURCES / f"{name}.c", element, level) as path:
+            width = ctypes.c_int.in_dll(ctypes.CDLL(str(path)), "vector_bytes").value
+        assert width == (VECTORS[level] if is_x86() else 16)
 
 
 @pytest.mark.optional

@@ -21,8 +21,9 @@ def relative_gap(first, second):
     return float(jnp.abs(a - b).max() / jnp.abs(a).max())
 
 
+@eqx.filter_jit
 def compiled(objective, model):
-    return eqx.filter_jit(eqx.filter_value_and_grad(lambda model, objective: objective(model)))(model, objective)
+    return eqx.filter_value_and_grad(lambda model, objective: objective(model))(model, objective)
 
 
 @given(

@@ -18,6 +18,14 @@ from stepwell.papers import figure
 Data = dict[str, xr.Dataset]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that have a figure simulated are slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "simulated" in item.fixturenames:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def simulated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str], Data]:
     """What a figure, by name, simulates with `--quick`: once, though several processes share the tests."""
