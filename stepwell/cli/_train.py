@@ -58,12 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from stepwell.published.training import course_of, last_step, levels_of, set_up, stored_run, train, write
 
-    told = sys.stderr if arguments.json else sys.stdout
+    stream = sys.stderr if arguments.json else sys.stdout
     setup = set_up(flags, engine)
     path = folder / f"{flags.stem()}.nc"
     stored = stored_run(setup, path) if arguments.resume else None
     if arguments.resume:
-        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=told)
+        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=stream)
     if stored is not None and last_step(stored) >= flags.epoch:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=last_step(stored)))
     found = train(setup, stored)
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = _report(setup, found, levels, course, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
     if arguments.show:
-        _show(setup, found, levels, course, files["plot"], told)
+        _show(setup, found, levels, course, files["plot"], stream)
     return _status(found)
 
 
@@ -158,7 +158,7 @@ def _summary(report: dict[str, Any]) -> str:
 
 
 def _show(
-    setup: "Setup", found: "xr.Dataset", levels: "Levels | None", course: "Course | None", plot: "Path", told: Any
+    setup: "Setup", found: "xr.Dataset", levels: "Levels | None", course: "Course | None", plot: "Path", stream: Any
 ) -> None:
     """A window where there is a screen; else a word on where the plot is."""
     if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
@@ -173,4 +173,4 @@ def _show(
             pyplot.show()
             return
         pyplot.close(figure)
-    print(f"there is no screen to show the plot on; it is in {plot}", file=told)
+    print(f"there is no screen to show the plot on; it is in {plot}", file=stream)

@@ -1,4 +1,4 @@
-"""Warm-up, emergence and convergence of a loss curve, found without being told where they are."""
+"""Warm-up, emergence and convergence of a loss curve, detected without knowing where they are."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Plateaus and drops of a loss curve, found without being told where they are."""
+"""Plateaus and drops of a loss curve, detected without knowing where they are."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """The published training script: its flags, data, starts, files and names, on this laboratory's engines.
 
-Flags alone are imported here, so that a mistake in one is told before anything that computes is loaded.
+Flags alone are imported here, so that a mistake in one is reported before anything that computes is loaded.
 """
 
 from ._flags import Published as Published

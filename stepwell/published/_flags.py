@@ -1,6 +1,6 @@
 """The published script's flags, their defaults and abbreviations, and what is allowed in them.
 
-Nothing here imports JAX, so that a mistake in a flag is told at once.
+Nothing here imports JAX, so that a mistake in a flag is reported at once.
 """
 
 import argparse

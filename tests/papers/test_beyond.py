@@ -11,14 +11,14 @@ FIGURE = "linear/beyond"
 def test_the_papers_formula_for_uncorrelated_tasks_fails(data, failing):
     task = beyond.tasks()["commuting"]
     plain = InContextRegression(task.covariance, beyond.CONTEXT)
-    wrong = beyond.run(task, beyond.QUICK, told=plain)
+    wrong = beyond.run(task, beyond.QUICK, theory_task=plain)
     assert failing({**data, "commuting": wrong}) >= {"commuting-levels", "commuting-order", "commuting-times"}
 
 
 def test_forgotten_noise_fails(data, failing):
     task = beyond.tasks()["commuting"]
     quiet = InContextRegression(task.covariance, beyond.CONTEXT, task_covariance=task.task_covariance)
-    wrong = beyond.run(task, beyond.QUICK, told=quiet)
+    wrong = beyond.run(task, beyond.QUICK, theory_task=quiet)
     assert "commuting-levels" in failing({**data, "commuting": wrong})
 
 

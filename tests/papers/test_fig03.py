@@ -42,14 +42,18 @@ def test_a_flow_up_the_gradient_in_time_fails(infinite, failing):
 
 
 def test_components_in_rising_order_fail(infinite, failing):
-    told = infinite["theory"]
-    turned = told.assign(eigenvectors=(told["eigenvectors"].dims, told["eigenvectors"].values[:, ::-1]))
-    assert failing({**infinite, "theory": turned}) == {"order"}
+    predictions = infinite["theory"]
+    reversed_vectors = predictions.assign(
+        eigenvectors=(predictions["eigenvectors"].dims, predictions["eigenvectors"].values[:, ::-1])
+    )
+    assert failing({**infinite, "theory": reversed_vectors}) == {"order"}
 
 
 def test_other_axes_than_the_eigenvectors_fail(infinite, failing):
-    told = infinite["theory"]
-    assert failing({**infinite, "theory": told.assign(eigenvectors=(told["eigenvectors"].dims, np.eye(4)))}) >= {"keys"}
+    predictions = infinite["theory"]
+    assert failing(
+        {**infinite, "theory": predictions.assign(eigenvectors=(predictions["eigenvectors"].dims, np.eye(4)))}
+    ) >= {"keys"}
 
 
 def test_shuffled_heads_fail(infinite, failing):
@@ -103,21 +107,21 @@ def test_the_finest_saved_times_are_about_the_first_drops(infinite):
 
 
 def test_the_scalar_course_is_at_half_its_gain_at_time_zero(infinite):
-    told = infinite["theory"]
+    predictions = infinite["theory"]
     for d in range(4):
-        x = np.interp(0.0, told["course"].values[d], told["height"].values)
+        x = np.interp(0.0, predictions["course"].values[d], predictions["height"].values)
         assert 1 - (1 - x**3) ** 2 == pytest.approx(0.5, abs=2e-3)  # linear interpolation between 120 heights
 
 
 def test_an_aligned_head_rises_as_the_equation_says():
     """`rise` on a run that the theory describes exactly: one aligned head."""
     task, _ = fig3.prepare()
-    told = fig3.levels(task)
-    end = float(told["value_end"][0])
-    model = SeparateAttention.aligned(jnp.asarray(told["eigenvectors"].values), heads=1, scale=0.1)
+    predictions = fig3.levels(task)
+    end = float(predictions["value_end"][0])
+    model = SeparateAttention.aligned(jnp.asarray(predictions["eigenvectors"].values), heads=1, scale=0.1)
     found = flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
     assert passage_time(found["time"].values, -found["value"].values[0, :, 0, 0, 4], -0.9 * end) < 200
-    assert fig3.rise(found.isel(run=0), told) == pytest.approx(1.0, abs=2e-3)
+    assert fig3.rise(found.isel(run=0), predictions) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_the_drawing_and_the_film(infinite, tmp_path):

@@ -24,7 +24,7 @@ def test_there_are_sixteen_points_of_three_kinds(data):
 
 
 def test_the_theory_of_another_context_fails(data, failing):
-    wrong = landscape.survey(task(31), 4, told=task(15))
+    wrong = landscape.survey(task(31), 4, theory_task=task(15))
     assert failing({**data, "points": wrong}) >= {"hessian", "gradient", "loss"}
 
 

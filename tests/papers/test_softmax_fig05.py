@@ -1,4 +1,4 @@
-"""The baselines lie where theory says, and do not when it is told something else."""
+"""The baselines lie where theory says, and do not for another theory."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Length generalisation is as predicted, and not so when theory is told another length, dimension or model."""
+"""Length generalisation is as predicted, and not so for a theory of another length, dimension or model."""
 
 import numpy as np
 
@@ -15,8 +15,8 @@ def test_another_training_length_fails(data, failing):
     wrong = found["predicted"].copy()
     for kind in ("test", "train"):
         lengths = found["length"].values.tolist()
-        told = theory.lengths.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / figure.DIM
-        wrong.loc[{"kind": kind}] = told
+        loss = theory.lengths.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / figure.DIM
+        wrong.loc[{"kind": kind}] = loss
     assert {"train-loss"} <= failing({**data, "trained": found.assign(predicted=wrong)})
 
 

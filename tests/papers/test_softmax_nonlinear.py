@@ -13,7 +13,7 @@ FIGURE = "softmax/nonlinear"
 
 def test_another_length_in_the_prediction_fails(data, failing):
     found = data["losses"]
-    other = figure.losses(figure.Settings(seeds=(0,), contexts=250), told=200)
+    other = figure.losses(figure.Settings(seeds=(0,), contexts=250), theory_context=200)
     wrong = found.assign(first_order=other["first_order"])
     assert {"first-order-dim-20", "first-order-dim-50", "first-order-dim-100", "constant"} <= failing(
         {**data, "losses": wrong}

@@ -22,25 +22,25 @@ _LAST_FRAME_MILLISECONDS = 2500
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    training, population, timing, told = (data[key] for key in ("training", "population", "drops", "theory"))
+    training, population, timing, theory_task = (data[key] for key in ("training", "population", "drops", "theory"))
     with styled():
         figure = new_figure(11.5, 6.8)
         rows: Any = figure.subfigures(2, 1, height_ratios=(1.2, 1.0))
         top, bottom = rows
         left, right = top.subplots(1, 2, width_ratios=(1.2, 1))
-        _draw_losses(left, training, told)
-        _draw_values(right, population.isel(run=0), timing.sel(init=SHOWN_INIT).isel(run=0), told)
+        _draw_losses(left, training, theory_task)
+        _draw_values(right, population.isel(run=0), timing.sel(init=SHOWN_INIT).isel(run=0), theory_task)
         left, right = bottom.subfigures(1, 2, width_ratios=(2.1, 1))
-        _draw_keys(left, training.isel(run=0), told)
+        _draw_keys(left, training.isel(run=0), theory_task)
         _draw_errors(right.subplots(), timing)
     return figure
 
 
-def _draw_losses(axes: Any, training: xr.Dataset, told: xr.Dataset) -> None:
+def _draw_losses(axes: Any, training: xr.Dataset, predictions: xr.Dataset) -> None:
     time = training["time"].values
     for i, loss in enumerate(training["loss"].values):
         axes.plot(time[1:], loss[1:], color=PALETTE[i % len(PALETTE)], linewidth=1.6, label=f"{i + 1}")
-    for m, level in enumerate(told["level"].values):
+    for m, level in enumerate(predictions["level"].values):
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.2, zorder=0)
         axes.annotate(
             f"$L(M_{m})$", (1.01, level), xycoords=("axes fraction", "data"), va="center", color="#555555", fontsize=9
@@ -55,24 +55,24 @@ def _draw_losses(axes: Any, training: xr.Dataset, told: xr.Dataset) -> None:
     axes.legend(title="seed", loc="upper right", ncols=2, bbox_to_anchor=(1.0, 0.92))
 
 
-def _draw_values(axes: Any, run: xr.Dataset, timing: xr.Dataset, told: xr.Dataset) -> None:
+def _draw_values(axes: Any, run: xr.Dataset, timing: xr.Dataset, predictions: xr.Dataset) -> None:
     time, value = run["time"].values, abs(run["value"].values[:, :, 0, DIM])
     end = 1.25 * float(timing["measured"][-1])
     for d in range(DIM):
         head = int(timing["head"][d])
         axes.plot(time, value[:, head], color=PALETTE[d], linewidth=3.0, alpha=0.55)
-        clock = told["course"].values[d] + float(timing["predicted"][d])
-        height = told["height"].values * float(told["value_end"][d])
-        clock, height = np.append(clock, end), np.append(height, float(told["value_end"][d]))
+        clock = predictions["course"].values[d] + float(timing["predicted"][d])
+        height = predictions["height"].values * float(predictions["value_end"][d])
+        clock, height = np.append(clock, end), np.append(height, float(predictions["value_end"][d]))
         axes.plot(clock, height, "--", color=BLACK, linewidth=1.2)
-        place = (float(timing["measured"][d]), float(told["value_end"][d]))
+        place = (float(timing["measured"][d]), float(predictions["value_end"][d]))
         words = f"head {head + 1} learns $e_{d + 1}$" if d in (0, DIM - 1) else f"$e_{d + 1}$, head {head + 1}"
         axes.annotate(words, place, xytext=(3, 3), textcoords="offset points", color=PALETTE[d], fontsize=9)
     axes.plot([], [], color=GREY, linewidth=3.0, alpha=0.55, label="simulated")
     axes.plot([], [], "--", color=BLACK, linewidth=1.2, label="scalar equation, at the predicted time")
     axes.set_xscale("log")
     axes.set_xlim(0.5 * float(timing["measured"][0]), end)
-    axes.set_ylim(0, 1.45 * float(told["value_end"].max()))
+    axes.set_ylim(0, 1.45 * float(predictions["value_end"].max()))
     axes.legend(loc="upper left")
     axes.set_xlabel("training time $t/\\tau$ (logarithmic)")
     axes.set_ylabel("value weight $|v_i|$")
@@ -109,9 +109,9 @@ def _draw_errors(axes: Any, timing: xr.Dataset) -> None:
     axes.legend(loc="upper left", ncols=2, fontsize=8, columnspacing=0.8, handletextpad=0.3)
 
 
-def _draw_keys(place: Any, run: xr.Dataset, told: xr.Dataset) -> None:
+def _draw_keys(place: Any, run: xr.Dataset, predictions: xr.Dataset) -> None:
     """Keys in the middle of each plateau, heads in the order in which they grow, beside the eigenvectors."""
-    time, vectors, ends = run["time"].values, told["eigenvectors"].values, told["value_end"].values
+    time, vectors, ends = run["time"].values, predictions["eigenvectors"].values, predictions["value_end"].values
     stairs = staircase(time, run["loss"].values)
     value = abs(run["value"].values[:, :, 0, DIM])
     order = np.argsort((value > ends.min() / 2).argmax(axis=0))
@@ -182,20 +182,24 @@ def frame_places(run: xr.Dataset, count: int) -> np.ndarray:
 
 def frames(data: dict[str, xr.Dataset]) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
     """The pictures of the film, of the first run that (b) shows."""
-    run, timing, told = data["population"].isel(run=0), data["drops"].sel(init=SHOWN_INIT).isel(run=0), data["theory"]
+    run, timing, predictions = (
+        data["population"].isel(run=0),
+        data["drops"].sel(init=SHOWN_INIT).isel(run=0),
+        data["theory"],
+    )
     run = run.isel(time=run["time"].values <= 1.6 * float(timing["measured"][-1]))
     time, loss = run["time"].values, run["loss"].values
     order = timing["head"].values
     value = abs(run["value"].values[:, order, 0, DIM])
     keys = run["key"].values[:, order, 0, :DIM]
-    top = float(told["value_end"].max())
+    top = float(predictions["value_end"].max())
     with styled():
         figure = Figure(figsize=(8.0, 3.9), dpi=80, layout="constrained")
         canvas = FigureCanvasAgg(figure)
         columns: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1))
         left, right = columns
         losses, values = left.subplots(2, 1, sharex=True)
-        for level in told["level"].values:
+        for level in predictions["level"].values:
             losses.axhline(level, color=GREY, linestyle="--", linewidth=1.0)
         (curve,) = losses.plot([], [], color=BLACK)
         heads = [values.plot([], [], color=PALETTE[d], label=f"head {order[d] + 1}")[0] for d in range(DIM)]
@@ -204,8 +208,8 @@ def frames(data: dict[str, xr.Dataset]) -> Iterator[UInt8[np.ndarray, "height wi
         values.set(ylim=(0, 1.1 * top), ylabel="value weight $|v_i|$", xlabel="training time $t/\\tau$ (logarithmic)")
         values.legend(loc="upper left")
         now, goal = right.subplots(2, 1)
-        signs = np.sign(np.sum(keys[-1] * told["eigenvectors"].values.T, axis=1, keepdims=True))
-        target = signs * told["eigenvectors"].values.T * told["value_end"].values[:, None]
+        signs = np.sign(np.sum(keys[-1] * predictions["eigenvectors"].values.T, axis=1, keepdims=True))
+        target = signs * predictions["eigenvectors"].values.T * predictions["value_end"].values[:, None]
         moving = now.imshow(keys[0], cmap="RdBu_r", vmin=-top, vmax=top)
         goal.imshow(target, cmap="RdBu_r", vmin=-top, vmax=top)
         for axes, names in ((now, [f"head {h + 1}" for h in order]), (goal, [f"$e_{d + 1}$" for d in range(DIM)])):

@@ -83,13 +83,13 @@ def tasks() -> dict[str, InContextRegression]:
     }
 
 
-def run(task: InContextRegression, chosen: Settings, *, told: InContextRegression | None = None) -> xr.Dataset:
-    """Flows on `task` from each seed's weights, and what theory predicts from them for the task `told`."""
-    told = task if told is None else told
+def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
+    """Flows on `task` from each seed's weights, and what theory predicts from them for the task `theory_task`."""
+    theory_task = task if theory_task is None else theory_task
     models = starts(chosen.seeds, chosen.init)
-    predicted = schedules(told, models)
+    predicted = schedules(theory_task, models)
     expected = np.array([[drop.time for drop in each] for each in predicted])
-    times = save_times(told, expected, chosen.points)
+    times = save_times(theory_task, expected, chosen.points)
     configuration = {"figure": NAME, **asdict(chosen)}
     tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
     flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
@@ -98,16 +98,16 @@ def run(task: InContextRegression, chosen: Settings, *, told: InContextRegressio
             "loss": flows["loss"],
             "staircase": (
                 ("run", "time"),
-                np.array([theory.predicted_staircase(told, each, times) for each in predicted]),
+                np.array([theory.predicted_staircase(theory_task, each, times) for each in predicted]),
             ),
-            "level": ("plateau", theory.levels(told)),
+            "level": ("plateau", theory.levels(theory_task)),
             "predicted_time": (("run", "drop"), expected, {"units": TIME_UNIT}),
-            "allowed": (("run", "drop"), drop_time_errors(told, chosen.init, expected)),
+            "allowed": (("run", "drop"), drop_time_errors(theory_task, chosen.init, expected)),
             "predicted_head": (("run", "drop"), np.array([[d.head for d in each] for each in predicted])),
             "head_order": winners(flows)["order"],
         }
     )
-    return made.merge(_read(told, flows, made, chosen.init))
+    return made.merge(_read(theory_task, flows, made, chosen.init))
 
 
 def save_times(task: InContextRegression, expected: np.ndarray, points: int) -> np.ndarray:

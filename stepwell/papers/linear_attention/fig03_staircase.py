@@ -111,19 +111,19 @@ def save_times(
 
 def levels(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
     """The levels, the eigenvectors, and the course of an aligned head about the half of its drop."""
-    told = InContextRegression(task.covariance, context)
-    found = theory.modes(told)
+    theory_task = InContextRegression(task.covariance, context)
+    found = theory.modes(theory_task)
     height = np.concatenate([np.geomspace(0.01, 0.5, 60), 1 - np.geomspace(0.5, 1e-4, 60)[1:]])
     # The gain of a head is 1 - (1 - x³)², x = v/v_end: half of it at this x.
     half = (1 - 0.5**0.5) ** (1 / 3)
     courses = []
     for d in range(DIM):
-        end = theory.aligned_end(told, d)
-        clock = theory.aligned_time(told, d, float(height[0]) * end, end * np.append(height, half))
+        end = theory.aligned_end(theory_task, d)
+        clock = theory.aligned_time(theory_task, d, float(height[0]) * end, end * np.append(height, half))
         courses.append(clock[:-1] - clock[-1])
     return xr.Dataset(
         {
-            "level": ("plateau", theory.levels(told)),
+            "level": ("plateau", theory.levels(theory_task)),
             "eigenvectors": (("dim", "component"), found.directions),
             "value_end": ("component", found.ends ** (1 / 3)),
             "map_end": ("component", found.ends),
@@ -138,8 +138,8 @@ def drops(
     task: InContextRegression, flows: dict[float, xr.Dataset], predicted: dict[float, list[list[theory.Drop]]]
 ) -> xr.Dataset:
     """Drop times and the heads that learn, predicted and on infinite data, for each size of the initial weights."""
-    told = levels(task)
-    steps, vectors = told["level"].values, told["eigenvectors"].values
+    predictions = levels(task)
+    steps, vectors = predictions["level"].values, predictions["eigenvectors"].values
     midway = (steps[:-1] + steps[1:]) / 2
     rows = []
     for init, found in flows.items():
@@ -151,8 +151,8 @@ def drops(
         rows.append(
             xr.Dataset(
                 {
-                    "aligned": ("run", np.array([seen(each, told)["aligned"] for each in runs])),
-                    "rise": ("run", np.array([rise(each, told) for each in runs])),
+                    "aligned": ("run", np.array([seen(each, predictions)["aligned"] for each in runs])),
+                    "rise": ("run", np.array([rise(each, predictions) for each in runs])),
                     "measured": (("run", "drop"), np.array(measured)),
                     "head": (("run", "drop"), carried.argmax(axis=1)),
                     "predicted": (("run", "drop"), np.array([[d.time for d in each] for each in predicted[init]])),
@@ -176,8 +176,8 @@ def shares(run: xr.Dataset, vectors: Float[np.ndarray, "dim dim"]) -> Float[np.n
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    training, timing, told = data["training"], data["drops"], data["theory"]
-    found = [seen(training.isel(run=i), told) for i in range(training.sizes["run"])]
+    training, timing, predictions = data["training"], data["drops"], data["theory"]
+    found = [seen(training.isel(run=i), predictions) for i in range(training.sizes["run"])]
     error = abs(timing["measured"] / timing["predicted"] - 1).max("drop")
     smallest = timing.isel(init=-1)
     right_heads = (smallest["head"] == smallest["predicted_head"]).sum("drop").values
@@ -268,7 +268,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "time from 20 % to 90 % of its final value, over the equation's",
             predicted=1.0,
             measured=smallest["rise"].values,
-            tolerance=_misalignment(told, float(inits[-1])),
+            tolerance=_misalignment(predictions, float(inits[-1])),
             basis="angle (init/v)^(1 − (λ₂/λ₁)²) at which the head still lies as it begins to rise; it enters squared",
         ),
     ]
@@ -282,18 +282,18 @@ def extras(data: dict[str, xr.Dataset]) -> dict[str, Callable[[str], None]]:
     return written
 
 
-def seen(run: xr.Dataset, told: xr.Dataset) -> dict[str, Any]:
+def seen(run: xr.Dataset, predictions: xr.Dataset) -> dict[str, Any]:
     """What is read off one run, plateau by plateau."""
-    time, vectors = run["time"].values, told["eigenvectors"].values
+    time, vectors = run["time"].values, predictions["eigenvectors"].values
     stairs = staircase(time, run["loss"].values)
-    levels, found = told["level"].values, np.array([plateau.level for plateau in stairs.plateaus])
+    levels, found = predictions["level"].values, np.array([plateau.level for plateau in stairs.plateaus])
     share = shares(run, vectors)
     places = middles(time, stairs)
     cosines = alignment(run.isel(time=places).expand_dims("run"), vectors)["key"]
     nearest = cosines.max("component").values[0, :, :, 0]
     in_order, aligned = 0, 1.0
     for m, place in enumerate(places):
-        learned = share[place].sum(axis=0) > told["map_end"].values / 2
+        learned = share[place].sum(axis=0) > predictions["map_end"].values / 2
         in_order += int(m > 0 and learned.tolist() == [d < m for d in range(DIM)])
         grown = np.argsort(-np.abs(run["value"].values[place, :, 0, DIM]))[:m]
         aligned = min(aligned, float(nearest[m, grown].min(initial=1.0)))
@@ -318,17 +318,17 @@ def _median(timing: xr.Dataset) -> float:
 _LOW, _HIGH = 0.2, 0.9
 
 
-def rise(run: xr.Dataset, told: xr.Dataset) -> float:
+def rise(run: xr.Dataset, predictions: xr.Dataset) -> float:
     """Measured over predicted time of the first head's rise."""
     value = abs(run["value"].values[:, :, 0, DIM])
-    end = float(told["value_end"][0])
+    end = float(predictions["value_end"][0])
     grown = value > end / 2
     head = int(np.where(grown.any(axis=0), grown.argmax(axis=0), grown.shape[0]).argmin())
     first, last = (passage_time(run["time"].values, -value[:, head], -part * end) for part in (_LOW, _HIGH))
-    clock = np.interp([_LOW, _HIGH], told["height"].values, told["course"].values[0])
+    clock = np.interp([_LOW, _HIGH], predictions["height"].values, predictions["course"].values[0])
     return (last - first) / float(clock[1] - clock[0])
 
 
-def _misalignment(told: xr.Dataset, init: float) -> float:
+def _misalignment(predictions: xr.Dataset, init: float) -> float:
     ratio = EIGENVALUES[1] / EIGENVALUES[0]
-    return (init / (_LOW * float(told["value_end"][0]))) ** (1 - ratio**2)
+    return (init / (_LOW * float(predictions["value_end"][0]))) ** (1 - ratio**2)

@@ -199,13 +199,13 @@ def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
 
 def predict(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
     """The rates of the two laws, what they leave out, and the laws' waits."""
-    told = InContextRegression(task.covariance, context)
-    modes = theory.modes(told)
+    theory_task = InContextRegression(task.covariance, context)
+    modes = theory.modes(theory_task)
     return xr.Dataset(
         {
             "driving": float(modes.driving[NEXT]),
-            "value": theory.aligned_end(told, 0),
-            "end": theory.aligned_end(told, NEXT),
+            "value": theory.aligned_end(theory_task, 0),
+            "end": theory.aligned_end(theory_task, NEXT),
             "map_end": float(modes.ends[NEXT]),
         },
         attrs=provenance({"figure": NAME, "context": context}),
@@ -213,11 +213,11 @@ def predict(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    head, pair, waited, told = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
-    rate, value, end = (float(told[key]) for key in ("driving", "value", "end"))
+    head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    rate, value, end = (float(predictions[key]) for key in ("driving", "value", "end"))
     inverse, logarithm = 1 / head["size"].values, np.log(pair["size"].values)
     small = waited["size"].values
-    saturation = value * PAIR_TO**2 / float(told["map_end"])
+    saturation = value * PAIR_TO**2 / float(predictions["map_end"])
     # The law of a wait leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
     rise = 3 * float(small.max()) / end
     return [
@@ -291,8 +291,8 @@ def _bend(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run poin
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    head, pair, waited, told = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
-    rate, value = float(told["driving"]), float(told["value"])
+    head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    rate, value = float(predictions["driving"]), float(predictions["value"])
     with styled():
         figure = new_figure(11.5, 4.2)
         left, middle, right = figure.subplots(1, 3)
@@ -315,16 +315,16 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         middle.set_title("(b) New pair in a grown head: exponential")
         left.legend(loc="upper right")
         middle.legend(loc="lower right")
-        _draw_waits(right, waited, told)
+        _draw_waits(right, waited, predictions)
     return figure
 
 
-def _draw_waits(axes: Any, waited: xr.Dataset, told: xr.Dataset) -> None:
-    rate, value = float(told["driving"]), float(told["value"])
+def _draw_waits(axes: Any, waited: xr.Dataset, predictions: xr.Dataset) -> None:
+    rate, value = float(predictions["driving"]), float(predictions["value"])
     small = waited["size"].values
     fine = np.geomspace(small.min() / 2, small.max() * 2, 50)
     # Half of the component: v u² is half of its end, less where the gain is counted.
-    half = ((1 - 0.5**0.5) * float(told["map_end"]) / value) ** 0.5
+    half = ((1 - 0.5**0.5) * float(predictions["map_end"]) / value) ** 0.5
     laws = (
         ("head", 1 / (rate * fine), VERMILION, "new head", "$1/(\\lambda_2^2 s)$"),
         ("pair", np.log(half / fine) / (value * rate), BLUE, "new pair", "$\\ln(u/s)/(v\\lambda_2^2)$"),

@@ -69,10 +69,10 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 
 def survey(
-    task: InContextRegression, heads: int, *, told: InContextRegression | None = None, sign: float = 1.0
+    task: InContextRegression, heads: int, *, theory_task: InContextRegression | None = None, sign: float = 1.0
 ) -> xr.Dataset:
-    """Every fixed point, by theory for the task `told` and by JAX for `task`; `sign` turns the heads in use."""
-    told = task if told is None else told
+    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` turns the heads in use."""
+    theory_task = task if theory_task is None else theory_task
     dim = task.dim
     objective = Population(task)
     start, build = ravel_pytree((jnp.zeros(heads), jnp.zeros((heads, 1, dim)), jnp.zeros((heads, 1, dim))))
@@ -85,14 +85,14 @@ def survey(
 
     measure = jax.jit(lambda w: (*jax.value_and_grad(loss)(w), jax.hessian(loss)(w)))
     along = jax.jit(jax.vmap(loss))
-    directions = theory.modes(told).directions
+    directions = theory.modes(theory_task).directions
     rows = []
-    for point in theory.fixed_points(told):
-        values, keys, queries = theory.aligned_weights(told, point.learned, heads=heads)
+    for point in theory.fixed_points(theory_task):
+        values, keys, queries = theory.aligned_weights(theory_task, point.learned, heads=heads)
         flat = np.concatenate([sign * values, keys.ravel(), queries.ravel()])
         value, slope, hessian = (np.asarray(part) for part in measure(jnp.asarray(flat)))
-        found = theory.fixed_point_landscape(told, point.learned, heads=heads)
-        predicted = theory.separate_hessian(told, values, keys, queries)
+        found = theory.fixed_point_landscape(theory_task, point.learned, heads=heads)
+        predicted = theory.separate_hessian(theory_task, values, keys, queries)
         eigenvalues, vectors = np.linalg.eigh(hessian)
         size = len(point.learned)
         on_path, last = point.learned == tuple(range(size)), size == dim
@@ -128,9 +128,9 @@ def survey(
     columns: dict[str, Any] = {name: ("point", np.array([row[name] for row in rows])) for name in rows[0]}
     columns["subset"] = (("point", "component"), np.array([row["subset"] for row in rows]))
     columns["fall"] = (("point", "distance"), np.array([row["fall"] for row in rows]))
-    spectrum = theory.modes(told)
+    spectrum = theory.modes(theory_task)
     made = xr.Dataset(columns, {"distance": STEPS})
-    made["drive"] = ("component", theory.escape_rates(told))
+    made["drive"] = ("component", theory.escape_rates(theory_task))
     # τ dv/dt = λ²v² - λc v⁵ ends at v³ = λ/c.
     made["end"] = ("component", spectrum.ends)
     return made.assign_attrs(weights=int(start.size))

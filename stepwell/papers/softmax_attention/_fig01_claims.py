@@ -52,9 +52,9 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
 
 
 def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
-    runs, told, scaled = data["descent"], data["theory"], data["emergence"]
-    early, late = told["bracket"].values
-    half_width = float(told["width"]) / 2
+    runs, predictions, scaled = data["descent"], data["theory"], data["emergence"]
+    early, late = predictions["bracket"].values
+    half_width = float(predictions["width"]) / 2
     last = runs.isel(time=-1)
     served = head_task_allocation(last["omega"].values, last["mu"].values)
     logs = np.log(scaled["scale"].values)
@@ -66,7 +66,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             "Whole matrices: every task is served by the head that theory names from the initial weights, no two by "
             "one: tasks so served",
             predicted=len(DIMS),
-            measured=(served.head == told["winner"].values).sum(axis=1) * served.one_to_one,
+            measured=(served.head == predictions["winner"].values).sum(axis=1) * served.one_to_one,
             tolerance=0,
             basis="a count",
         ),
@@ -115,11 +115,11 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
-    told, population, spectral = data["theory"], data["population"], data["spectral"]
+    predictions, population, spectral = data["theory"], data["population"], data["spectral"]
     end = population.isel(time=-1)
     course = spectral.sel(time=population["time"].values[-1])
     far = spectral.isel(time=-1)
-    left = float(np.exp(-told["slow"] * (end["time"] - told["bracket"][1])))
+    left = float(np.exp(-predictions["slow"] * (end["time"] - predictions["bracket"][1])))
     tail = float(course["loss"] - far["loss"])
     made = []
     for name, unit, word in (("omega", ROOT, "ω√d"), ("mu", 1.0, "μ")):
@@ -129,7 +129,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
                 f"{NAME}/end-{name}",
                 f"The exact loss without noise: {word} of the heads in use ends where quadrature has the least loss, "
                 "mean over tasks",
-                predicted=float(told[f"best_{name}"].mean()) * unit,
+                predicted=float(predictions[f"best_{name}"].mean()) * unit,
                 measured=values.mean(),
                 tolerance=STUDENT * values.std(ddof=1) / values.size**0.5 + left * values.mean(),
                 basis="Student's interval over the samples of the tasks; what is left of the slow mode",
@@ -139,13 +139,13 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
         Claim.close(
             f"{NAME}/end-loss",
             "The exact loss without noise ends at the least loss by quadrature",
-            predicted=float(told["best_loss"]),
+            predicted=float(predictions["best_loss"]),
             measured=end["loss"],
             tolerance=3 * float(end["error"]) + tail,
             basis="three standard errors of the sampled loss; its tail, as in the spectral flow",
         )
     )
-    slow = float(np.exp(-told["slow"] * (far["time"] - told["bracket"][1])))
+    slow = float(np.exp(-predictions["slow"] * (far["time"] - predictions["bracket"][1])))
     off_task = spectral["omega"].values[-2:, 0, 1]
     others = (len(DIMS) - 1) * DIMS[0] * off_task[0] ** 2
     faded = float(np.diff(1 / off_task)[0] / np.diff(spectral["time"].values[-2:])[0])
@@ -154,9 +154,9 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             Claim.close(
                 f"{NAME}/limit-{name}",
                 f"Spectral flow: heads in use end at {word}",
-                predicted=float(told[name][0]) * unit,
+                predicted=float(predictions[name][0]) * unit,
                 measured=np.diag(far[name].values)[0] * unit,
-                tolerance=float(told[name][0]) * unit * (slow + others),
+                tolerance=float(predictions[name][0]) * unit * (slow + others),
                 basis="the slow mode; the square of what is off task",
             )
         )
@@ -164,16 +164,16 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
         Claim.close(
             f"{NAME}/fading",
             "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
-            predicted=float(told["fading"]),
+            predicted=float(predictions["fading"]),
             measured=faded,
-            tolerance=float(told["fading"]) * others,
+            tolerance=float(predictions["fading"]) * others,
             basis="next order: the square of what is off task",
         ),
         Claim.at_least(
             f"{NAME}/tail",
             "Spectral flow: the loss is still above its limit at the end, by a tail that no exponential has",
             predicted=0.0,
-            measured=float(far["loss"] - told["loss"]),
+            measured=float(far["loss"] - predictions["loss"]),
             basis="a sign",
         ),
     ]

@@ -62,7 +62,7 @@ def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str
 
 
 def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
-    time, told = shown["time"].values, data["theory"]
+    time, predictions = shown["time"].values, data["theory"]
     first, half, last = shown["span"].values
     edges = (0.0, first, last, float(time[-1]))
     if np.isfinite(half):
@@ -73,7 +73,7 @@ def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
     for key, style, label in (("population", "--", "exact loss"), ("spectral", ":", "spectral flow")):
         course = data[key].sel(time=data[key]["time"] <= time[-1])
         axes.plot(course["time"], course["loss"], style, color=BLACK, linewidth=1.4, label=label)
-    early, late = told["bracket"].values
+    early, late = predictions["bracket"].values
     axes.plot([early, late], [2.0, 2.0], "|-", color=ORANGE, markersize=9, label="law: between these")
     axes.set_ylim(0, 37.5)
     axes.set_xlim(0, time[-1])

@@ -14,16 +14,16 @@ _TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    found, told = data["course"], data["theory"]
+    found, predictions = data["course"], data["theory"]
     with styled():
         figure = new_figure(11.5, 7.0)
         halves: Any = figure.subfigures(2, 1)
         above, below = halves
         a, b, c = above.subplots(1, 3)
         d, e = below.subplots(1, 2)
-        _course(a, found, "omega", float(told["omega"]))
-        _course(b, found, "mu", float(told["mu"]))
-        _speed(c, data["speed"], float(told["omega"]))
+        _course(a, found, "omega", float(predictions["omega"]))
+        _course(b, found, "mu", float(predictions["mu"]))
+        _speed(c, data["speed"], float(predictions["omega"]))
         _plane(d, data)
         _sweep(e, data["sweep"])
     return figure
@@ -71,7 +71,7 @@ def _speed(axes: Any, sped: xr.Dataset, limit: float) -> None:
 
 
 def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
-    found, sped, told = data["course"], data["speed"], data["theory"]
+    found, sped, predictions = data["course"], data["speed"], data["theory"]
     field = sped["field"].values
     wide, high = np.ptp(sped["grid_omega"].values), np.ptp(sped["grid_mu"].values)
     arrows = field / np.array([wide, high])
@@ -82,12 +82,12 @@ def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.plot(sped["omega"], sped["nullcline"], color=GREEN, label="nullcline of μ: the reduced equation")
     axes.plot(found["full_omega"], found["full_mu"], color=BLUE, label="two equations")
     axes.plot(found["omega"][0], found["mu"][0], "o", color=BLACK, markersize=5, label="start")
-    axes.plot(told["omega"], told["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
+    axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
     axes.set_xlim(0, 0.36)
     axes.set_ylim(0, 5.6)
     axes.set_xlabel("ω")
     axes.set_ylabel("μ")
-    axes.set_title(f"(d) The plane of both weights, κ = {float(told['kappa']):.2f}: directions of the flow")
+    axes.set_title(f"(d) The plane of both weights, κ = {float(predictions['kappa']):.2f}: directions of the flow")
     axes.legend(loc="lower right", framealpha=0.9, frameon=True, edgecolor="none")
 
 

@@ -151,13 +151,15 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
     Leads are in units of log ω, by the rule's own weights (`theory.allocation.head_advantage`). `context` is the
     prediction's.
     """
-    told, count = the_task(context=context), len(omega)
+    theory_task, count = the_task(context=context), len(omega)
     found = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
     training: theory.conventions.Training = {"embedding": EMBEDDING}
-    predicted = np.array([theory.allocation.winners(told, *each, **training) for each in zip(omega, mu, strict=True)])
-    lead = np.array([_leads(told, *each) for each in zip(omega, mu, strict=True)])
+    predicted = np.array(
+        [theory.allocation.winners(theory_task, *each, **training) for each in zip(omega, mu, strict=True)]
+    )
+    lead = np.array([_leads(theory_task, *each) for each in zip(omega, mu, strict=True)])
     contested = (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1
-    cost = np.array([theory.allocation.shared_loss(told, _groups(heads)).sum() for heads in found.head])
+    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in found.head])
     loss = runs["loss"].values[:count]
     middle = loss[:, _middle(runs)]
     return xr.Dataset(
@@ -195,11 +197,11 @@ def _middle(runs: xr.Dataset) -> int:
 
 def imbalance(runs: xr.Dataset) -> xr.Dataset:
     """Unbalanced starts: the loss, a losing μ, the rate at which it dies by theory, and δ = |o² - v²| at the start."""
-    told = the_task()
+    theory_task = the_task()
     relative = runs["omega"].values[:, :, 0, 1] / np.einsum("...hh->...h", runs["omega"].values)[..., 1]
     training: theory.conventions.Training = {"embedding": EMBEDDING}
     rate = theory.flow.losing_head_rate(
-        told, np.broadcast_to(relative[..., None], (*relative.shape, TASKS)), **training
+        theory_task, np.broadcast_to(relative[..., None], (*relative.shape, TASKS)), **training
     )
     return xr.Dataset(
         {
@@ -207,9 +209,9 @@ def imbalance(runs: xr.Dataset) -> xr.Dataset:
             "losing_mu": (("part", "time"), runs["mu"].values[:, :, 0, 1]),
             "delta": ("part", [MU * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES]),
             "dying": (("part", "time"), rate[..., 0]),
-            "settled": _settled(told),
-            "limit": theory.limits.flow_limit_loss(told).sum(),
-            "bound": theory.bounds.lower_bound(told, HEADS).sum(),
+            "settled": _settled(theory_task),
+            "limit": theory.limits.flow_limit_loss(theory_task).sum(),
+            "bound": theory.bounds.lower_bound(theory_task, HEADS).sum(),
         },
         {"part": list(IMBALANCES), "time": runs["time"]},
     )
@@ -224,8 +226,8 @@ def _settled(task: MultiTaskRegression) -> float:
 
 def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
     """A small second head beside one that two equal tasks share: how fast its μ grows, and where it ends."""
-    told = the_task(PAIR)
-    best = theory.limits.single_head_optimum(told)
+    theory_task = the_task(PAIR)
+    best = theory.limits.single_head_optimum(theory_task)
     models = []
     for x in (*SIZES, *ENDS):
         omega = np.stack([best.omega, [x * best.omega[0], 0.0]])
@@ -235,7 +237,7 @@ def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
     early = runs["time"].values <= WATCHED
     logs = np.log(runs["mu"].values[: SIZES.size, early, 1, 0])
     rate = np.polyfit(runs["time"].values[early], logs.T, 1)[0]
-    drive = 4 * told.signals[0] * best.omega[0] * (1 - best.omega[0] * best.mu[0])
+    drive = 4 * theory_task.signals[0] * best.omega[0] * (1 - best.omega[0] * best.mu[0])
     return xr.Dataset(
         {
             "rate": ("x", rate),
@@ -244,8 +246,8 @@ def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             "end_loss": ("end", runs["loss"].values[SIZES.size :, -1]),
             "end_middle": ("end", runs["loss"].values[SIZES.size :, _middle(runs)]),
             "revives": ("end", theory.allocation.revives(np.array(ENDS), 0.5)),
-            "shared": theory.allocation.shared_loss(told, [(0, 1)]).sum(),
-            "split": theory.limits.flow_limit_loss(told).sum(),
+            "shared": theory.allocation.shared_loss(theory_task, [(0, 1)]).sum(),
+            "split": theory.limits.flow_limit_loss(theory_task).sum(),
         },
         {"x": SIZES, "end": list(ENDS)},
     )

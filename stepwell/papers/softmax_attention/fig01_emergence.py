@@ -173,9 +173,9 @@ def gradient(population: xr.Dataset, chosen: Settings) -> xr.Dataset:
 
 def emergence_times(*, context: int = CONTEXT) -> xr.Dataset:
     """When half of the fall is done, by the flow of the factors of the eigenvalues, from ever smaller starts."""
-    told, times = the_task(), []
+    theory_task, times = the_task(), []
     objective = Spectral(the_task(context=context))
-    low, high = theory.limits.flow_limit_loss(told).sum(), told.signals.sum()
+    low, high = theory.limits.flow_limit_loss(theory_task).sum(), theory_task.signals.sum()
     brackets = [_bracket(scale) for scale in SCALES]
     for scale, bracket in zip(SCALES, brackets, strict=True):
         # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
@@ -196,22 +196,22 @@ def _bracket(scale: float) -> tuple[float, float]:
 
 def predict(*, context: int = CONTEXT) -> xr.Dataset:
     """What theory says of the limit, the time and the tail, and which heads win."""
-    told = the_task(context=context)
-    limit, best = theory.limits.flow_limit(told), theory.losses.exact_optimum(told)
+    theory_task = the_task(context=context)
+    limit, best = theory.limits.flow_limit(theory_task), theory.losses.exact_optimum(theory_task)
     training: theory.conventions.Training = {"embedding": EMBEDDING}
     return xr.Dataset(
         {
             "omega": ("task", limit.omega),
             "mu": ("task", limit.mu),
-            "loss": theory.limits.flow_limit_loss(told).sum(),
+            "loss": theory.limits.flow_limit_loss(theory_task).sum(),
             "best_omega": ("task", best.omega),
             "best_mu": ("task", best.mu),
             "best_loss": best.loss.sum(),
-            "winner": ("task", theory.allocation.winners(told, *start(), **training)),
+            "winner": ("task", theory.allocation.winners(theory_task, *start(), **training)),
             "bracket": ("end", list(_bracket(1.0))),
-            "width": theory.emergence.loss_drop_width(told, **training).max(),
-            "fading": theory.flow.off_task_fading(told, **training)[0],
-            "slow": theory.flow.late_rates(told, **training).slow.min(),
+            "width": theory.emergence.loss_drop_width(theory_task, **training).max(),
+            "fading": theory.flow.off_task_fading(theory_task, **training)[0],
+            "slow": theory.flow.late_rates(theory_task, **training).slow.min(),
         }
     )
 

@@ -72,8 +72,8 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     runs = xr.concat(rows, dim="batch").assign_coords(batch=list(chosen.batches), seed=list(chosen.seeds))
     late = runs["loss"].isel(time=slice(-LATE, None)).mean("time")
     found = runs.isel(time=-1).drop_vars("loss").assign(late_loss=late)
-    told = MultiTaskRegression(DIMS, 1.0, CONTEXT)
-    found["winner"] = ("task", theory.allocation.winners(told, *start(), embedding=EMBEDDING))
+    theory_task = MultiTaskRegression(DIMS, 1.0, CONTEXT)
+    found["winner"] = ("task", theory.allocation.winners(theory_task, *start(), embedding=EMBEDDING))
     return {"trained": found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))}
 
 

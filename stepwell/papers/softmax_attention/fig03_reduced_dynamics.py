@@ -69,15 +69,15 @@ def the_task(*, context: int = CONTEXT) -> MultiTaskRegression:
 
 def course(*, context: int = CONTEXT) -> xr.Dataset:
     """The model trained by the flow of its factors, and both systems of theory, at the same times."""
-    told, times = the_task(), np.linspace(0, UNTIL, 601)
+    theory_task, times = the_task(), np.linspace(0, UNTIL, 601)
     model = SpectralAttention.balanced(np.array([[OMEGA]]), np.array([[MU]]), (DIM,), embedding=EMBEDDING)
     run = completed(
         flow(model, Spectral(the_task(context=context)), until=2 * UNTIL, save=2 * times, rtol=RTOL, progress=False)
     )
     q, k, v, o = (run[name].values[0, :, 0, 0] for name in ("query", "key", "value", "output"))
     start = np.array([OMEGA]), np.array([MU])
-    full = theory.flow.single_head_course(told, *start, times, embedding=EMBEDDING)
-    reduced = theory.flow.reduced_course(told, start[0], times, embedding=EMBEDDING)[:, 0]
+    full = theory.flow.single_head_course(theory_task, *start, times, embedding=EMBEDDING)
+    reduced = theory.flow.reduced_course(theory_task, start[0], times, embedding=EMBEDDING)[:, 0]
     omega = q * k * model.score_scale / DIM
     return xr.Dataset(
         {
@@ -86,7 +86,7 @@ def course(*, context: int = CONTEXT) -> xr.Dataset:
             "full_omega": ("time", full.omega[:, 0]),
             "full_mu": ("time", full.mu[:, 0]),
             "reduced_omega": ("time", reduced),
-            "reduced_mu": ("time", theory.flow.nullcline(told, reduced[:, None])[:, 0]),
+            "reduced_mu": ("time", theory.flow.nullcline(theory_task, reduced[:, None])[:, 0]),
         },
         {"time": ("time", times, {"units": UNIT})},
         {**provenance({"figure": NAME}), "outcome": run.attrs["outcome"]},
@@ -125,25 +125,25 @@ def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 
 def sweep() -> xr.Dataset:
     """Time to half of the limit by both systems, from the nullcline, for ever wider heads."""
-    told, start = the_task(), np.array([OMEGA])
-    mu = theory.flow.nullcline(told, start)
+    theory_task, start = the_task(), np.array([OMEGA])
+    mu = theory.flow.nullcline(theory_task, start)
     rows = []
     for width in WIDTHS:
         times = np.linspace(0, UNTIL * (width / EMBEDDING) ** 0.5, 6001)
-        full = theory.flow.single_head_course(told, start, mu, times, embedding=width)
-        reduced = theory.flow.reduced_course(told, start, times, embedding=width)[:, 0]
+        full = theory.flow.single_head_course(theory_task, start, mu, times, embedding=width)
+        reduced = theory.flow.reduced_course(theory_task, start, times, embedding=width)[:, 0]
         rows.append([passage(times, full.omega[:, 0]), passage(times, reduced)])
-    kappa = [float(theory.flow.mu_lag(told, embedding=width)[0]) for width in WIDTHS]
+    kappa = [float(theory.flow.mu_lag(theory_task, embedding=width)[0]) for width in WIDTHS]
     return xr.Dataset({"time": (("kappa", "system"), np.array(rows))}, {"kappa": kappa, "system": ["full", "reduced"]})
 
 
 def predict(*, context: int = CONTEXT) -> xr.Dataset:
-    told = the_task(context=context)
-    limit = theory.limits.flow_limit(told)
+    theory_task = the_task(context=context)
+    limit = theory.limits.flow_limit(theory_task)
     return xr.Dataset(
         {
-            "kappa": theory.flow.mu_lag(told, embedding=EMBEDDING)[0],
-            "slow": theory.flow.late_rates(told, embedding=EMBEDDING).slow[0],
+            "kappa": theory.flow.mu_lag(theory_task, embedding=EMBEDDING)[0],
+            "slow": theory.flow.late_rates(theory_task, embedding=EMBEDDING).slow[0],
             "omega": limit.omega[0],
             "mu": limit.mu[0],
         }
@@ -169,13 +169,13 @@ def _peak(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, sped, swept, told = data["course"], data["speed"], data["sweep"], data["theory"]
+    found, sped, swept, predictions = data["course"], data["speed"], data["sweep"], data["theory"]
     time = found["time"].values
     where, fastest = _peak(sped["omega"].values, sped["speed"].values)
     _, overshoot = _peak(time, found["mu"].values)
     late = found.sel(time=slice(*LATE))
-    rate = -np.polyfit(late["time"], np.log(np.abs(np.log(late["omega"] / told["omega"]))), 1)[0]
-    left = float(np.abs(np.log(late["omega"][0] / told["omega"])))
+    rate = -np.polyfit(late["time"], np.log(np.abs(np.log(late["omega"] / predictions["omega"]))), 1)[0]
+    left = float(np.abs(np.log(late["omega"][0] / predictions["omega"])))
     kappa = swept["kappa"].values
     lag = (swept["time"].sel(system="full") / swept["time"].sel(system="reduced") - 1).values
     steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))
@@ -190,7 +190,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "kappa",
             "κ = L/(φ d √d_e) with the numbers of the figure",
             100 / (10 * 30**0.5),
-            told["kappa"],
+            predictions["kappa"],
             1e-12,
             "rounding",
         ),
@@ -227,24 +227,24 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "omega-end",
             "The trained model ends at ω√d = 1",
             1.0,
-            found["omega"][-1] / told["omega"],
-            _rest(told, time),
+            found["omega"][-1] / predictions["omega"],
+            _rest(predictions, time),
             "slow mode",
         ),
         close(
             "mu-end",
             "The trained model ends at μ = √d/(1+ρ): ratio",
             1.0,
-            found["mu"][-1] / told["mu"],
-            _rest(told, time),
+            found["mu"][-1] / predictions["mu"],
+            _rest(predictions, time),
             "slow mode",
         ),
         close(
             "slow-rate",
             f"The trained model settles at the slow rate of the linearised flow (t = {LATE[0]:g} to {LATE[1]:g})",
-            told["slow"],
+            predictions["slow"],
             rate,
-            float(told["slow"]) * left,
+            float(predictions["slow"]) * left,
             "next order: what is left of log ω at the first of these times",
         ),
         close(
@@ -266,6 +266,6 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _rest(told: xr.Dataset, time: np.ndarray) -> float:
+def _rest(predictions: xr.Dataset, time: np.ndarray) -> float:
     """What is left of the slow mode since ω was half of its limit."""
-    return float(np.exp(-told["slow"] * (time[-1] - REFERENCE["half"])))
+    return float(np.exp(-predictions["slow"] * (time[-1] - REFERENCE["half"])))

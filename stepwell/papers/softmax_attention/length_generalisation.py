@@ -117,17 +117,24 @@ def train_linear(chosen: Settings) -> np.ndarray:
 
 
 def tested(
-    task: MultiTaskRegression, heads: np.ndarray, maps: np.ndarray, chosen: Settings, *, told: int | None = None
+    task: MultiTaskRegression,
+    heads: np.ndarray,
+    maps: np.ndarray,
+    chosen: Settings,
+    *,
+    theory_context: int | None = None,
 ) -> xr.Dataset:
-    """Losses of the trained models on drawn contexts, and what theory says of these weights; `told` is the L it is
-    given, that of the task."""
+    """Losses of the trained models on drawn contexts, and what theory says of these weights.
+
+    `theory_context` is the L that theory is given, by default that of the task.
+    """
     shape = (len(KINDS), len(chosen.seeds), len(chosen.lengths))
     mean, error, predicted = np.empty(shape), np.empty(shape), np.empty(shape)
-    told_task = MultiTaskRegression((DIM,), 1.0, told or CONTEXT, noise_variance=NOISE)
+    theory_task = MultiTaskRegression((DIM,), 1.0, theory_context or CONTEXT, noise_variance=NOISE)
     for column, length in enumerate(chosen.lengths):
         count = min(chosen.most_sequences, chosen.numbers // (length * DIM))
         linear = [
-            theory.lengths.linear_length_loss(told_task, [length], divided_by=by)[0, 0] / DIM
+            theory.lengths.linear_length_loss(theory_task, [length], divided_by=by)[0, 0] / DIM
             for by in ("test", "train")
         ]
         for row, seed in enumerate(chosen.seeds):
@@ -138,7 +145,9 @@ def tested(
             for kind in range(len(KINDS)):
                 found = sampled_loss(matrices[kind], attend[kind], length, count, noise=NOISE, rng=rng)
                 mean[kind, row, column], error[kind, row, column] = found
-            exact = theory.losses.exact_loss(told_task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / DIM
+            exact = (
+                theory.losses.exact_loss(theory_task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / DIM
+            )
             predicted[:, row, column] = (exact, *linear)
     best, dims = theory.losses.exact_optimum(task), ("kind", "run", "length")
     ends = [theory.losses.exact_loss(task, head[None, :1], head[None, 1:])[0] / DIM for head in heads]

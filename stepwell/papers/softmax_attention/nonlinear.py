@@ -119,12 +119,12 @@ def drawn(dim: int, count: int, targets: dict[str, Target], rng: np.random.Gener
     return Answers(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
 
-def losses(chosen: Settings, *, told: int | None = None) -> xr.Dataset:
+def losses(chosen: Settings, *, theory_context: int | None = None) -> xr.Dataset:
     """Losses over drawn contexts, with f(q)² and the loss of infinite contexts as control variates; and by theory.
 
-    `told` is the L that theory is given, that of the draws.
+    `theory_context` is the L that theory is given, that of the draws.
     """
-    length = told or CONTEXT
+    length = theory_context or CONTEXT
     shape = (len(DIMS), len(TARGETS))
     mean, error = np.empty((2, len(chosen.seeds), *shape))
     first, leading, second = np.empty((3, *shape))
