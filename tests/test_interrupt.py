@@ -6,7 +6,10 @@ import sys
 
 _STRUCK_IN_THE_COLLECTOR = """
 import gc, os, signal, time
+from stepwell import _interrupt
 from stepwell._interrupt import delivering_interrupts
+
+_interrupt._AGAIN = 1.0  # time to print, on a busy machine too
 
 def _xla_gc_callback(phase, info):  # what is raised here is lost
     if phase == "start" and strikes:
