@@ -30,12 +30,12 @@ def check_programs() -> None:
             self.ours = Path(path).name == folder_name()
 
         def get(self, key: str) -> bytes | None:
-            found = super().get(key)
-            if found is None or not self.ours:
-                return found
+            stored = super().get(key)
+            if stored is None or not self.ours:
+                return stored
             if untrusted(Path(self.path) / f"{key}-cache") is not None:
                 return None
-            value, digest = found[:-_DIGEST], found[-_DIGEST:]
+            value, digest = stored[:-_DIGEST], stored[-_DIGEST:]
             if hashlib.sha256(value).digest() == digest:
                 return value
             for file in self.path.glob(f"{key}-*"):

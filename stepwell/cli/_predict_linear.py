@@ -46,22 +46,22 @@ def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -
     }
 
 
-def tables(found: dict[str, Any]) -> str:
-    task, model = found["task"], found["model"]
+def tables(predictions: dict[str, Any]) -> str:
+    task, model = predictions["task"], predictions["model"]
     dim, context = len(task["eigenvalues"]), " ".join(map(str, task["context"]))
     noise = f", noise variance {task['noise_variance']:g}" if task["noise_variance"] else ""
     lines = [f"in-context regression in dimension {dim}, context {context}{noise}", ""]
     lines.append("component  eigenvalue  task eigenvalue        gain")
-    for row in found["components"]:
+    for row in predictions["components"]:
         variances = f"{row['eigenvalue']:>10.6g}  {row['task_eigenvalue']:>15.6g}"
         lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
     lines += ["", "      loss  components learned"]
-    for level, subset in zip(found["levels"], found["subsets"], strict=True):
+    for level, subset in zip(predictions["levels"], predictions["subsets"], strict=True):
         lines.append(f"{as_loss(level):>10}  {_listed(subset)}")
     if model is not None:
         lines += ["", _model_line(model)]
-        lines += _drop_lines(found["drops"], found["levels"])
-    lines += ["", f"final loss {as_loss(found['final_loss'])}"]
+        lines += _drop_lines(predictions["drops"], predictions["levels"])
+    lines += ["", f"final loss {as_loss(predictions['final_loss'])}"]
     return "\n".join(lines)
 
 
@@ -99,8 +99,8 @@ def _plateaus(task: Regression, kind: Kind | None, start: dict[str, Any]) -> lis
 
 
 def _drops(task: Regression, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
-    found = _predictor(kind).drops(task, _weights(task, kind, start))
-    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in found]
+    drops = _predictor(kind).drops(task, _weights(task, kind, start))
+    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in drops]
 
 
 def _from_1(index: int | None) -> int | None:

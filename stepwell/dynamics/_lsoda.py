@@ -52,12 +52,12 @@ class _Compiled:
 
     def losses(self, states: np.ndarray) -> np.ndarray:
         """Of any number of states. One compiled program serves them all."""
-        found, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
+        losses, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
         for first in range(0, len(states), _AT_ONCE):
             piece = states[first : first + _AT_ONCE]
             padded[: len(piece)] = piece
-            found.append(np.asarray(self._losses(padded, len(piece), *self._leaves))[: len(piece)])
-        return np.concatenate(found)
+            losses.append(np.asarray(self._losses(padded, len(piece), *self._leaves))[: len(piece)])
+        return np.concatenate(losses)
 
 
 class _Kind(NamedTuple):
@@ -83,8 +83,8 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
     loss = of_leaves(Field.loss)
 
     def losses(states: Array, count: Int[Array, ""], *leaves: Array) -> Array:
-        def put(place: Int[Array, ""], found: Array) -> Array:
-            return found.at[place].set(loss(states[place], *leaves))
+        def put(place: Int[Array, ""], losses: Array) -> Array:
+            return losses.at[place].set(loss(states[place], *leaves))
 
         return jax.lax.fori_loop(0, count, put, jnp.zeros(_AT_ONCE))
 

@@ -88,7 +88,7 @@ class Rodas5P(AbstractFlowSolver):
             while True:
                 state, attempts, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
                 record.add(attempts, int(count))
-                times, found = state.time, state.loss
+                times, losses = state.time, state.loss
                 if np.any(state.failed):
                     outcome = "solver failed"
                     message = (
@@ -102,10 +102,10 @@ class Rodas5P(AbstractFlowSolver):
                 elif ctrl_c.pressed:
                     outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
                     break
-                done = plan.nearness(float(found.max())) if plan.until is None else float(times.min() / plan.until)
-                meter.update(done, f"loss {found.mean():.4g}, time {times.min():.3g}")
+                done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
+                meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")
         if not outcome:
-            outcome, message = plan.verdict(found, float(times.max()))
+            outcome, message = plan.verdict(losses, float(times.max()))
         moments = plan.times(float(times.min()))
         weights = np.repeat(start[:, None], moments.size, axis=1)
         weights[:, :, list(places)] = record.at(moments)
@@ -176,8 +176,8 @@ def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) ->
     pieces = -(-times // _AT_ONCE)
     padded = np.zeros((runs, pieces * _AT_ONCE, size))
     padded[:, :times] = weights
-    found = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
-    return np.concatenate(found, axis=1)[:, :times]
+    losses = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
+    return np.concatenate(losses, axis=1)[:, :times]
 
 
 @eqx.filter_jit

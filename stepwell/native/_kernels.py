@@ -57,16 +57,16 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
     `source` is a name of `KERNELS`, or the path of another C file. The function has the name of the file, without
     leading underscores, unless it is named.
     """
-    found = state(source, element, function)
-    if found.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
+    status = state(source, element, function)
+    if status.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
         os.environ[_REPORTED] = "1"
         warnings.warn(
-            f"the kernel {source} cannot be used, and plain JAX does its work, more slowly: {found.reason}\n"
+            f"the kernel {source} cannot be used, and plain JAX does its work, more slowly: {status.reason}\n"
             f"`stepwell doctor` lists all kernels; {VARIABLE}=off does without them",
             RuntimeWarning,
             stacklevel=2,
         )
-    return found.kernel
+    return status.kernel
 
 
 def report_elsewhere() -> None:

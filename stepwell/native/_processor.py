@@ -31,8 +31,8 @@ def levels() -> tuple[str, ...]:
     """The levels that this processor has, the best first."""
     if not is_x86():
         return ("baseline",)
-    found = set(_described("flags").split())
-    return tuple(level for level, needed in _FLAGS.items() if needed <= found)
+    flags = set(_described("flags").split())
+    return tuple(level for level, needed in _FLAGS.items() if needed <= flags)
 
 
 def options(level: str | None) -> tuple[str, ...]:

@@ -64,15 +64,15 @@ class Population(AbstractQuadraticObjective):
     def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
         moments = population_moments(task, normalisation)
         self.basis = _check.one_of("basis", basis, get_args(Basis))
-        found = moments.input, moments.cross, moments.second
+        matrices = moments.input, moments.cross, moments.second
         products = moments.input, moments.cross @ moments.input, moments.second
         self.directions = None
         if basis == "eigen":
-            vectors = _eigenvectors(moments.input, all(map(_is_diagonal, found)))
-            found = [vectors.T @ moment @ vectors for moment in found]
+            vectors = _eigenvectors(moments.input, all(map(_is_diagonal, matrices)))
+            matrices = [vectors.T @ moment @ vectors for moment in matrices]
             products = [_compact(vectors.T @ moment @ vectors) for moment in products]
             self.directions = jax.device_put(vectors)
-        self.input, self.cross, self.second = (jax.device_put(moment) for moment in found)
+        self.input, self.cross, self.second = (jax.device_put(moment) for moment in matrices)
         self._input, self._drive, self._second = (jax.device_put(moment) for moment in products)
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs

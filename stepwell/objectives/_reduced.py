@@ -94,7 +94,7 @@ class ReducedSampled(AbstractObjective):
             surplus = jnp.sum(mu[:, :, None] * (first - directions * (1 - alone[:, None])), axis=0)
             shifts = self.norms - dims**0.5
             sums = control_sums(loss - strengths * self.norms**2, surplus, shifts)
-            first, second = (found[:, None] for found in coefficients(sums, self.norms.shape[-1]))
+            first, second = (coefficient[:, None] for coefficient in coefficients(sums, self.norms.shape[-1]))
             loss -= (first + second * shifts) * surplus
         return loss
 

@@ -181,14 +181,14 @@ def check(flags: Published, engine: Engine) -> None:
 
 def warnings(flags: Published) -> list[str]:
     """What is allowed, but deserves a word."""
-    found = []
+    messages = []
     if flags.kind.has_rank and flags.rank > flags.in_dim:
-        found.append(
+        messages.append(
             f"--rank {flags.rank} is above --in_dim {flags.in_dim}: it adds nothing that {flags.in_dim} cannot do"
         )
     if flags.init == 0:
-        found.append("--init 0 is a fixed point: the weights will not move")
-    return found
+        messages.append("--init 0 is a fixed point: the weights will not move")
+    return messages
 
 
 def _check_memory(flags: Published, engine: Engine) -> None:

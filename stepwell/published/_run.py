@@ -46,10 +46,10 @@ def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     configuration = json.loads(stored.attrs.get("configuration", "{}"))
     if "flags" not in configuration:
         raise InvalidInput(f"{path} was not written by stepwell train; give another --out")
-    asked, found = _identity(setup), configuration["flags"]
-    different = [name for name in asked if name not in _NOT_COMPARED and found.get(name) != asked[name]]
+    asked, stored_flags = _identity(setup), configuration["flags"]
+    different = [name for name in asked if name not in _NOT_COMPARED and stored_flags.get(name) != asked[name]]
     if different:
-        changes = ", ".join(f"--{name} {found.get(name)}" for name in different)
+        changes = ", ".join(f"--{name} {stored_flags.get(name)}" for name in different)
         raise InvalidInput(f"{path} is of another run ({changes}); give the same flags, or leave out --resume")
     if stored.attrs["outcome"] not in ("finished", "interrupted"):
         raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r}, and cannot go on; leave out --resume")
@@ -72,7 +72,7 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
         times = flow_time(np.arange(steps + 1), rate)
         # The scale is that of the run's own start, also where it goes on from grown weights.
         scale = float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
-        found = flow(
+        trajectory = flow(
             model,
             loss,
             until=float(times[-1]),
@@ -82,9 +82,9 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             observe=watched,
             configuration=_configuration(setup),
         )
-        found = _by_step(found, tuple(model.weight_dims), rate, start, grid)
+        trajectory = _by_step(trajectory, tuple(model.weight_dims), rate, start, grid)
     else:
-        found = descend(
+        trajectory = descend(
             model,
             loss,
             rate=rate,
@@ -94,19 +94,19 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             observe=watched,
             configuration=_configuration(setup),
         )
-    if TRACKED in found and found.sizes["step"]:
-        found[TRACKED] = (("run", "step", "head"), found[TRACKED].values, {"long_name": "value weight"})
-    return found
+    if TRACKED in trajectory and trajectory.sizes["step"]:
+        trajectory[TRACKED] = (("run", "step", "head"), trajectory[TRACKED].values, {"long_name": "value weight"})
+    return trajectory
 
 
-def _by_step(found: xr.Dataset, weights: tuple[str, ...], rate: float, start: int, grid: np.ndarray) -> xr.Dataset:
+def _by_step(trajectory: xr.Dataset, weights: tuple[str, ...], rate: float, start: int, grid: np.ndarray) -> xr.Dataset:
     """A flow saved at the times of steps, laid out as a descent is: curves by step, weights by snapshot."""
-    steps = start + np.arange(found.sizes["time"])
+    steps = start + np.arange(trajectory.sizes["time"])
     kept = np.isin(steps, grid)
     kept[[0, -1]] = True
     time = ("step", flow_time(steps, rate), {"units": TIME_UNIT})
-    curves = found.drop_vars([*weights, "time"]).rename(time="step").assign_coords(step=steps, time=time)
-    moved = found[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
+    curves = trajectory.drop_vars([*weights, "time"]).rename(time="step").assign_coords(step=steps, time=time)
+    moved = trajectory[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
     for axis, values in (("step", curves), ("snapshot", moved := moved.assign_coords(snapshot=steps[kept]))):
         values[axis].attrs["units"] = "step"
     return curves.assign_coords(moved.coords).assign(moved.data_vars)

@@ -106,14 +106,14 @@ def objective(setup: Setup) -> AbstractObjective:
 
 def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
     """Test losses and the tracked value weights, where they are asked for."""
-    found: dict[str, Callable[[Any], Any]] = {}
+    curves: dict[str, Callable[[Any], Any]] = {}
     if setup.tested is not None and setup.flags.testset_size:
         tests = {
             IN_WEIGHT: (setup.tested.in_weight_test(), setup.keys.in_weight_test),
             IN_CONTEXT: (setup.tested.in_context_test(), setup.keys.in_context_test),
         }
         for name, (task, key) in tests.items():
-            found[name] = _measured(setup, task, setup.flags.testset_size, key)
+            curves[name] = _measured(setup, task, setup.flags.testset_size, key)
     if setup.flags.track_value:
         adapter = class_of(setup.flags.kind)
 
@@ -121,8 +121,8 @@ def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
             r"""$v_i$, the last entry of $W^V_i$, for each head."""
             return adapter.theory_weights(model.weights())["values"]
 
-        found[TRACKED] = tracked_value
-    return found
+        curves[TRACKED] = tracked_value
+    return curves
 
 
 def _measured(setup: Setup, task: AbstractTask, size: int, key: RandomKey) -> AbstractObjective:

@@ -57,8 +57,8 @@ class Archive:
         wanted = letters.split()
         if array.ndim != len(wanted) or array.size == 0:
             raise self.refuse(f"{name} has shape {array.shape}; it must be ({', '.join(wanted)}), and not empty")
-        for letter, found in zip(wanted, array.shape, strict=True):
-            self.bind(letter, found, f"{name} of shape {array.shape}, read as ({', '.join(wanted)}),")
+        for letter, size in zip(wanted, array.shape, strict=True):
+            self.bind(letter, size, f"{name} of shape {array.shape}, read as ({', '.join(wanted)}),")
         with np.errstate(over="ignore"):  # a number too large for float64 becomes infinite, and is refused
             values = array.astype(np.float64)
         if not np.isfinite(values).all():
@@ -72,12 +72,12 @@ class Archive:
             raise self.refuse("config must be one JSON text; write config=json.dumps({...})")
         text = array.reshape(-1)[0]
         try:
-            found = json.loads(text)
+            settings = json.loads(text)
         except (ValueError, RecursionError):
             raise self.refuse("config is not JSON; write config=json.dumps({...})") from None
-        if not isinstance(found, dict):
+        if not isinstance(settings, dict):
             raise self.refuse('config must be a JSON object, such as {"model": "attnM", "lr": 0.001}')
-        return found
+        return settings
 
     def _array(self, name: str) -> np.ndarray:
         if name not in self._arrays:

@@ -89,11 +89,11 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
     for name, examples in recording.tests.items():
         objectives[name] = _objective(recording, model, examples, chosen, test=True)
 
-    found = _run(recording, model, objectives, progress, rate=recording.rate)
-    curves = _curves(found, recording)
-    outcome = found.attrs["outcome"]
+    trajectory = _run(recording, model, objectives, progress, rate=recording.rate)
+    curves = _curves(trajectory, recording)
+    outcome = trajectory.attrs["outcome"]
     errors = {name: _largest(curves[name], recorded) for name, recorded in recording.curves.items()}
-    weights_error = _weights_error(recording, model, found) if outcome == "finished" else None
+    weights_error = _weights_error(recording, model, trajectory) if outcome == "finished" else None
     passed = outcome == "finished" and max(*errors.values(), weights_error or 0.0) <= tolerance
     reproducible = None
     if outcome == "finished" and not passed:
@@ -110,7 +110,7 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
         passed=passed,
         seconds=time.perf_counter() - begun,
         outcome=outcome,
-        message=found.attrs["message"],
+        message=trajectory.attrs["message"],
     )
 
 
@@ -118,7 +118,7 @@ def _run(
     recording: Recording, model: AbstractModel, objectives: dict[str, AbstractObjective], progress: bool, **rule: Any
 ) -> xr.Dataset:
     observed: dict[str, Any] = {name: objective for name, objective in objectives.items() if name != "loss"}
-    found = descend(
+    trajectory = descend(
         model,
         objectives["loss"],
         steps=recording.steps,
@@ -127,9 +127,9 @@ def _run(
         progress=progress,
         **rule,
     )
-    if found.attrs["outcome"] == "interrupted":
+    if trajectory.attrs["outcome"] == "interrupted":
         raise KeyboardInterrupt
-    return found
+    return trajectory
 
 
 def _curves(trajectory: xr.Dataset, recording: Recording) -> dict[str, Float[np.ndarray, " steps"]]:
@@ -210,5 +210,5 @@ def _weights_error(recording: Recording, model: AbstractModel, trajectory: xr.Da
     """Over all entries of all final matrices in the recording; None if there are none."""
     if not recording.final:
         return None
-    found = whole_weights(recording, model_at(trajectory, model))
-    return max(float(np.abs(found[name] - final).max()) for name, final in recording.final.items())
+    final_weights = whole_weights(recording, model_at(trajectory, model))
+    return max(float(np.abs(final_weights[name] - final).max()) for name, final in recording.final.items())

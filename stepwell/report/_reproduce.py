@@ -63,11 +63,11 @@ def reproduce(
     )
     try:
         with contextlib.closing(results):
-            for entry, found in results:
-                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in found]}
+            for entry, claims in results:
+                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in claims]}
                 document = _document(kept, done, begun)
                 _write(folder, document)
-                tell(entry, found)
+                tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
     if not done:

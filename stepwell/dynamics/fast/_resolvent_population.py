@@ -77,8 +77,8 @@ class ResolventPopulation(AbstractResolvent):
             half = solve_triangular(factors, moved[order], lower=True, unit_diagonal=True)
             excess = second @ solve_triangular(factors, half).reshape(dim, dim) @ lam
             together = blocks.solve(blocks.heads.pulled(excess))
-            found = jax.tree.map(jnp.subtract, apart, together)
-            return found.rotated(left.T, right).flat()
+            solution = jax.tree.map(jnp.subtract, apart, together)
+            return solution.rotated(left.T, right).flat()
 
         return solve
 

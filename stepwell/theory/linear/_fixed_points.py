@@ -50,8 +50,8 @@ class FixedPoints:
 
     def _point(self, learned: tuple[int, ...]) -> FixedPoint:
         chosen = list(learned)
-        found = self._components
-        return FixedPoint(learned, found.maps[chosen].sum(axis=0), self._power - float(found.gains[chosen].sum()))
+        basis = self._components
+        return FixedPoint(learned, basis.maps[chosen].sum(axis=0), self._power - float(basis.gains[chosen].sum()))
 
 
 def fixed_points(task: RegressionTask) -> FixedPoints:
@@ -84,10 +84,10 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
     In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
     belongs to the nearest subset if the map has more than half of it, $b_d > \tfrac12\sqrt{\gamma_d}$ (`shares`).
     """
-    found, held = shares(task, effective_map)
+    basis, held = shares(task, effective_map)
     chosen = np.flatnonzero(held > 0.5)
-    maps = found.maps[chosen].sum(axis=0)
-    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(found.gains[chosen].sum()))
+    maps = basis.maps[chosen].sum(axis=0)
+    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(basis.gains[chosen].sum()))
     return Nearest(point, prediction_distance(task, effective_map, maps))
 
 
@@ -99,24 +99,24 @@ def shares(
     0 if component d is not learned, 1 if it is. Components whose gains are equal may be turned among themselves; they
     are returned turned so that they fit the map, the largest share first.
     """
-    found = components(task)
-    cross, held = cross_moment(task), np.zeros(found.gains.size)
-    keys, maps = found.keys.copy(), found.maps.copy()
+    basis = components(task)
+    cross, held = cross_moment(task), np.zeros(basis.gains.size)
+    keys, maps = basis.keys.copy(), basis.maps.copy()
     driven = second_moment(task) @ effective_map @ task.covariance @ cross.T
-    useful = useful_components(found, label_power(task))
-    tolerance = found.gains.size * np.sqrt(np.finfo(float).eps)
-    breaks = np.flatnonzero(np.diff(found.gains[:useful]) < -tolerance * found.gains[0]) + 1
+    useful = useful_components(basis, label_power(task))
+    tolerance = basis.gains.size * np.sqrt(np.finfo(float).eps)
+    breaks = np.flatnonzero(np.diff(basis.gains[:useful]) < -tolerance * basis.gains[0]) + 1
     for block in np.split(np.arange(useful), breaks):
-        overlap = keys[:, block].T @ driven @ keys[:, block] / found.gains[block]
+        overlap = keys[:, block].T @ driven @ keys[:, block] / basis.gains[block]
         if block.size == 1:
             held[block] = overlap[0]
             continue
         rising, turn = np.linalg.eigh((overlap + overlap.T) / 2)
         held[block], keys[:, block] = rising[::-1], keys[:, block] @ turn[:, ::-1]
         maps[block] = np.einsum("id,jd->dij", keys[:, block], cross.T @ keys[:, block])
-    return Components(found.gains, keys, maps), held
+    return Components(basis.gains, keys, maps), held
 
 
-def useful_components(found: Components, power: float) -> int:
+def useful_components(basis: Components, power: float) -> int:
     """How many components bring a gain that is more than rounding."""
-    return int(np.sum(found.gains > found.gains.size * np.finfo(float).eps * power))
+    return int(np.sum(basis.gains > basis.gains.size * np.finfo(float).eps * power))

@@ -65,10 +65,10 @@ def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"
     Squared distances are $\|B\|^2 + \sum_{d\le m}(\gamma_d - 2\sqrt{\gamma_d}\,b_d)$ in the terms of
     `nearest_fixed_point`, so all m are compared at once. Where gains are equal the components are turned to fit.
     """
-    found, held = shares(task, effective_map)
-    squares = np.concatenate([[0.0], np.cumsum(found.gains * (1 - 2 * held))])
+    basis, held = shares(task, effective_map)
+    squares = np.concatenate([[0.0], np.cumsum(basis.gains * (1 - 2 * held))])
     m = int(np.argmin(squares))
-    regression = found.maps[:m].sum(axis=0)
+    regression = basis.maps[:m].sum(axis=0)
     return ClosestRegression(
         m,
         prediction_distance(task, effective_map, regression),

@@ -130,8 +130,8 @@ def _curvature(task: RegressionTask, jacobian: Float[np.ndarray, "weight dim dim
     """2 tr(dAᵀ C dA Λ) for every two rows of the Jacobian of the map."""
     bent = second_moment(task) @ jacobian @ task.covariance
     size = jacobian.shape[0]
-    found = jacobian.reshape(size, -1) @ bent.reshape(size, -1).T
-    return found + found.T
+    half = jacobian.reshape(size, -1) @ bent.reshape(size, -1).T
+    return half + half.T
 
 
 def _add(hessian: np.ndarray, row: int, columns: slice, values: np.ndarray) -> None:

@@ -94,8 +94,8 @@ class _Separate(AbstractPredictor):
         return list(range(min(most, pairs) + 1))
 
     def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
-        found = drop_schedule(task, **weights, until=until)
-        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in found]
+        schedule = drop_schedule(task, **weights, until=until)
+        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in schedule]
 
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         drops = drop_schedule(task, **weights, until=float(times[-1]))

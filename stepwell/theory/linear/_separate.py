@@ -74,7 +74,7 @@ def _scales(task: RegressionTask, component: int, start: float) -> tuple[float, 
 
 
 def _modes_with(task: RegressionTask, component: int) -> Modes:
-    found = modes(task)
-    if not 0 <= component < found.variances.size:
-        raise InvalidInput(f"component is {component}; components count from 0 to {found.variances.size - 1}")
-    return found
+    eigenmodes = modes(task)
+    if not 0 <= component < eigenmodes.variances.size:
+        raise InvalidInput(f"component is {component}; components count from 0 to {eigenmodes.variances.size - 1}")
+    return eigenmodes

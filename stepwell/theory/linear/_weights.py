@@ -75,8 +75,8 @@ def aligned_weights(
     $k = q = v e_d$, $v = (\lambda_d/c_d)^{1/3}$.
     """
     heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
-    found = components(task)
-    dim = found.gains.size
+    basis = components(task)
+    dim = basis.gains.size
     chosen = component_indices(learned, dim)
     if len(chosen) > heads * rank:
         raise InvalidInput(
@@ -86,7 +86,7 @@ def aligned_weights(
     values, keys, queries = np.zeros(heads), np.zeros((heads, rank, dim)), np.zeros((heads, rank, dim))
     for head in range(heads):
         own = chosen[head * rank : (head + 1) * rank]
-        left, sizes, right = np.linalg.svd(found.maps[own].sum(axis=0))
+        left, sizes, right = np.linalg.svd(basis.maps[own].sum(axis=0))
         sizes = sizes[: len(own)]
         values[head] = sizes.sum() ** (1 / 3)
         if values[head] > 0:

@@ -81,13 +81,13 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
         if left == 1 or mask == 0:
             return cost[mask], (mask,) if mask else ()
         first = mask & -mask
-        rest, found = mask ^ first, []
+        rest, candidates = mask ^ first, []
         part = rest
         while True:
             more, groups = best(rest ^ part, left - 1)
-            found.append((cost[first | part] + more, (first | part, *groups)))
+            candidates.append((cost[first | part] + more, (first | part, *groups)))
             if part == 0:
-                return min(found)
+                return min(candidates)
             part = (part - 1) & rest
 
     groups = tuple(tuple(_members(mask)) for mask in best(2**tasks - 1, heads)[1])
