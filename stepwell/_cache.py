@@ -57,7 +57,7 @@ def cache() -> Cache:
             entries = list(listing)
         if len(entries) > _MOST:
             _remove_oldest(entries)
-    except (OSError, RuntimeError) as error:  # no room, no right, or no home
+    except (OSError, RuntimeError) as error:  # a full disk, no permission, or no home
         return Cache(None, f"no cache folder can be made ({error})")
     return Cache(str(folder)) if os.access(folder, os.W_OK) else Cache(None, f"{folder} cannot be written to")
 
@@ -85,7 +85,7 @@ def _exchangeable(parent: Path) -> str | None:
 
 
 def folder_name() -> str:
-    """Of the folder for this kind of processor."""
+    """The name of the folder for this kind of processor."""
     return f"xla-{_processor()}"
 
 

@@ -1,6 +1,6 @@
 """Compiled programs of JAX, kept with a checksum: a damaged one is compiled anew instead of loaded.
 
-JAX reads a program from its cache as it is found there. It may have been cut short by a full disk or a killed process,
+JAX reads a program from its cache without a check. It may have been cut short by a full disk or a killed process,
 and with some compressors a flipped bit goes unnoticed too. What JAX cannot read it compiles anew at every start, and
 never replaces. Here every entry ends with its own digest, and one that does not fit is removed.
 """

@@ -82,7 +82,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     else:
         yield f"cache      {kept['folder']}: {kept['files']} files, {kept['bytes'] / 2**20:.1f} MiB"
     used = sum(kernel["used"] for kernel in facts["kernels"])
-    yield f"kernels    {used} of {len(facts['kernels'])} in use; where one is not, plain JAX does the same, more slowly"
+    yield f"kernels    {used} of {len(facts['kernels'])} in use; in place of others plain JAX is used, which is slower"
     for kernel in facts["kernels"]:
         what = f"{8 * kernel['bytes']}-bit vectors, {kernel['why']}" if kernel["used"] else f"NOT USED: {kernel['why']}"
         yield f"  {kernel['name']:<19} {kernel['element']:<7} {what}"

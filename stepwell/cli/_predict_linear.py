@@ -79,14 +79,15 @@ def _model_line(model: dict[str, Any]) -> str:
 
 
 def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
-    """Times are those at which the loss is halfway down."""
+    """The table of drops; the time of a drop is when the loss is halfway down."""
     lines = ["drop at t/tau        loss to  head  component"]
     for drop, level in zip(drops, levels[1:], strict=False):
         head = "all" if drop["head"] is None else drop["head"]
         component = "all" if drop["component"] is None else drop["component"]
         lines.append(f"{drop['time']:>13.6g}  {as_loss(level):>13}  {head:>4}  {component:>9}")
     if len(drops) < len(levels) - 1:
-        lines.append(f"the later {len(levels) - 1 - len(drops)} do not come from these weights in any useful time")
+        missing = counted(len(levels) - 1 - len(drops), "later drop")
+        lines.append(f"no time is given for {missing}: from these weights the wait would be too long")
     return lines
 
 
@@ -117,7 +118,7 @@ def _pairs(task: Regression, kind: Kind, start: dict[str, Any]) -> int:
 
 
 def _weights(task: Regression, kind: Kind, start: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Initial weights as the models room draws them, and as the theory takes them."""
+    """Initial weights as `stepwell.models` draws them, in the form that the theory takes."""
     from stepwell._memory import require_memory
 
     dim, heads = task.covariance.shape[0], start["heads"]

@@ -59,7 +59,7 @@ def _line(result, width: int) -> str:
     line += f"{'ok      ' if result.passed else 'MISMATCH'}  {listed}"
     notes = [result.message] if result.message else []
     if not result.passed:
-        notes.append(f"followed for {result.followed} of {result.steps} steps")
+        notes.append(f"within the tolerance for the first {result.followed} of {result.steps} steps")
     if result.reproducible is not None and result.reproducible < result.steps:
         notes.append(f"this run amplifies rounding: float32 and float64 runs diverge from step {result.reproducible}")
     return "\n".join([line, *(f"    {note}" for note in notes)])

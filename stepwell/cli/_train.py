@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
     group.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     group.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
-    group.add_argument("--resume", action="store_true", help="go on where a run with the same flags was left")
+    group.add_argument("--resume", action="store_true", help="resume a previous run with the same flags")
     keep_abbreviations(parser, published, _OWN)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, train, write, report."""
+    """Check the flags, train, write the files and print the report; returns the exit status."""
     begun = time.monotonic()
     flags = Published.of(arguments)
     engine = engine_for(flags, arguments.engine)
@@ -91,14 +91,14 @@ def _resuming(path: "Path", last: int | None, epoch: int) -> str:
         return f"there is no {path}: starting from the beginning"
     if last >= epoch:
         return f"{path} is complete, with {last} steps"
-    return f"going on from step {last} of {path}"
+    return f"resuming from step {last} of {path}"
 
 
 def _status(trajectory: "xr.Dataset") -> int:
     """The exit status, with a line where the run did not come to its end."""
     outcome, message = trajectory.attrs["outcome"], trajectory.attrs["message"]
     if outcome == "interrupted":
-        _say(f"{message}; the same command with --resume goes on")
+        _say(f"{message}; to resume it, give the same command with --resume")
         return 130
     if outcome != "finished":
         _say(message)
@@ -114,7 +114,7 @@ def _report(
     files: "dict[str, Path]",
     seconds: float,
 ) -> dict[str, Any]:
-    """The JSON document."""
+    """The run as one JSON document: outcome, losses, levels, predicted drops, files, flags and seconds."""
     from stepwell.published.training import IN_CONTEXT, IN_WEIGHT
 
     curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
@@ -165,7 +165,7 @@ def _show(
     plot: "Path",
     stream: Any,
 ) -> None:
-    """A window where there is a screen; else a word on where the plot is."""
+    """Show the plot in a window where there is a screen; else print on `stream` where the plot is."""
     if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         import matplotlib
         from matplotlib import pyplot

@@ -97,9 +97,7 @@ class SeparateAttention(AbstractAttention):
         """
         dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
         if rank > dim:
-            warnings.warn(
-                f"rank {rank} is above the dimension {dim}, and adds nothing that {dim} cannot do", stacklevel=2
-            )
+            warnings.warn(f"rank {rank} is above the dimension {dim}; rank {dim} can do the same", stacklevel=2)
         width = dim + _check.whole("outputs", outputs)
         square = deviation(scale, scaling, heads * width * width)
         thin = deviation(scale, scaling, heads * rank * width)

@@ -1,4 +1,4 @@
-"""One training run, from its start or from where it was left."""
+"""One training run, from its start or resumed from a stored trajectory."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,11 @@ _SNAPSHOTS = 101
 _RELATIVE, _ABSOLUTE = 1e-8, 1e-6
 """Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
 _NOT_COMPARED = ("epoch",)
-"""Flags that a run that goes on may change."""
+"""Flags that may differ when a run is resumed."""
 
 
 def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
-    """Train for `epoch` steps; go on from the last snapshot of `stored`, if there is such a run."""
+    """Train for `epoch` steps, from the last snapshot of `stored` if that is given; returns the whole trajectory."""
     epoch = setup.flags.epoch
     grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
     if stored is None:
@@ -34,12 +34,15 @@ def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
 
 
 def last_step(trajectory: xr.Dataset) -> int:
-    """The step of the last snapshot: where the run can go on."""
+    """The step of the last snapshot, from which the run can be resumed."""
     return int(trajectory["snapshot"][-1])
 
 
 def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
-    """The run in `path`, if there is one; refused if it was another run, or cannot go on."""
+    """The trajectory in `path`, or None if there is no such file.
+
+    Raises `InvalidInput` if it was trained with other flags than those of `setup`, or cannot be resumed.
+    """
     if not path.exists():
         return None
     stored = load(path)
@@ -50,9 +53,9 @@ def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     different = [name for name in asked if name not in _NOT_COMPARED and stored_flags.get(name) != asked[name]]
     if different:
         changes = ", ".join(f"--{name} {stored_flags.get(name)}" for name in different)
-        raise InvalidInput(f"{path} is of another run ({changes}); give the same flags, or leave out --resume")
+        raise InvalidInput(f"{path} holds another run ({changes}); give the same flags, or leave out --resume")
     if stored.attrs["outcome"] not in ("finished", "interrupted"):
-        raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r}, and cannot go on; leave out --resume")
+        raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r} and cannot be resumed; leave out --resume")
     return stored
 
 
@@ -70,7 +73,7 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
     rate, steps, loss, watched = setup.flags.lr, setup.flags.epoch - start, objective(setup), observables(setup)
     if setup.engine == "flow":
         times = flow_time(np.arange(steps + 1), rate)
-        # The scale is that of the run's own start, also where it goes on from grown weights.
+        # The scale is that of the run's own start, also where it is resumed from grown weights.
         scale = float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
         trajectory = flow(
             model,

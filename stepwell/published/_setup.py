@@ -36,7 +36,7 @@ class Keys(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What is to be trained."""
+    """What is to be trained: the task, the mixture that test sets are drawn from (or None), the initial model, keys."""
 
     flags: Published
     engine: Engine
@@ -56,7 +56,7 @@ def normalisation_of(flags: Published) -> Normalisation:
 
 
 def set_up(flags: Published, engine: Engine) -> Setup:
-    """Task, the mixture that test sets are taken from, and initial model."""
+    """Build what the flags describe; `engine` is how the loss will be computed."""
     keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
     lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
     lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)
@@ -105,7 +105,7 @@ def objective(setup: Setup) -> AbstractObjective:
 
 
 def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
-    """Test losses and the tracked value weights, where they are asked for."""
+    """Curves to observe, by name: test losses and the tracked value weights, where the flags ask for them."""
     curves: dict[str, Callable[[Any], Any]] = {}
     if setup.tested is not None and setup.flags.testset_size:
         tests = {

@@ -75,10 +75,14 @@ class Replay:
 
 
 def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 5e-6, progress: bool = True) -> Replay:
-    """Descend from the recorded initial weights on the recorded data, and compare.
+    """Descend from the recorded initial weights on the recorded data, and compare losses and final weights.
 
-    `engine`: "moments", for models that are linear in features of the data; "sampled", for all; "auto" is the one that
-    takes less work a step.
+    - `engine`: "moments", for models that are linear in features of the data; "sampled", for all; "auto" is the one
+      that takes less work a step.
+    - `tolerance`: the largest absolute deviation, of losses and weights, with which the replay passes.
+    - `progress`: whether to show a progress bar.
+
+    Returns a `Replay`. Raises `InvalidInput` if the model has no moments and `engine` asks for them.
     """
     begun = time.perf_counter()
     _check.one_of("engine", engine, ENGINES)
