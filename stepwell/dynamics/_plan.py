@@ -115,7 +115,7 @@ def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
         raise InvalidInput("save times must be a rising list of times from 0 on; or give a number of them")
     if until != "converged" and times[-1] > until:
         raise InvalidInput(
-            f"the last save time, {times[-1]:g}, is after the end, {until:g}; save earlier or go on longer"
+            f"the last save time, {times[-1]:g}, is after the end, {until:g}; give earlier times, or a larger until="
         )
     return times
 
@@ -146,7 +146,7 @@ def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: f
     if any(floor is None for floor in floors):
         raise InvalidInput(
             f"the lowest loss of {type(template).__name__} under {type(objectives[0]).__name__} is not known, so "
-            "convergence cannot be told from a plateau; give until= a time"
+            "convergence cannot be distinguished from a plateau; give until= a time"
         )
     low = np.broadcast_to(np.array(floors, dtype=float), starts.shape)
     return low + gap * np.abs(starts - low)

@@ -101,7 +101,7 @@ class Step(NamedTuple):
     estimate: Any
     """Their error, estimated."""
     dense: Any
-    """The dense-output coefficients d: see above."""
+    """The dense-output coefficients d, by which `between` interpolates within a step."""
 
 
 def next_pace(pace: Pace, length: Float[Array, ""], error: Float[Array, ""]) -> Pace:

@@ -21,7 +21,7 @@ from ._eigenvalues import check_eigenvalues, eigenvalues
 from ._softmax_sums import softmax_sums
 
 _GROUPS = 16
-"""Parts of the sample that are drawn independently, from whose spread the standard error is found."""
+"""Parts of the sample that are drawn independently, from whose spread the standard error is computed."""
 
 
 class ReducedSampled(AbstractObjective):

@@ -58,7 +58,7 @@ class AbstractTask(eqx.Module):
     @property
     @abc.abstractmethod
     def noisy(self) -> bool:
-        """Whether `compose` looks at the noise; if not, none is drawn."""
+        """Whether `compose` reads the noise; if not, none is drawn."""
 
     @abc.abstractmethod
     def compose(

@@ -18,7 +18,7 @@ from ._regression import InContextRegression
 
 
 class InContextInWeightMixture(AbstractTask):
-    r"""Some sequences have a task vector of their own, the others share one that can be learned by heart.
+    r"""Some sequences have a task vector of their own, the others have one in common that can be memorised.
 
     Of `total` sequences the first $\lfloor p \cdot total \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same
     $w_*$. With p = 0 the context says nothing at all: its labels are $\mathcal N(0, 1)$, and only $y_q = w_*^\top x_q$

@@ -55,7 +55,10 @@ class FixedPoints:
 
 
 def fixed_points(task: RegressionTask) -> FixedPoints:
-    """All fixed points of separate attention, of any rank, lazily; merged attention has the first and the last."""
+    """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
+
+    Merged attention has the first and the last of them.
+    """
     return FixedPoints(task)
 
 
@@ -96,8 +99,8 @@ def shares(
 ) -> tuple[Components, Float[np.ndarray, " component"]]:
     r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
 
-    0 if component d is not learned, 1 if it is. Components whose gains are equal may be turned among themselves; they
-    are returned turned so that they fit the map, the largest share first.
+    Returns the components of the task and these numbers: 0 if component d is not learned, 1 if it is. Components whose
+    gains are equal may be rotated among themselves; they are returned rotated to fit the map, the largest number first.
     """
     basis = components(task)
     cross, held = cross_moment(task), np.zeros(basis.gains.size)
@@ -111,8 +114,8 @@ def shares(
         if block.size == 1:
             held[block] = overlap[0]
             continue
-        rising, turn = np.linalg.eigh((overlap + overlap.T) / 2)
-        held[block], keys[:, block] = rising[::-1], keys[:, block] @ turn[:, ::-1]
+        rising, rotation = np.linalg.eigh((overlap + overlap.T) / 2)
+        held[block], keys[:, block] = rising[::-1], keys[:, block] @ rotation[:, ::-1]
         maps[block] = np.einsum("id,jd->dij", keys[:, block], cross.T @ keys[:, block])
     return Components(basis.gains, keys, maps), held
 

@@ -31,7 +31,7 @@ def merged_escape_rate(task: RegressionTask) -> float:
 
 
 def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
-    r"""$t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$, with $w_{init}$ the `initial_weight`."""
+    r"""When the drop comes: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$, with $w_{init}$ the `initial_weight`."""
     require_positive("initial_weight", initial_weight)
     return -np.log(initial_weight) / merged_escape_rate(task)
 
@@ -72,7 +72,10 @@ def merged_course(
 
 
 def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
-    r"""t/τ at which the loss passes $\tfrac12(L_0 + L_D)$, halfway between its first and last level."""
+    r"""t/τ at which the loss passes $\tfrac12(L_0 + L_D)$, halfway between its first and last level.
+
+    `value` is v(0) and `key_query` u(0), as in `merged_course`. Infinite if the loss does not get there.
+    """
     eigenmodes = modes(task)
     start = np.concatenate([[value], key_query])
     size = float(np.linalg.norm(start))

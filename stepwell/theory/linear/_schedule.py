@@ -131,16 +131,16 @@ def predicted_staircase(
 
 
 def _plateau(task: RegressionTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
-    """What heads see of which others have learned the components `known`, one list for each head."""
+    """The matrices that drive each head, once other heads have learned the components `known`, one list for each."""
     lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
 
-    def seen(indices: list[int]):
+    def remaining(indices: list[int]):
         a, gains = basis.keys[:, indices], basis.gains[indices]
         b = cross.T @ a / np.sqrt(gains)
         ca, lb = second @ a, lam @ b
         return (cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T
 
-    cases = {tuple(indices): seen(indices) for indices in known}
+    cases = {tuple(indices): remaining(indices) for indices in known}
     return _Plateau(*(np.stack(part) for part in zip(*(cases[tuple(indices)] for indices in known), strict=True)))
 
 

@@ -23,14 +23,17 @@ def separate_map(
     keys: Float[np.ndarray, "*lead head pair dim"],
     queries: Float[np.ndarray, "*lead head pair dim"],
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""$A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$, so that $\hat y = \beta^\top A x_q$."""
+    r"""The effective map of separate attention, $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
+
+    Its prediction is $\hat y = \beta^\top A x_q$.
+    """
     return np.einsum("...h,...hri,...hrj->...ij", values, keys, queries)
 
 
 def merged_map(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""$A = \sum_i v_i U_i$, so that $\hat y = \beta^\top A x_q$."""
+    r"""The effective map of merged attention, $A = \sum_i v_i U_i$: its prediction is $\hat y = \beta^\top A x_q$."""
     return np.einsum("...h,...hij->...ij", values, key_queries)
 
 

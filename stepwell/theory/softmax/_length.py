@@ -29,7 +29,7 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
 
 def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    """`exact_loss` of `flow_limit` at other context lengths."""
+    """The `exact_loss` of each task with the weights of `flow_limit`, tested at the context lengths `contexts`."""
     limit = flow_limit(task)
     lengths = _lengths(contexts).ravel()
     return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])

@@ -42,7 +42,7 @@ def reduced_velocity(
 def reduced_course(
     task: MultiTask, omega: Float[np.ndarray, " task"], times: Float[np.ndarray, " time"], **training: Unpack[Training]
 ) -> Float[np.ndarray, "time task"]:
-    """ω of each task at `times`, by `reduced_velocity`."""
+    """ω of each task at `times`, from initial `omega`, by integrating `reduced_velocity`."""
     require_times(times)
     require_positive("the smallest omega", float(np.min(omega)))
 

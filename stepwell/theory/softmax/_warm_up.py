@@ -66,7 +66,9 @@ def emergence_time(
     constants, rates = numbers(task), speeds(task, **training)
     ray = warm_up(task, heads=heads, **training)
     if np.any(omega <= 0) or (mu is not None and np.any(mu <= 0)):
-        raise InvalidInput("a start has an entry that is not above 0; give positive weights, for the flow keeps zeros")
+        raise InvalidInput(
+            "a start has an entry that is not above 0; give positive weights, since the flow never leaves zero"
+        )
     on_ray = 1 / (rates.scores * constants.strengths * ray.ratio * omega)
     return on_ray if mu is None else on_ray * _delay(ray, mu / omega)
 
