@@ -15,7 +15,10 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def check_programs() -> None:
-    """From now on, in our own folder. If this JAX keeps programs in another way, its own checks have to do."""
+    """Keep checksums of compiled programs in our own cache folder from now on.
+
+    If this version of JAX keeps programs in another way, nothing is changed.
+    """
     try:
         from jax._src import compilation_cache
         from jax._src.lru_cache import LRUCache

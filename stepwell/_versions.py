@@ -1,4 +1,4 @@
-"""What made a result."""
+"""The versions of the software that made a result."""
 
 import functools
 from importlib.metadata import PackageNotFoundError, version

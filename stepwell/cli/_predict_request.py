@@ -23,7 +23,7 @@ _ONLY = {
 """Flags that go with one form of the task only."""
 
 _LARGEST = 1e50
-"""Of eigenvalues and variances, and one over the least: their fifth powers are still numbers."""
+"""The largest eigenvalue or variance allowed, and one over the least: their fifth powers are still numbers."""
 
 
 def predicted(arguments: argparse.Namespace) -> tuple[dict[str, Any], Callable[[dict[str, Any]], str]]:
@@ -87,7 +87,7 @@ def _require_one_form(other: str, arguments: argparse.Namespace) -> None:
 
 
 def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """What was typed: flags without a default are absent otherwise."""
+    """Those of the flags that were given: flags without a default are absent otherwise."""
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 

@@ -50,14 +50,14 @@ class Divided(AbstractObjective):
         return even if self.rest is None else even + self.fractions[1] * self.rest(model)
 
     def check(self, model: AbstractModel) -> None:
-        """It is made of an objective that was checked."""
+        """Nothing to check: it is made of an objective that was checked."""
 
     def floor(self, model: AbstractModel) -> float | None:
         return None
 
 
 def divides(size: int) -> bool:
-    """Whether so many sequences are spread: over several devices, with something to do for each."""
+    """Whether `size` sequences are spread over devices: there are several, and not more of them than sequences."""
     return 1 < jax.local_device_count() <= size
 
 

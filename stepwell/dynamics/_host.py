@@ -31,7 +31,7 @@ _CAPACITY = 4096
 
 
 class _Plan(NamedTuple):
-    """What is recorded, and from where."""
+    """Which steps are recorded, and the weights from which the run starts."""
 
     start: int
     steps: int
@@ -40,11 +40,11 @@ class _Plan(NamedTuple):
     places: np.ndarray
     """Places among them at which weights are kept."""
     initial: Array
-    """Weights."""
+    """Initial weights."""
 
 
 class _Chunk(NamedTuple):
-    """What one compiled call brought: records, and the weights after them."""
+    """What one compiled call returned: records, and the weights after them."""
 
     losses: np.ndarray
     observed: dict[str, np.ndarray]

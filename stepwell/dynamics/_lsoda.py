@@ -26,7 +26,7 @@ from .fast import gradient_form
 _OBSERVE_EVERY = 8
 """Solver steps after which the loss is observed, to see whether it has converged."""
 _AT_ONCE = 64
-"""Weights whose losses one call brings, at the most."""
+"""How many states one call computes the losses of, at the most."""
 
 
 class _Compiled:
@@ -51,7 +51,7 @@ class _Compiled:
         return float(self.losses(weights[None])[0])
 
     def losses(self, states: np.ndarray) -> np.ndarray:
-        """Of any number of states. One compiled program serves them all."""
+        """The losses of any number of states. One compiled program serves them all."""
         losses, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
         for first in range(0, len(states), _AT_ONCE):
             piece = states[first : first + _AT_ONCE]

@@ -29,9 +29,9 @@ _ATTEMPTS = 128
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
 _AT_ONCE = 128
-"""Times whose losses one call brings."""
+"""How many times one call computes the losses for."""
 _FIRST = 1e-6
-"""The first step; they grow fast."""
+"""Length of the first step; the following ones grow fast."""
 _SHORTEST = 4 * np.finfo(float).eps
 """A step shorter than this fraction of the time does not move on."""
 
@@ -171,7 +171,7 @@ def _attempt(
 
 
 def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) -> Float[np.ndarray, "run time"]:
-    """At any number of times. One compiled program serves them all."""
+    """The losses along a path, at any number of times. One compiled program serves them all."""
     runs, times, size = weights.shape
     pieces = -(-times // _AT_ONCE)
     padded = np.zeros((runs, pieces * _AT_ONCE, size))

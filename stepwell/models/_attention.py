@@ -95,7 +95,7 @@ class AbstractAttention(AbstractCubicModel):
 
 
 def checked_options(activation: Activation, normalisation: Normalisation | None) -> tuple[Activation, Normalisation]:
-    """Both options, if they exist. By default softmax is not divided by anything, and the others by N."""
+    """Both options, checked. By default softmax attention is not divided by anything, and other attention by N."""
     _check.one_of("activation", activation, get_args(Activation))
     if normalisation is None:
         return activation, "none" if activation == "softmax" else "1/N"

@@ -134,6 +134,6 @@ def _norms(matrices: Float[Array, "head rows columns"]) -> Float[Array, " head"]
 
 
 def _ratio(norms: Float[Array, " head"], whole: Float[Array, ""]) -> Float[Array, ""]:
-    """Zero over zero is zero."""
+    """The norm over all heads relative to `whole`; zero over zero is zero."""
     norm = jnp.sqrt(jnp.sum(norms**2))
     return jnp.where(norm == 0.0, 0.0, norm / whole)

@@ -73,7 +73,7 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """From whole matrices; the parts that never matter are dropped."""
+        """The model with these whole matrices; the parts that never matter are dropped."""
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
@@ -158,7 +158,7 @@ class SeparateAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "SeparateAttention":
-        """From recorded matrices."""
+        """The model with the matrices of a recording, by their names there."""
         return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod

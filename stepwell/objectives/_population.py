@@ -97,7 +97,7 @@ class Population(AbstractQuadraticObjective):
         return super().__call__(model)
 
     def _by_pairs(self, model: SeparateAttention) -> Loss:
-        """The loss without A."""
+        """The loss from keys, queries and values, without forming the map A."""
         heads, rank, _ = model.key.shape
         dim = model.dim
         values = jnp.repeat(model.value[..., dim:], rank, axis=0)
@@ -170,5 +170,5 @@ def _compact(moment: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, " dim"] 
 
 
 def _eigenvectors(matrix: Float[np.ndarray, "dim dim"], diagonal: bool) -> Float[np.ndarray, "dim dim"]:
-    """As columns, the largest eigenvalue first; the axes as they are if all is diagonal already."""
+    """Eigenvectors as columns, the largest eigenvalue first; the axes as they are if all is diagonal already."""
     return np.eye(matrix.shape[0]) if diagonal else np.linalg.eigh(matrix)[1][:, ::-1]

@@ -104,7 +104,7 @@ class ReducedSampled(AbstractObjective):
 
     @eqx.filter_jit
     def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
-        """Of the loss, as an average over other draws, from independent groups of sequences."""
+        """The standard error of the loss over other draws, from independent groups of sequences."""
         total = jnp.sum(self.per_sequence(model), axis=0)
         groups = np.array_split(np.arange(total.shape[0]), _GROUPS)
         means = jnp.stack([jnp.mean(total[group]) for group in groups])

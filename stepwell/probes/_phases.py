@@ -42,6 +42,7 @@ def phases(
     """The three phases of a loss curve: it waits, falls, and settles. None if it does not.
 
     `time` and `loss` are the recorded points of the curve, times increasing.
+
     Emergence is from 10 % to 90 % of the fall, as rise times are defined. There are three phases if the first and the
     last tenth of the fall each take longer, by the factor `contrast`, than a tenth does in any fifth between: a plateau
     on the way makes a staircase, not one emergence. How long a curve settles depends on how long it is recorded; one

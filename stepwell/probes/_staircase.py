@@ -48,6 +48,7 @@ def staircase(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
 ) -> Staircase:
     r"""Plateaus and drops of a loss curve, whose recorded points are `time` (increasing) and `loss`.
+
     The fall from the first loss to the last is cut into `bands` of equal height, and the time that the running minimum
     of the loss spends in each is its dwell. Dwell is slowness as a function of the *level*, so the spacing of the
     recorded points, logarithmic or linear, does not matter. A plateau is a level where the curve is slower, by the

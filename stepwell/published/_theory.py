@@ -68,7 +68,7 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
 
 
 def _reason(setup: Setup) -> str | None:
-    """Why there is no theory at all."""
+    """Why there is no theory for this run; None if there is."""
     flags = setup.flags
     reasons = {
         f"--model {flags.model}": flags.kind.theory is None,

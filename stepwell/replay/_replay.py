@@ -56,7 +56,7 @@ class Replay:
         return max(self.curves.values())
 
     def summary(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: None stands for it."""
+        """The result as a JSON document, in which None stands for infinity."""
         largest = self.max_abs_error
         return {
             "file": self.file,

@@ -51,7 +51,7 @@ class FusedReduced(AbstractObjective):
 
     @classmethod
     def of(cls, objective: ReducedSampled) -> "FusedReduced | None":
-        """The same loss; None where the pass cannot be built."""
+        """This form of `objective`; None where the pass cannot be built."""
         if type(objective) is not ReducedSampled:
             return None
         dtype = objective.normals.dtype
@@ -86,7 +86,7 @@ class FusedReduced(AbstractObjective):
         return self.signal + jnp.sum(mean)
 
     def check(self, model: AbstractModel) -> None:
-        """It is made from an objective that checks."""
+        """Nothing to check: it is made from an objective that was checked."""
 
     def floor(self, model: AbstractModel) -> float | None:
         return None

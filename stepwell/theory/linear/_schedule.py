@@ -32,7 +32,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class _Plateau:
-    r"""What each head sees: its map $A = v\sum_r k_r q_r^\top$ gains $2\langle A, R\rangle - \langle A, KAQ\rangle$.
+    r"""What each head gains: $2\langle A, R\rangle - \langle A, KAQ\rangle$ with its map $A = v\sum_r k_r q_r^\top$.
 
     `driving` is R, `keys` K and `queries` Q of `drop_schedule`, for each head. A row of `heads` has v, all k, all q.
     """

@@ -74,7 +74,7 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     b = _check.number("overlap", overlap)
     if b > a or b < -a / (heads - 1) * (1 + 1e-12):
         raise InvalidInput(
-            f"overlap is {b:g}; for {heads} heads of size {a:g} it is from {-a / (heads - 1):g} to {a:g}"
+            f"overlap is {b:g}; for {heads} heads of size {a:g} it must be from {-a / (heads - 1):g} to {a:g}"
         )
     gap = a - b
     apart = 1.0 if gap == 0 else gap / np.expm1(gap)

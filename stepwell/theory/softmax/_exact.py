@@ -16,7 +16,7 @@ from ._quadrature import mean_over_chi_squares
 
 
 class ExactOptimum(NamedTuple):
-    """Of each task alone in a head: the weights of least loss, and that loss."""
+    """The weights of least loss for each task alone in a head, and that loss."""
 
     omega: Float[np.ndarray, " task"]
     mu: Float[np.ndarray, " task"]

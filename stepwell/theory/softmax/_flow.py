@@ -13,7 +13,7 @@ from ._numbers import TaskNumbers, Training, numbers, require_weights, speeds
 from ._spectral import spectral_loss
 
 _SCALE = 1e-2
-"""Of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
+"""Scale of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
 
 
 class Weights(NamedTuple):
@@ -52,7 +52,7 @@ def spectral_velocity(
 
     The gradient in ω_i is shared by $d_i$ equal eigenvalues. The flow conserves $k^2 - q^2$ and $o^2 - v^2$; where they
     are not zero, $2\omega$ becomes $\sqrt{4\omega^2+\delta^2}$ with $\delta = s(k^2-q^2)$, `omega_imbalance`, and
-    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Keywords: see `Training`.
+    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Further keywords are those of `Training`.
     """
     require_weights(task, omega, mu)
     constants = numbers(task)
@@ -87,12 +87,16 @@ def spectral_flow(
         raise InvalidInput("initial weights have entries that are not finite; every entry must be a number")
     unbalanced, sign = half > 0, np.sign(start)
     moving = (unbalanced | (start != 0)).astype(float).reshape(-1, omega.shape[1])
-    bent = np.any(unbalanced)
+    any_unbalanced = np.any(unbalanced)
 
     def weights(state: np.ndarray) -> np.ndarray:
         # Beyond this a trial step of the solver has left what float64 can hold.
         state = np.minimum(state, 300.0).reshape(*state.shape[:-1], *start.shape)
-        return np.where(unbalanced, half * np.sinh(state), sign * np.exp(state)) if bent else sign * np.exp(state)
+        return (
+            np.where(unbalanced, half * np.sinh(state), sign * np.exp(state))
+            if any_unbalanced
+            else sign * np.exp(state)
+        )
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         velocity = _log_rates(constants, *rates, *weights(state))

@@ -8,7 +8,7 @@ from ._numbers import numbers, require_weights
 
 
 def gram(task: MultiTask, omega: Float[np.ndarray, "*lead head task"]) -> Float[np.ndarray, "*lead head head"]:
-    r"""$\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$."""
+    r"""Products of heads, $\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$."""
     require_weights(task, omega)
     return np.einsum("...hj,j,...gj->...hg", omega, numbers(task).dims, omega)
 
