@@ -53,11 +53,11 @@ def cache() -> Cache:
             return Cache(None, f"the cache folder is not used, since {reason}; {advice}", unsafe=True)
         if sys.platform != "win32":
             folder.chmod(0o700)
-        with os.scandir(folder) as found:
-            entries = list(found)
+        with os.scandir(folder) as listing:
+            entries = list(listing)
         if len(entries) > _MOST:
             _remove_oldest(entries)
-    except (OSError, RuntimeError) as error:  # no room, no right, or no home
+    except (OSError, RuntimeError) as error:  # a full disk, no permission, or no home
         return Cache(None, f"no cache folder can be made ({error})")
     return Cache(str(folder)) if os.access(folder, os.W_OK) else Cache(None, f"{folder} cannot be written to")
 
@@ -66,11 +66,11 @@ def untrusted(path: Path) -> str | None:
     """Why a file or folder may hold what somebody else put there; None if it is this user's alone to write."""
     if sys.platform == "win32":
         return None
-    found = os.stat(path)
-    if found.st_uid != os.geteuid():
-        return f"{path} belongs to another user (number {found.st_uid})"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"{path} can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
+    status = os.stat(path)
+    if status.st_uid != os.geteuid():
+        return f"{path} belongs to another user (number {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
     return None
 
 
@@ -78,14 +78,14 @@ def _exchangeable(parent: Path) -> str | None:
     """Why others could put another folder in the place of one in here; the system's temporary folder forbids that."""
     if sys.platform == "win32":
         return None
-    found = os.stat(parent)
-    if found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid()):
+    status = os.stat(parent)
+    if status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid()):
         return None
-    return None if found.st_uid == 0 and not found.st_mode & 0o022 else untrusted(parent)
+    return None if status.st_uid == 0 and not status.st_mode & 0o022 else untrusted(parent)
 
 
 def folder_name() -> str:
-    """Of the folder for this kind of processor."""
+    """The name of the folder for this kind of processor."""
     return f"xla-{_processor()}"
 
 

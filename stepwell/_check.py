@@ -22,12 +22,12 @@ def number(name: str, value: Any, *, least: float = -math.inf, most: float = mat
     allowed = f"{'above' if above else 'from'} {least:g}" if least > -math.inf else "finite"
     allowed += f" to {most:g}" if most < math.inf else ""
     try:
-        found = float(value)
+        checked = float(value)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}") from None
-    if not math.isfinite(found) or found < least or found > most or (above and found == least):
+    if not math.isfinite(checked) or checked < least or checked > most or (above and checked == least):
         raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}")
-    return found
+    return checked
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:

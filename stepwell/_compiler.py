@@ -26,7 +26,7 @@ def _known() -> bool:
 _KNOWN = _known()
 
 FOR_LONG_LOOPS: dict[str, Any] | None = {_NEWER: True} if _KNOWN else None
-"""Compiler options."""
+"""Compiler options for programs that run long enough to earn the newer way back; None for other versions of XLA."""
 
 
 def compile_quickly() -> None:
@@ -43,7 +43,7 @@ def disable_optimisation() -> None:
 
 
 def _ask(options: dict[str, str]) -> None:
-    """What does not begin with a dash names a file that has the options: that is left alone."""
+    """Add options to `XLA_FLAGS`. If that does not begin with a dash it names a file of options, and is left alone."""
     asked = os.environ.get("XLA_FLAGS", "").split()
     if _KNOWN and (not asked or asked[0].startswith("-")):
         asked += [f"--{name}={value}" for name, value in options.items() if not any(name in one for one in asked)]

@@ -1,4 +1,4 @@
-"""Ctrl-C as a request that a loop looks at, rather than an exception wherever it happens to strike.
+"""Ctrl-C as a request that a loop checks for, rather than an exception at any point of the program.
 
 An exception raised inside a callback of JAX is swallowed, and one between two assignments leaves half a record.
 """
@@ -45,7 +45,7 @@ def delivering_interrupts() -> Iterator[None]:
 
 
 class Interruptible:
-    """`with Interruptible() as ctrl_c: … if ctrl_c.pressed: break`. Pressed a second time, it raises as ever."""
+    """`with Interruptible() as ctrl_c: … if ctrl_c.pressed: break`. Pressed twice, it raises `KeyboardInterrupt`."""
 
     def __init__(self):
         self.pressed = False

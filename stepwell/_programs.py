@@ -1,6 +1,6 @@
 """Compiled programs of JAX, kept with a checksum: a damaged one is compiled anew instead of loaded.
 
-JAX reads a program from its cache as it is found there. It may have been cut short by a full disk or a killed process,
+JAX reads a program from its cache without a check. It may have been cut short by a full disk or a killed process,
 and with some compressors a flipped bit goes unnoticed too. What JAX cannot read it compiles anew at every start, and
 never replaces. Here every entry ends with its own digest, and one that does not fit is removed.
 """
@@ -15,7 +15,10 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def check_programs() -> None:
-    """From now on, in our own folder. If this JAX keeps programs in another way, its own checks have to do."""
+    """Keep checksums of compiled programs in our own cache folder from now on.
+
+    If this version of JAX keeps programs in another way, nothing is changed.
+    """
     try:
         from jax._src import compilation_cache
         from jax._src.lru_cache import LRUCache
@@ -30,12 +33,12 @@ def check_programs() -> None:
             self.ours = Path(path).name == folder_name()
 
         def get(self, key: str) -> bytes | None:
-            found = super().get(key)
-            if found is None or not self.ours:
-                return found
+            stored = super().get(key)
+            if stored is None or not self.ours:
+                return stored
             if untrusted(Path(self.path) / f"{key}-cache") is not None:
                 return None
-            value, digest = found[:-_DIGEST], found[-_DIGEST:]
+            value, digest = stored[:-_DIGEST], stored[-_DIGEST:]
             if hashlib.sha256(value).digest() == digest:
                 return value
             for file in self.path.glob(f"{key}-*"):

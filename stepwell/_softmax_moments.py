@@ -47,10 +47,10 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
     context = _check.whole("context", context)
     if not np.all(np.isfinite(sharpness)) or np.any(sharpness < 0):
         raise InvalidInput("sharpness has an entry that is negative or not finite; every entry must be at least 0")
-    found = np.empty((2, sharpness.size))
+    moments = np.empty((2, sharpness.size))
     for column, a in enumerate(sharpness):
-        found[:, column] = 1 / context if a == 0 else _moments(float(a), context)
-    return SoftmaxMoments(*found)
+        moments[:, column] = 1 / context if a == 0 else _moments(float(a), context)
+    return SoftmaxMoments(*moments)
 
 
 def _moments(a: float, context: int) -> tuple[float, float]:

@@ -9,6 +9,6 @@ def superscript(power: int | str) -> str:
 
 
 def error_line(error: Exception) -> str:
-    """An error of somebody else's code in one line: its kind and the first line of its message."""
+    """An error in one line: its class and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

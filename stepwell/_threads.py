@@ -41,7 +41,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def limit_blas_threads(count: int) -> None:
-    """At most so many from now on, in this process."""
+    """Let BLAS use at most `count` threads from now on, in this process."""
     _take_control()
     _controller().limit(limits=count, user_api="blas")
 
@@ -53,7 +53,7 @@ def _take_control() -> None:
 
 @functools.cache
 def _controller() -> ThreadpoolController:
-    """Found once, which takes a millisecond. SciPy's library must be loaded by then."""
+    """The controller of all BLAS libraries, made once, which takes a millisecond. SciPy's must be loaded by then."""
     import scipy.linalg  # noqa: F401
 
     return ThreadpoolController()

@@ -1,4 +1,4 @@
-"""What made a result."""
+"""The versions of the software that made a result."""
 
 import functools
 from importlib.metadata import PackageNotFoundError, version
@@ -9,10 +9,10 @@ from . import __version__
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
-    found = {"stepwell": __version__}
+    numbers = {"stepwell": __version__}
     for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
             pass
-    return found
+    return numbers

@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    found = _examine()
-    print(json.dumps(found, indent=2, ensure_ascii=False) if arguments.json else "\n".join(_lines(found)))
+    facts = _examine()
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if arguments.json else "\n".join(_lines(facts)))
     return 0
 
 
@@ -55,13 +55,13 @@ def _examine() -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    numbers: dict[str, str | None] = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            numbers[name] = None
+    return numbers
 
 
 def _content(folder: str | None) -> dict[str, int]:
@@ -70,9 +70,9 @@ def _content(folder: str | None) -> dict[str, int]:
     return {"files": len(sizes), "bytes": sum(sizes)}
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    system, kept = found["system"], found["cache"]
-    yield "versions   " + ", ".join(f"{name} {number or 'missing'}" for name, number in found["versions"].items())
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    system, kept = facts["system"], facts["cache"]
+    yield "versions   " + ", ".join(f"{name} {number or 'missing'}" for name, number in facts["versions"].items())
     yield f"system     {system['platform']}"
     yield f"processor  {system['processor']}; kernels for it: {', '.join(system['levels'])} (the first is used)"
     yield f"cores      {system['cores']}"
@@ -81,8 +81,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"cache      none: {kept['why']}"
     else:
         yield f"cache      {kept['folder']}: {kept['files']} files, {kept['bytes'] / 2**20:.1f} MiB"
-    used = sum(kernel["used"] for kernel in found["kernels"])
-    yield f"kernels    {used} of {len(found['kernels'])} in use; where one is not, plain JAX does the same, more slowly"
-    for kernel in found["kernels"]:
+    used = sum(kernel["used"] for kernel in facts["kernels"])
+    yield f"kernels    {used} of {len(facts['kernels'])} in use; in place of others plain JAX is used, which is slower"
+    for kernel in facts["kernels"]:
         what = f"{8 * kernel['bytes']}-bit vectors, {kernel['why']}" if kernel["used"] else f"NOT USED: {kernel['why']}"
         yield f"  {kernel['name']:<19} {kernel['element']:<7} {what}"

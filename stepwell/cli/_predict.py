@@ -114,6 +114,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from ._predict_request import predicted
 
-    found, tables = predicted(arguments)
-    print(json.dumps(found, indent=2) if arguments.json else tables(found))
+    predictions, tables = predicted(arguments)
+    print(json.dumps(predictions, indent=2) if arguments.json else tables(predictions))
     return 0

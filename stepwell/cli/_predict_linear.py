@@ -46,22 +46,22 @@ def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -
     }
 
 
-def tables(found: dict[str, Any]) -> str:
-    task, model = found["task"], found["model"]
+def tables(predictions: dict[str, Any]) -> str:
+    task, model = predictions["task"], predictions["model"]
     dim, context = len(task["eigenvalues"]), " ".join(map(str, task["context"]))
     noise = f", noise variance {task['noise_variance']:g}" if task["noise_variance"] else ""
     lines = [f"in-context regression in dimension {dim}, context {context}{noise}", ""]
     lines.append("component  eigenvalue  task eigenvalue        gain")
-    for row in found["components"]:
+    for row in predictions["components"]:
         variances = f"{row['eigenvalue']:>10.6g}  {row['task_eigenvalue']:>15.6g}"
         lines.append(f"{row['component']:>9}  {variances}  {as_loss(row['gain']):>10}")
     lines += ["", "      loss  components learned"]
-    for level, subset in zip(found["levels"], found["subsets"], strict=True):
+    for level, subset in zip(predictions["levels"], predictions["subsets"], strict=True):
         lines.append(f"{as_loss(level):>10}  {_listed(subset)}")
     if model is not None:
         lines += ["", _model_line(model)]
-        lines += _drop_lines(found["drops"], found["levels"])
-    lines += ["", f"final loss {as_loss(found['final_loss'])}"]
+        lines += _drop_lines(predictions["drops"], predictions["levels"])
+    lines += ["", f"final loss {as_loss(predictions['final_loss'])}"]
     return "\n".join(lines)
 
 
@@ -79,14 +79,15 @@ def _model_line(model: dict[str, Any]) -> str:
 
 
 def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
-    """Times are those at which the loss is halfway down."""
+    """The table of drops; the time of a drop is when the loss is halfway down."""
     lines = ["drop at t/tau        loss to  head  component"]
     for drop, level in zip(drops, levels[1:], strict=False):
         head = "all" if drop["head"] is None else drop["head"]
         component = "all" if drop["component"] is None else drop["component"]
         lines.append(f"{drop['time']:>13.6g}  {as_loss(level):>13}  {head:>4}  {component:>9}")
     if len(drops) < len(levels) - 1:
-        lines.append(f"the later {len(levels) - 1 - len(drops)} do not come from these weights in any useful time")
+        missing = counted(len(levels) - 1 - len(drops), "later drop")
+        lines.append(f"no time is given for {missing}: from these weights the wait would be too long")
     return lines
 
 
@@ -99,8 +100,8 @@ def _plateaus(task: Regression, kind: Kind | None, start: dict[str, Any]) -> lis
 
 
 def _drops(task: Regression, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
-    found = _predictor(kind).drops(task, _weights(task, kind, start))
-    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in found]
+    drops = _predictor(kind).drops(task, _weights(task, kind, start))
+    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in drops]
 
 
 def _from_1(index: int | None) -> int | None:
@@ -117,7 +118,7 @@ def _pairs(task: Regression, kind: Kind, start: dict[str, Any]) -> int:
 
 
 def _weights(task: Regression, kind: Kind, start: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Initial weights as the models room draws them, and as the theory takes them."""
+    """Initial weights as `stepwell.models` draws them, in the form that the theory takes."""
     from stepwell._memory import require_memory
 
     dim, heads = task.covariance.shape[0], start["heads"]

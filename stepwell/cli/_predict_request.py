@@ -23,11 +23,11 @@ _ONLY = {
 """Flags that go with one form of the task only."""
 
 _LARGEST = 1e50
-"""Of eigenvalues and variances, and one over the least: their fifth powers are still numbers."""
+"""The largest eigenvalue or variance allowed, and one over the least: their fifth powers are still numbers."""
 
 
 def predicted(arguments: argparse.Namespace) -> tuple[dict[str, Any], Callable[[dict[str, Any]], str]]:
-    """The document, and what turns it into tables."""
+    """The predictions as a JSON document, and the function that formats them as tables."""
     softmax = arguments.dims is not None
     _require_one_form("--eigenvalues" if softmax else "--dims", arguments)
     return (_softmax if softmax else _linear)(arguments)
@@ -49,7 +49,9 @@ def _linear(arguments: argparse.Namespace):
 def _softmax(arguments: argparse.Namespace):
     context = _context(arguments, 100)
     if len(context) > 1:
-        raise InvalidInput(f"--context has {len(context)} lengths; the theory of softmax attention is for one")
+        raise InvalidInput(
+            f"--context has {len(context)} lengths; the theory of softmax attention is for one, so give one"
+        )
     options = {**_SOFTMAX, **_given(arguments, _SOFTMAX)}
     dims = [_check.whole("--dims", dim) for dim in arguments.dims]
     strengths = [
@@ -57,7 +59,9 @@ def _softmax(arguments: argparse.Namespace):
         for value in getattr(arguments, "strengths", [1.0])
     ]
     if len(strengths) not in (1, len(dims)):
-        raise InvalidInput(f"there are {len(dims)} --dims and {len(strengths)} --strengths; give one, or as many")
+        raise InvalidInput(
+            f"there are {len(dims)} --dims and {len(strengths)} --strengths; give one for all, or one for each"
+        )
     options["heads"] = _check.whole("--heads", len(dims) if options["heads"] is None else options["heads"])
     options["embedding"] = _check.whole(
         "--embedding", sum(dims) if options["embedding"] is None else options["embedding"]
@@ -77,13 +81,13 @@ def _softmax(arguments: argparse.Namespace):
 
 
 def _require_one_form(other: str, arguments: argparse.Namespace) -> None:
-    stray = next(iter(_given(arguments, _ONLY[other])), None)
-    if stray is not None:
-        raise InvalidInput(f"--{stray.replace('_', '-')} goes with {other}; leave it out")
+    misplaced = next(iter(_given(arguments, _ONLY[other])), None)
+    if misplaced is not None:
+        raise InvalidInput(f"--{misplaced.replace('_', '-')} is for {other} only; leave it out")
 
 
 def _given(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """What was typed: flags without a default are absent otherwise."""
+    """Those of the flags that were given: flags without a default are absent otherwise."""
     return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
@@ -100,7 +104,9 @@ def _linear_task(arguments: argparse.Namespace) -> tuple[list[float], list[float
     given = getattr(arguments, "task_eigenvalues", [1.0] * len(lam))
     omega = [_check.number("--task-eigenvalues", value, least=0.0, most=_LARGEST) for value in given]
     if len(omega) != len(lam):
-        raise InvalidInput(f"there are {len(lam)} --eigenvalues and {len(omega)} --task-eigenvalues; give as many")
+        raise InvalidInput(
+            f"there are {len(lam)} --eigenvalues and {len(omega)} --task-eigenvalues; give the same number of both"
+        )
     if not any(omega):
         raise InvalidInput("--task-eigenvalues are all 0, so there is nothing to learn; give one above 0")
     return lam, omega, _context(arguments, 31), _noise(arguments)
@@ -111,7 +117,9 @@ def _start(arguments: argparse.Namespace, dim: int) -> dict[str, Any]:
     if not hasattr(arguments, "model"):
         if given:
             allowed = _kinds.listed(_kinds.names(predicted=True))
-            raise InvalidInput(f"--{next(iter(given))} describes initial weights; say of which --model, {allowed}")
+            raise InvalidInput(
+                f"--{next(iter(given))} describes initial weights, which need a model; add --model {allowed}"
+            )
         return {}
     start = {**_START, "heads": dim, **given}
     kind = KINDS[arguments.model]

@@ -77,33 +77,35 @@ def predict_softmax(
     }
 
 
-def tables(found: dict[str, Any]) -> str:
-    task, shown = found["task"], [column for column in _COLUMNS if found[column[0]] is not None]
+def tables(predictions: dict[str, Any]) -> str:
+    task, shown = predictions["task"], [column for column in _COLUMNS if predictions[column[0]] is not None]
     noise = f", noise variance {task['noise_variance']:g}" if task["noise_variance"] else ""
-    heads = counted(found["heads"], "head")
+    heads = counted(predictions["heads"], "head")
     lines = [
         f"softmax attention, {heads}, {counted(len(task['dims']), 'regression')}, context {task['context']}{noise}"
     ]
     lines += ["", "losses", "task  dim   strength      signal" + "".join(f"  {name:>11}" for _, name in shown)]
     for i, (dim, strength, signal) in enumerate(zip(task["dims"], task["strengths"], task["signals"], strict=True)):
-        losses = "".join(f"  {as_loss(found[key]['per_task'][i]):>11}" for key, _ in shown)
+        losses = "".join(f"  {as_loss(predictions[key]['per_task'][i]):>11}" for key, _ in shown)
         lines.append(f"{i + 1:>4}  {dim:>3}  {strength:>9.4g}  {as_loss(signal):>10}{losses}")
-    totals = "".join(f"  {as_loss(found[key]['total']):>11}" for key, _ in shown)
+    totals = "".join(f"  {as_loss(predictions[key]['total']):>11}" for key, _ in shown)
     lines.append(f"{'all':>4}  {sum(task['dims']):>3}  {'':>9}  {as_loss(sum(task['signals'])):>10}{totals}")
-    limits = found["limits"]
+    limits = predictions["limits"]
     lines += ["", "weights in the end, and bounds on when they emerge: one effective head, H effective heads"]
     lines += ["task       omega          mu    t, lower    t, upper"]
-    for i, times in enumerate(zip(found["emergence_times"], found["emergence_times_with_equal_heads"], strict=True)):
+    for i, times in enumerate(
+        zip(predictions["emergence_times"], predictions["emergence_times_with_equal_heads"], strict=True)
+    ):
         weights = [f"{limits[name][i]:.6g}" if limits else "-" for name in ("omega", "mu")]
         lines.append("  ".join([f"{i + 1:>4}", *(f"{text:>10}" for text in [*weights, *(f"{t:.6g}" for t in times)])]))
-    return "\n".join([*lines, "", *_notes(found)])
+    return "\n".join([*lines, "", *_notes(predictions)])
 
 
-def _notes(found: dict[str, Any]) -> list[str]:
-    used = found["conventions"]
-    notes = [] if found["gf_reason"] is None else [found["gf_reason"]]
-    if found["shared_loss"] is not None:
-        groups = [" ".join(map(str, group)) for group in found["shared_loss"]["groups"]]
+def _notes(predictions: dict[str, Any]) -> list[str]:
+    used = predictions["conventions"]
+    notes = [] if predictions["gf_reason"] is None else [predictions["gf_reason"]]
+    if predictions["shared_loss"] is not None:
+        groups = [" ".join(map(str, group)) for group in predictions["shared_loss"]["groups"]]
         notes.append(f"shared: tasks by head, {' | '.join(groups)}")
     notes.append(
         f"start omega {used['init']:g}; loss factor {used['loss_factor']:g}, embedding {used['embedding']}; strengths "

@@ -31,15 +31,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         for file in arguments.files:
             try:
-                found = replay(load(file), engine=arguments.engine, tolerance=tolerance)
+                result = replay(load(file), engine=arguments.engine, tolerance=tolerance)
             except InvalidInput as error:
                 print(f"stepwell replay: {error}", file=sys.stderr)
                 status = 2
                 continue
-            status = max(status, 0 if found.passed else 1)
-            done.append(found.summary())
+            status = max(status, 0 if result.passed else 1)
+            done.append(result.summary())
             if not arguments.json:
-                print(_line(found, width), flush=True)
+                print(_line(result, width), flush=True)
     except KeyboardInterrupt:
         print(
             f"stepwell replay: interrupted; {len(done)} of {len(arguments.files)} files were replayed", file=sys.stderr
@@ -50,16 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _line(found, width: int) -> str:
-    errors = dict(found.curves)
-    if found.weights_error is not None:
-        errors["weights"] = found.weights_error
+def _line(result, width: int) -> str:
+    errors = dict(result.curves)
+    if result.weights_error is not None:
+        errors["weights"] = result.weights_error
     listed = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())
-    line = f"{found.file:<{width}}  {found.engine:<7}  {found.steps:>6} steps  {found.seconds:>5.1f} s  "
-    line += f"{'ok      ' if found.passed else 'MISMATCH'}  {listed}"
-    notes = [found.message] if found.message else []
-    if not found.passed:
-        notes.append(f"followed for {found.followed} of {found.steps} steps")
-    if found.reproducible is not None and found.reproducible < found.steps:
-        notes.append(f"this run amplifies rounding: float32 and float64 runs diverge from step {found.reproducible}")
+    line = f"{result.file:<{width}}  {result.engine:<7}  {result.steps:>6} steps  {result.seconds:>5.1f} s  "
+    line += f"{'ok      ' if result.passed else 'MISMATCH'}  {listed}"
+    notes = [result.message] if result.message else []
+    if not result.passed:
+        notes.append(f"within the tolerance for the first {result.followed} of {result.steps} steps")
+    if result.reproducible is not None and result.reproducible < result.steps:
+        notes.append(f"this run amplifies rounding: float32 and float64 runs diverge from step {result.reproducible}")
     return "\n".join([line, *(f"    {note}" for note in notes)])

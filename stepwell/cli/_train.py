@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
     group.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     group.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
-    group.add_argument("--resume", action="store_true", help="go on where a run with the same flags was left")
+    group.add_argument("--resume", action="store_true", help="resume a previous run with the same flags")
     keep_abbreviations(parser, published, _OWN)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check, train, write, report."""
+    """Check the flags, train, write the files and print the report; returns the exit status."""
     begun = time.monotonic()
     flags = Published.of(arguments)
     engine = engine_for(flags, arguments.engine)
@@ -66,20 +66,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=stream)
     if stored is not None and last_step(stored) >= flags.epoch:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=last_step(stored)))
-    found = train(setup, stored)
-    if found.sizes["step"] == 0:
+    trajectory = train(setup, stored)
+    if trajectory.sizes["step"] == 0:
         raise KeyboardInterrupt
 
     levels = levels_of(setup)
-    course, remark = course_of(setup, int(found["step"][-1])) if arguments.theory else (None, "")
+    course, remark = course_of(setup, int(trajectory["step"][-1])) if arguments.theory else (None, "")
     if remark:
         _say(remark)
-    files = write(folder, setup, found, levels, course)
-    report = _report(setup, found, levels, course, files, time.monotonic() - begun)
+    files = write(folder, setup, trajectory, levels, course)
+    report = _report(setup, trajectory, levels, course, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
     if arguments.show:
-        _show(setup, found, levels, course, files["plot"], stream)
-    return _status(found)
+        _show(setup, trajectory, levels, course, files["plot"], stream)
+    return _status(trajectory)
 
 
 def _say(line: str) -> None:
@@ -91,14 +91,14 @@ def _resuming(path: "Path", last: int | None, epoch: int) -> str:
         return f"there is no {path}: starting from the beginning"
     if last >= epoch:
         return f"{path} is complete, with {last} steps"
-    return f"going on from step {last} of {path}"
+    return f"resuming from step {last} of {path}"
 
 
-def _status(found: "xr.Dataset") -> int:
+def _status(trajectory: "xr.Dataset") -> int:
     """The exit status, with a line where the run did not come to its end."""
-    outcome, message = found.attrs["outcome"], found.attrs["message"]
+    outcome, message = trajectory.attrs["outcome"], trajectory.attrs["message"]
     if outcome == "interrupted":
-        _say(f"{message}; the same command with --resume goes on")
+        _say(f"{message}; to resume it, give the same command with --resume")
         return 130
     if outcome != "finished":
         _say(message)
@@ -108,22 +108,22 @@ def _status(found: "xr.Dataset") -> int:
 
 def _report(
     setup: "Setup",
-    found: "xr.Dataset",
+    trajectory: "xr.Dataset",
     levels: "Levels | None",
     course: "Course | None",
     files: "dict[str, Path]",
     seconds: float,
 ) -> dict[str, Any]:
-    """The JSON document."""
+    """The run as one JSON document: outcome, losses, levels, predicted drops, files, flags and seconds."""
     from stepwell.published.training import IN_CONTEXT, IN_WEIGHT
 
     curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
-    present = {name: found[curve].values[0] for name, curve in curves.items() if curve in found}
+    present = {name: trajectory[curve].values[0] for name, curve in curves.items() if curve in trajectory}
     return {
-        "outcome": found.attrs["outcome"],
-        "message": found.attrs["message"],
+        "outcome": trajectory.attrs["outcome"],
+        "message": trajectory.attrs["message"],
         "engine": setup.engine,
-        "epochs": min(found.sizes["step"], setup.flags.epoch),
+        "epochs": min(trajectory.sizes["step"], setup.flags.epoch),
         "first_loss": {name: _number(values[0]) for name, values in present.items()},
         "final_loss": {name: _number(values[-1]) for name, values in present.items()},
         "levels": None if levels is None else dict(zip(map(str, levels.learned), levels.losses, strict=True)),
@@ -158,9 +158,14 @@ def _summary(report: dict[str, Any]) -> str:
 
 
 def _show(
-    setup: "Setup", found: "xr.Dataset", levels: "Levels | None", course: "Course | None", plot: "Path", stream: Any
+    setup: "Setup",
+    trajectory: "xr.Dataset",
+    levels: "Levels | None",
+    course: "Course | None",
+    plot: "Path",
+    stream: Any,
 ) -> None:
-    """A window where there is a screen; else a word on where the plot is."""
+    """Show the plot in a window where there is a screen; else print on `stream` where the plot is."""
     if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         import matplotlib
         from matplotlib import pyplot
@@ -169,7 +174,7 @@ def _show(
 
         figure = pyplot.figure()
         if matplotlib.get_backend().lower() != "agg":
-            draw(figure, setup, found, levels, course)
+            draw(figure, setup, trajectory, levels, course)
             pyplot.show()
             return
         pyplot.close(figure)

@@ -26,7 +26,7 @@ Solver = SolverName | AbstractFlowSolver | eqx.Module
 def choose_solver(
     solver: Solver, model: AbstractModel | Ensemble, objective: AbstractObjective | Ensemble
 ) -> AbstractFlowSolver:
-    """The solver that is meant."""
+    """The solver object for what `flow` was given as `solver`; "auto" chooses by model and objective."""
     if isinstance(solver, AbstractFlowSolver):
         return solver
     if isinstance(solver, str):

@@ -1,4 +1,4 @@
-"""Steps, rates, flow time and attention normalisations, turned into each other.
+"""Conversions between steps, rates and flow time, and between attention normalisations.
 
 The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Time here is $t/\\tau$.
 """
@@ -22,7 +22,7 @@ def flow_time(steps, rate: float):
 
 
 def steps_for(time, rate: float):
-    r"""The number of steps, $t/(2\eta\tau)$, rounded to none: a float where the time is not a whole number of them."""
+    r"""The number of steps of rate $\eta$ in a flow `time` $t/\tau$: $t/(2\eta\tau)$, a float that is not rounded."""
     return time / (2.0 * rate)
 
 

@@ -27,37 +27,37 @@ class Divided(AbstractObjective):
     r"""What `Sampled` computes, $L = s\, L_\text{even} + (1 - s)\, L_\text{rest}$, with `even` on all devices.
 
     `even` has as many sequences as divide by the number of devices, the fraction s of them; each device has its part,
-    and the compiler adds up what they find. The `rest`, fewer than there are devices, is computed on every device.
-    Feature vectors carry their weights in the mean, so there both shares are 1.
+    and the compiler adds up their results. The `rest`, fewer than there are devices, is computed on every device.
+    Feature vectors carry their weights in the mean, so there both `fractions` are 1.
     """
 
     even: Sampled
     rest: Sampled | None
-    shares: tuple[float, float] = eqx.field(static=True)
+    fractions: tuple[float, float] = eqx.field(static=True)
 
     @classmethod
     def of(cls, objective: Sampled) -> "Divided":
-        """The same loss, cut; see `placed`."""
+        """The loss of `objective`, cut into an even part and a rest; `placed` spreads the even part over devices."""
         size, devices = objective.batch.size, jax.local_device_count()
         cut = size - size % devices
         rest = None if cut == size else replace(objective, batch=_rows(objective.batch, slice(cut, size)))
-        share = cut / size
-        shares = (1.0, 1.0) if isinstance(objective.batch, FeatureBatch) else (share, 1 - share)
-        return cls(replace(objective, batch=_rows(objective.batch, slice(0, cut))), rest, shares)
+        even = cut / size
+        fractions = (1.0, 1.0) if isinstance(objective.batch, FeatureBatch) else (even, 1 - even)
+        return cls(replace(objective, batch=_rows(objective.batch, slice(0, cut))), rest, fractions)
 
     def __call__(self, model: AbstractModel) -> Loss:
-        even = self.shares[0] * self.even(model)
-        return even if self.rest is None else even + self.shares[1] * self.rest(model)
+        even = self.fractions[0] * self.even(model)
+        return even if self.rest is None else even + self.fractions[1] * self.rest(model)
 
     def check(self, model: AbstractModel) -> None:
-        """It is made of an objective that was checked."""
+        """Nothing to check: it is made of an objective that was checked."""
 
     def floor(self, model: AbstractModel) -> float | None:
         return None
 
 
 def divides(size: int) -> bool:
-    """Whether so many sequences are spread: over several devices, with something to do for each."""
+    """Whether `size` sequences are spread over devices: there are several, and not more of them than sequences."""
     return 1 < jax.local_device_count() <= size
 
 
@@ -69,7 +69,7 @@ def for_devices(objective: AbstractObjective, model: AbstractModel) -> AbstractO
 
 
 def placed(tree: Tree) -> Tree:
-    """With the even parts of all divided objectives spread over the devices; members of an ensemble each so."""
+    """The tree with the even parts of all divided objectives spread over the devices, also those in an ensemble."""
     axis = 1 if isinstance(tree, Ensemble) else 0
 
     def put(node):
@@ -81,12 +81,12 @@ def placed(tree: Tree) -> Tree:
 
 
 def everywhere(tree: Tree) -> Tree:
-    """With every array on every device."""
+    """The tree with every array on every device."""
     return jax.device_put(tree, NamedSharding(_mesh(), PartitionSpec()))
 
 
 def beside(source: eqx.Module, tree: Tree) -> Tree:
-    """With every array where those of `source` are: on every device, if any of them is on several."""
+    """The tree with every array where those of `source` are: on every device, if any of them is on several."""
     arrays = [leaf for leaf in jax.tree.leaves(source) if isinstance(leaf, jax.Array)]
     return everywhere(tree) if any(len(array.sharding.device_set) > 1 for array in arrays) else tree
 

@@ -27,7 +27,7 @@ _MAX_STEPS = 100_000
 _STEPS = 256
 """Attempted steps in one segment of a run to convergence. Their dense output is kept."""
 _FIRST = 1e-6
-"""The first step of a run to convergence; they grow fast."""
+"""Length of the first step of a run to convergence; the following ones grow fast."""
 _DENSE = 45_000
 """Numbers of dense output for each weight: those of nine vectors a step, in the 5,000 steps that a long run takes."""
 
@@ -132,15 +132,15 @@ class _State(NamedTuple):
     time: Any
     weights: Any
     length: Any
-    """Of its last step."""
+    """Length of the run's last step."""
 
 
 class _Ahead(NamedTuple):
-    """What a segment of a run to convergence brought beside its new state."""
+    """What a segment of a run to convergence returned beside its new state."""
 
     loss: Any
     steps: Any
-    """Attempted."""
+    """How many steps were attempted."""
     failed: Any
     dense: Any
     """The path, as Diffrax's `DenseInterpolation`."""

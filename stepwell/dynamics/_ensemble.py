@@ -32,16 +32,18 @@ class Ensemble(eqx.Module, Generic[Member]):
         shapes = [jax.tree.map(jnp.shape, arrays) for arrays, _ in split]
         settled = all(bool(eqx.tree_equal(rest, split[0][1])) for _, rest in split)
         if not settled or any(shape != shapes[0] for shape in shapes):
-            raise InvalidInput("members of an ensemble must have one shape and the same settings; run them apart")
+            raise InvalidInput(
+                "members of an ensemble must have one shape and the same settings; run those that differ separately"
+            )
         stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
         return cls(eqx.combine(stacked, split[0][1]), len(members))
 
     def member(self, number: int) -> Member:
-        """One of the stacked."""
+        """The member with this number, counted from 0."""
         return jax.tree.map(lambda leaf: _take(leaf, number) if eqx.is_array(leaf) else leaf, self.stacked)
 
     def largest(self) -> Member:
-        """With the largest absolute value over all members in every entry."""
+        """A member that has in every entry the largest absolute value over all members."""
         return jax.tree.map(
             lambda leaf: jax.device_put(np.abs(np.asarray(leaf)).max(axis=0)) if eqx.is_array(leaf) else leaf,
             self.stacked,

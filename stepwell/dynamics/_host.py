@@ -31,7 +31,7 @@ _CAPACITY = 4096
 
 
 class _Plan(NamedTuple):
-    """What is recorded, and from where."""
+    """Which steps are recorded, and the weights from which the run starts."""
 
     start: int
     steps: int
@@ -40,11 +40,11 @@ class _Plan(NamedTuple):
     places: np.ndarray
     """Places among them at which weights are kept."""
     initial: Array
-    """Weights."""
+    """Initial weights."""
 
 
 class _Chunk(NamedTuple):
-    """What one compiled call brought: records, and the weights after them."""
+    """What one compiled call returned: records, and the weights after them."""
 
     losses: np.ndarray
     observed: dict[str, np.ndarray]
@@ -63,7 +63,9 @@ def train(
     rule, observables = _rule(model, options), dict(options.observe or {})
     reserved = {"loss", *template.weight_dims} & set(observables)
     if reserved:
-        raise InvalidInput(f"observed curves {sorted(reserved)} have names that are taken; rename them")
+        raise InvalidInput(
+            f"observed curves {sorted(reserved)} have names that the trajectory uses itself; rename them"
+        )
     loop = TrainLoop(skeleton_of(template), source, rule, observables, runs)
     steps = _check.whole("steps", options.steps)
     start = _check.whole("start", options.start, least=0)
@@ -79,7 +81,10 @@ def train(
 def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRule | Ensemble:
     rate = options.rate
     if (rate is None) == (options.optimiser is None):
-        raise InvalidInput("give either a rate, for plain gradient descent, or an optimiser")
+        given = "neither a rate nor" if rate is None else "both a rate and"
+        raise InvalidInput(
+            f"{given} an optimiser was given; give either a rate, for plain gradient descent, or an optimiser"
+        )
     if options.optimiser is not None:
         return Optimiser(options.optimiser)
     if np.ndim(rate) == 0:

@@ -114,7 +114,7 @@ class TrainLoop(eqx.Module, Generic[Model]):
         return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
     def multi_step(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
-        """So many steps of every run: (losses before them, new weights, new state)."""
+        """Take `steps` steps of every run, from number `step` on: (losses before them, new weights, new state)."""
 
         def in_one_call(weights, state, source, rule):
             loss, model = source.objective.multi_step(unflatten(weights, self.skeleton), rule.rate, steps)

@@ -26,7 +26,7 @@ from .fast import gradient_form
 _OBSERVE_EVERY = 8
 """Solver steps after which the loss is observed, to see whether it has converged."""
 _AT_ONCE = 64
-"""Weights whose losses one call brings, at the most."""
+"""How many states one call computes the losses of, at the most."""
 
 
 class _Compiled:
@@ -51,13 +51,13 @@ class _Compiled:
         return float(self.losses(weights[None])[0])
 
     def losses(self, states: np.ndarray) -> np.ndarray:
-        """Of any number of states. One compiled program serves them all."""
-        found, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
+        """The losses of any number of states. One compiled program serves them all."""
+        losses, padded = [np.zeros(0)], np.zeros((_AT_ONCE, states.shape[1]))
         for first in range(0, len(states), _AT_ONCE):
             piece = states[first : first + _AT_ONCE]
             padded[: len(piece)] = piece
-            found.append(np.asarray(self._losses(padded, len(piece), *self._leaves))[: len(piece)])
-        return np.concatenate(found)
+            losses.append(np.asarray(self._losses(padded, len(piece), *self._leaves))[: len(piece)])
+        return np.concatenate(losses)
 
 
 class _Kind(NamedTuple):
@@ -83,8 +83,8 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
     loss = of_leaves(Field.loss)
 
     def losses(states: Array, count: Int[Array, ""], *leaves: Array) -> Array:
-        def put(place: Int[Array, ""], found: Array) -> Array:
-            return found.at[place].set(loss(states[place], *leaves))
+        def put(place: Int[Array, ""], losses: Array) -> Array:
+            return losses.at[place].set(loss(states[place], *leaves))
 
         return jax.lax.fori_loop(0, count, put, jnp.zeros(_AT_ONCE))
 

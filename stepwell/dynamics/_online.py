@@ -37,9 +37,9 @@ def online(
     configuration: dict[str, Any] | None = None,
     key: RandomKey,
 ) -> xr.Dataset:
-    """As `descend`, but each step follows the gradient of `batch` new sequences of `task`.
+    """Gradient descent on `batch` new sequences of `task` at every step; other keywords are those of `descend`.
 
-    The recorded loss is that of the step's own batch, before the step. All runs of an ensemble see the same batches.
+    The recorded loss is that of the step's own batch, before the step. All runs of an ensemble get the same batches.
     The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
     whenever it is taken, so a run can be resumed with `start`. `reduce` says whether the loss is the mean over outputs
     or their sum. Where JAX sees several devices, each draws its part of the batch.

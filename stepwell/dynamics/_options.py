@@ -1,4 +1,4 @@
-"""What `descend` and `online` are asked for, as one object."""
+"""The keywords of `descend` and `online`, as one object."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Observable = Callable[[Any], Array]
 
 @runtime_checkable
 class Transformation(Protocol):
-    """What an optax optimiser is. Stated here, since importing optax takes a quarter of a second at every start."""
+    """The interface of an optax optimiser, so that optax, which takes a quarter of a second, need not be imported."""
 
     @property
     def init(self) -> Callable[..., Any]: ...
@@ -37,7 +37,7 @@ class TrainOptions:
     configuration: dict[str, Any] | None
 
     def provenance(self) -> dict[str, Any]:
-        """What the trajectory should remember of them."""
+        """The options that are kept in the provenance of a trajectory."""
         return {
             "rate": self.rate,
             "optimiser": None if self.optimiser is None else "given as an optax transformation",

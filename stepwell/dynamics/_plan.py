@@ -1,4 +1,4 @@
-"""What a solver of the flow is asked to do, and what it brings back."""
+"""What a solver of the flow is asked to do, and what it returns."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -20,14 +20,14 @@ _FIRST_LOG_TIME = 1e-4
 
 
 class Plan(NamedTuple):
-    """What a solver is asked to do."""
+    """How far a solver integrates, with which tolerances, and at which times it saves."""
 
     until: float | None
     """Stop at this time, or None: at convergence."""
     targets: Float[np.ndarray, " run"] | None
     """Losses at which a run counts as converged."""
     starts: Float[np.ndarray, " run"] | None
-    """Their losses at the start."""
+    """The losses of the runs at the start."""
     saves: int | Float[np.ndarray, " time"]
     """Save times, or how many over the whole run."""
     spacing: Spacing
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """What a solver brings back."""
+    """What a solver returns: saved times and weights, how it ended and how much work that took."""
 
     times: Float[np.ndarray, " time"]
     weights: Float[np.ndarray, "run time weights"]
@@ -73,7 +73,7 @@ class Solution(NamedTuple):
     message: str
     work: dict[str, int]
     losses: Float[np.ndarray, "run time"] | None = None
-    """At those times, if the solver has a function for them; otherwise one has to be compiled."""
+    """Losses at the saved times, or None if the solver has not computed them."""
 
 
 def make_plan(
@@ -90,7 +90,7 @@ def make_plan(
     gap: float,
     progress: bool,
 ) -> Plan:
-    """From the keywords of `flow`; `starts` are the losses of the initial weights, for runs to convergence."""
+    """The plan that the keywords of `flow` describe; `starts` are the losses of the initial weights, or None."""
     _check.one_of("spacing", spacing, ("linear", "log"))
     if starts is not None and not np.all(np.isfinite(starts)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
@@ -115,7 +115,7 @@ def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
         raise InvalidInput("save times must be a rising list of times from 0 on; or give a number of them")
     if until != "converged" and times[-1] > until:
         raise InvalidInput(
-            f"the last save time, {times[-1]:g}, is after the end, {until:g}; save earlier or go on longer"
+            f"the last save time, {times[-1]:g}, is after the end, {until:g}; give earlier times, or a larger until="
         )
     return times
 
@@ -146,7 +146,7 @@ def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: f
     if any(floor is None for floor in floors):
         raise InvalidInput(
             f"the lowest loss of {type(template).__name__} under {type(objectives[0]).__name__} is not known, so "
-            "convergence cannot be told from a plateau; give until= a time"
+            "convergence cannot be distinguished from a plateau; give until= a time"
         )
     low = np.broadcast_to(np.array(floors, dtype=float), starts.shape)
     return low + gap * np.abs(starts - low)

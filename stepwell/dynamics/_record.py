@@ -25,7 +25,7 @@ def record_steps(record: Steps, steps: int) -> np.ndarray:
         listed = np.unique([_check.whole("recorded step", step, least=0) for step in np.asarray(record).tolist()])
         listed = listed.astype(np.int64)
         if listed.size and (listed[0] < 0 or listed[-1] > steps):
-            raise InvalidInput(f"record goes from {listed[0]} to {listed[-1]}; steps run from 0 to {steps}")
+            raise InvalidInput(f"record lists steps from {listed[0]} to {listed[-1]}; give steps from 0 to {steps}")
     return np.union1d(listed, [0, steps])
 
 

@@ -29,9 +29,9 @@ _ATTEMPTS = 128
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
 _AT_ONCE = 128
-"""Times whose losses one call brings."""
+"""How many times one call computes the losses for."""
 _FIRST = 1e-6
-"""The first step; they grow fast."""
+"""Length of the first step; the following ones grow fast."""
 _SHORTEST = 4 * np.finfo(float).eps
 """A step shorter than this fraction of the time does not move on."""
 
@@ -88,7 +88,7 @@ class Rodas5P(AbstractFlowSolver):
             while True:
                 state, attempts, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
                 record.add(attempts, int(count))
-                times, found = state.time, state.loss
+                times, losses = state.time, state.loss
                 if np.any(state.failed):
                     outcome = "solver failed"
                     message = (
@@ -102,10 +102,10 @@ class Rodas5P(AbstractFlowSolver):
                 elif ctrl_c.pressed:
                     outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
                     break
-                done = plan.nearness(float(found.max())) if plan.until is None else float(times.min() / plan.until)
-                meter.update(done, f"loss {found.mean():.4g}, time {times.min():.3g}")
+                done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
+                meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")
         if not outcome:
-            outcome, message = plan.verdict(found, float(times.max()))
+            outcome, message = plan.verdict(losses, float(times.max()))
         moments = plan.times(float(times.min()))
         weights = np.repeat(start[:, None], moments.size, axis=1)
         weights[:, :, list(places)] = record.at(moments)
@@ -171,13 +171,13 @@ def _attempt(
 
 
 def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) -> Float[np.ndarray, "run time"]:
-    """At any number of times. One compiled program serves them all."""
+    """The losses along a path, at any number of times. One compiled program serves them all."""
     runs, times, size = weights.shape
     pieces = -(-times // _AT_ONCE)
     padded = np.zeros((runs, pieces * _AT_ONCE, size))
     padded[:, :times] = weights
-    found = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
-    return np.concatenate(found, axis=1)[:, :times]
+    losses = [np.asarray(_some_losses(fields, piece)) for piece in np.split(padded, pieces, axis=1)]
+    return np.concatenate(losses, axis=1)[:, :times]
 
 
 @eqx.filter_jit

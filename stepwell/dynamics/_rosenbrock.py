@@ -82,26 +82,26 @@ _LEAST_ERROR = 1e-3
 
 
 class Pace(NamedTuple):
-    """What is remembered to choose the length of the next step."""
+    """What the choice of the next step's length depends on."""
 
     length: Any
     before: Any
     """Length of the last accepted step."""
     error: Any
-    """Its error."""
+    """Error of that step, relative to the tolerance."""
     rejected: Any
     """Whether the last attempted step was rejected."""
 
 
 class Step(NamedTuple):
-    """What a step leads to."""
+    """The result of one attempted step."""
 
     after: Any
-    """The weights."""
+    """The weights after the step."""
     estimate: Any
-    """Their error, estimated."""
+    """The estimated error of the weights."""
     dense: Any
-    """The dense-output coefficients d: see above."""
+    """The dense-output coefficients d, by which `between` interpolates within a step."""
 
 
 def next_pace(pace: Pace, length: Float[Array, ""], error: Float[Array, ""]) -> Pace:

@@ -17,7 +17,7 @@ class AbstractFlowSolver(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What the trajectory remembers."""
+        """The name of the solver in the provenance of a trajectory."""
 
     @abc.abstractmethod
     def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:

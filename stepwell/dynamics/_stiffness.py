@@ -147,7 +147,7 @@ def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | Non
         # That of the same form in the package does neither, and reads the same weights.
         field = dataclasses.replace(field, skeleton=skeleton_of(as_separate(model)))
         model = field.skeleton
-    # A polynomial reads the same everywhere; from where it is not finite that would not be seen.
+    # A polynomial reads the same everywhere; from where it is not finite that would not be noticed.
     read = ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights) if quadratic else weights)))
     if not quadratic:
         return tuple(np.flatnonzero(read).tolist()), None

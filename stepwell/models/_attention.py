@@ -16,7 +16,7 @@ from ._model import AbstractCubicModel
 
 
 class AttentionOptions(TypedDict, total=False):
-    """What every attention can be told beside its weights, as keywords; see `AbstractAttention`."""
+    """The settings of every attention beside its weights, as keywords; `AbstractAttention` explains them."""
 
     activation: Activation
     normalisation: Normalisation | None
@@ -50,7 +50,7 @@ class AbstractAttention(AbstractCubicModel):
 
     @abc.abstractmethod
     def readout(self) -> Float[Array, "head outputs width"]:
-        """$U_h$."""
+        r"""$U_h$: the answer is $\sum_h U_h$ times the pooled tokens of head h."""
 
     @property
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class AbstractAttention(AbstractCubicModel):
     def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
         """The answer for the query.
 
-        `length` tokens are the context and the next one is the query, whose label is not looked at; what follows is
+        `length` tokens are the context and the next one is the query, whose label is not read; what follows is
         ignored. By default the last token is the query.
         """
         total = example.shape[0]
@@ -82,20 +82,20 @@ class AbstractAttention(AbstractCubicModel):
         query = example[position, : self.dim]
         is_query = (place == position)[:, None]
         tokens = jnp.where(is_query & (jnp.arange(example.shape[1]) >= self.dim), 0.0, example)
-        seen = place <= position if self.attends_query else place < position
+        attended = place <= position if self.attends_query else place < position
         scores = tokens @ self.directions(query).T
         if self.activation == "softmax":
-            attention = jax.nn.softmax(jnp.where(seen[:, None], scores, -jnp.inf), axis=0)
+            attention = jax.nn.softmax(jnp.where(attended[:, None], scores, -jnp.inf), axis=0)
         elif self.activation == "relu":
-            attention = jnp.where(seen[:, None], jax.nn.relu(scores), 0.0)
+            attention = jnp.where(attended[:, None], jax.nn.relu(scores), 0.0)
         else:
-            attention = jnp.where(seen[:, None], scores, 0.0)
+            attention = jnp.where(attended[:, None], scores, 0.0)
         pooled = attention.T @ tokens * attention_scale(self.normalisation, position)
         return jnp.einsum("how,hw->o", self.readout(), pooled)
 
 
 def checked_options(activation: Activation, normalisation: Normalisation | None) -> tuple[Activation, Normalisation]:
-    """Both options, if they exist. By default softmax is not divided by anything, and the others by N."""
+    """Both options, checked. By default softmax attention is not divided by anything, and other attention by N."""
     _check.one_of("activation", activation, get_args(Activation))
     if normalisation is None:
         return activation, "none" if activation == "softmax" else "1/N"

@@ -22,7 +22,7 @@ from ._spectral import SpectralAttention
 from ._weights import check_weights
 
 _SEQUENCES = 4
-"""How many are answered both ways."""
+"""How many sequences are answered both by the model and by its formula."""
 _TOLERANCE = 1.5e-8
 """Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py)."""
 _SINGLE_TOLERANCE = 1e-5
@@ -58,7 +58,7 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
             gaps = form_gaps(model.with_weights(weights), _examples(model, length, tokens), _methods(type(model)))
         except Exception as error:
             raise InvalidInput(
-                f"{declaration}, but cannot be compared with that formula ({_text.error_line(error)}); mend it, or "
+                f"{declaration}, but cannot be compared with that formula ({_text.error_line(error)}); correct it, or "
                 "remove the declaration"
             ) from error
         for what, (value, gradient) in gaps.items():
@@ -188,7 +188,7 @@ def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) 
 
 
 def _gap(own: Array, formula: Array) -> Float[Array, ""]:
-    """Zero where both are zero."""
+    """The largest difference relative to the largest entry; zero where both are zero."""
     size = jnp.maximum(jnp.max(jnp.abs(own), initial=0.0), jnp.max(jnp.abs(formula), initial=0.0))
     return jnp.max(jnp.abs(own - formula), initial=0.0) / jnp.where(size == 0, 1.0, size)
 

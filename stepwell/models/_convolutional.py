@@ -15,7 +15,7 @@ class ConvolutionalAttention(AbstractCubicModel):
     r"""$\hat y = \sum_i v_i\, q_i^\top K_i z$, $K_i = I_D \otimes k_i^\top$: kernel $k_i$ of width D, moved by D.
 
     z lists the columns of $\beta x_q^\top$ one after another, so each stop of the kernel meets one $\beta\, x_{q,d}$.
-    Cubic features come row by row (`Batch.cubic_features`), and are turned here. One output, rank one.
+    Cubic features come row by row (`Batch.cubic_features`), and are reordered here. One output, rank one.
     """
 
     value: Float[Array, " head"]

@@ -59,7 +59,7 @@ def decomposable(
 
 
 class Decomposition(eqx.Module):
-    r"""Attention seen in the bases of a task: $W = [W_X; W_Y]$ the scores, $U = [U_X, U_Y]$ the readout.
+    r"""Attention written in the bases of a task: $W = [W_X; W_Y]$ the scores, $U = [U_X, U_Y]$ the readout.
 
     - `omega`: means over each block of $\mathrm{diag}(\Phi^\top W_X \Phi)$.
     - `mu`: $\mathrm{diag}(\Psi^\top U_Y \Psi)$, of the outputs that belong to a task.
@@ -99,9 +99,9 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
     tasks = len(task.dims)
     means = np.repeat(np.eye(tasks), task.dims, axis=0) / np.array(task.dims)
     scores, readout = model.bilinear(), model.readout()
-    turned = phi.T @ scores[:, :dim] @ phi
+    rotated = phi.T @ scores[:, :dim] @ phi
     answers = psi.T @ readout[..., dim:] @ psi
-    omega = jnp.einsum("hii->hi", turned) @ means
+    omega = jnp.einsum("hii->hi", rotated) @ means
     mu = jnp.einsum("hoo->ho", answers)[:, :tasks]
     structured = omega[:, np.repeat(np.arange(tasks), task.dims), None] * jnp.eye(dim)
     diagonal = mu[:, :, None] * jnp.eye(tasks)
@@ -109,7 +109,7 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
     return Decomposition(
         omega,
         mu,
-        _norms(turned - structured),
+        _norms(rotated - structured),
         _norms(scores[:, dim:]),
         _norms(readout[..., :dim]),
         _norms(answers - rest),
@@ -134,6 +134,6 @@ def _norms(matrices: Float[Array, "head rows columns"]) -> Float[Array, " head"]
 
 
 def _ratio(norms: Float[Array, " head"], whole: Float[Array, ""]) -> Float[Array, ""]:
-    """Zero over zero is zero."""
+    """The norm over all heads relative to `whole`; zero over zero is zero."""
     norm = jnp.sqrt(jnp.sum(norms**2))
     return jnp.where(norm == 0.0, 0.0, norm / whole)

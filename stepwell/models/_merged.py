@@ -66,7 +66,7 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        """From whole square matrices; the parts that never matter are dropped."""
+        """The model with these whole square matrices; the parts that never matter are dropped."""
         return cls(value[:, -outputs:], key_query[:, :, :-outputs], **options)
 
     @classmethod
@@ -124,7 +124,7 @@ class MergedAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "MergedAttention":
-        """From recorded matrices."""
+        """The model with the matrices of a recording, by their names there."""
         return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod

@@ -36,7 +36,7 @@ class AbstractModel(eqx.Module):
         """The prediction for one example."""
 
     def weights(self) -> dict[str, Array]:
-        """The weights by name."""
+        """The weights by name, in the order of `weight_dims`."""
         return {name: getattr(self, name) for name in self.weight_dims}
 
     def with_weights(self: Self, weights: dict[str, Any]) -> Self:

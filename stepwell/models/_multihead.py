@@ -17,7 +17,7 @@ from ._starts import deviation, gaussians
 
 
 class MultiHeadOptions(AttentionOptions, total=False):
-    """Those of attention, and what scores are multiplied by."""
+    """The settings of attention, and what scores are multiplied by."""
 
     score_scale: float | ScoreScale
 
@@ -91,7 +91,7 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """From whole matrices; the columns of the query matrix that never matter are dropped."""
+        """The model with these whole matrices; columns of the query matrix that never matter are dropped."""
         dim = query.shape[2] - output.shape[1]
         return cls(
             query[:, :, :dim],

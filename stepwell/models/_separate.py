@@ -73,7 +73,7 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """From whole matrices; the parts that never matter are dropped."""
+        """The model with these whole matrices; the parts that never matter are dropped."""
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
@@ -97,9 +97,7 @@ class SeparateAttention(AbstractAttention):
         """
         dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
         if rank > dim:
-            warnings.warn(
-                f"rank {rank} is above the dimension {dim}, and adds nothing that {dim} cannot do", stacklevel=2
-            )
+            warnings.warn(f"rank {rank} is above the dimension {dim}; rank {dim} can do the same", stacklevel=2)
         width = dim + _check.whole("outputs", outputs)
         square = deviation(scale, scaling, heads * width * width)
         thin = deviation(scale, scaling, heads * rank * width)
@@ -160,7 +158,7 @@ class SeparateAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "SeparateAttention":
-        """From recorded matrices."""
+        """The model with the matrices of a recording, by their names there."""
         return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod

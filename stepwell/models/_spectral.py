@@ -89,7 +89,7 @@ class SpectralAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
     ) -> "SpectralAttention":
-        r"""With given eigenvalues, $|k| = |q|$ and $|v| = |o|$, which the flow conserves."""
+        r"""The model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$; the flow conserves that."""
         ones = jnp.ones_like(jnp.asarray(omega, dtype=float))
         model = cls(
             ones,

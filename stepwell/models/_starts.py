@@ -73,6 +73,6 @@ def head_scales(scale, heads: int) -> Float[np.ndarray, " head"]:
 def scaled_to(weight: Float[Array, "head ..."], norms: Float[np.ndarray, " head"]) -> Float[np.ndarray, "head ..."]:
     """Each head's part of a weight, rescaled to the given Euclidean norm; a part that is zero stays zero."""
     axes = tuple(range(1, weight.ndim))
-    found = np.sqrt(np.sum(np.asarray(weight) ** 2, axis=axes))
-    factor = np.where(found > 0, norms / np.where(found > 0, found, 1.0), 0.0)
+    current = np.sqrt(np.sum(np.asarray(weight) ** 2, axis=axes))
+    factor = np.where(current > 0, norms / np.where(current > 0, current, 1.0), 0.0)
     return np.asarray(weight) * factor.reshape((-1,) + (1,) * len(axes))

@@ -19,7 +19,7 @@ def check_weights(model: AbstractModel) -> None:
     """Raise `InvalidInput` unless the arrays of a model are the weights that `weight_dims` names, as it names them.
 
     All arrays of a model are trained. One that is not named would be trained and not recorded; one whose dimensions are
-    wrong would be found out after the run.
+    wrong would be noticed only after the run.
     """
     name = type(model).__name__
     fields: dict[str, Any] = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}

@@ -27,9 +27,7 @@ def main() -> None:
     with ThreadPoolExecutor(cores()) as threads:
         failures = list(filter(None, threads.map(lambda each: _build(*each), wanted)))
     if failures:
-        print(
-            f"{len(failures)} of {len(wanted)} kernels cannot be built, and plain JAX will do their work, more slowly."
-        )
+        print(f"{len(failures)} of {len(wanted)} kernels cannot be built; plain JAX is used instead, which is slower.")
         print(failures[0])
 
 

@@ -26,7 +26,7 @@ _OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fPIC", "-shared")
 _SECONDS = 600
 _UNFINISHED = ".build-"
 _LINES = 8
-"""Of the compiler's message, at the most."""
+"""Lines of the compiler's message that are shown, at the most."""
 
 
 class BuildFailed(Exception):
@@ -39,7 +39,7 @@ def compiler() -> list[str]:
 
 
 def command(source: Path, element: str, level: str | None, output: Path) -> list[str]:
-    """What compiles a C file for elements `double` or `float`; for this processor alone, or for a level."""
+    """The command that compiles a C file for elements `double` or `float`; for this processor alone, or for a level."""
     import jax
 
     flags = [*_OPTIONS, *options(level), f"-DREAL={element}", f"-I{jax.ffi.include_dir()}"]
@@ -109,7 +109,7 @@ def _build(source: Path, element: str, level: str | None, path: Path) -> None:
 
 
 def _fingerprint(source: Path, element: str, level: str | None) -> str:
-    """Of the text, the compiler and its options, and the version of XLA's interface."""
+    """A digest of the text, the compiler and its options, and the version of XLA's interface."""
     import jax
 
     line = command(source, element, level, Path("library"))
@@ -125,7 +125,7 @@ def _version(program: str) -> str:
 
 
 def texts(source: Path) -> list[str]:
-    """Of a C file and of all files of ours that it includes."""
+    """The text of a C file and of all files of ours that it includes."""
     text = source.read_text()
     included = [source.parent / name for name in re.findall(r'^#include "(.*)"', text, re.MULTILINE)]
     return [text, *(inner for path in included if path.exists() for inner in texts(path))]

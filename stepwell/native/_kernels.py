@@ -37,9 +37,9 @@ class Kernel(NamedTuple):
     """A function that XLA can call."""
 
     target: str
-    """Its name for `jax.ffi.ffi_call`."""
+    """The name of the function for `jax.ffi.ffi_call`."""
     vector_bytes: int
-    """Of a vector of the processor it was compiled for: data in lanes have as many as fit."""
+    """Bytes of a vector of the processor it was compiled for: data in lanes have as many as fit."""
 
 
 class State(NamedTuple):
@@ -57,16 +57,16 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
     `source` is a name of `KERNELS`, or the path of another C file. The function has the name of the file, without
     leading underscores, unless it is named.
     """
-    found = state(source, element, function)
-    if found.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
+    status = state(source, element, function)
+    if status.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
         os.environ[_REPORTED] = "1"
         warnings.warn(
-            f"the kernel {source} cannot be used, and plain JAX does its work, more slowly: {found.reason}\n"
-            f"`stepwell doctor` lists all kernels; {VARIABLE}=off does without them",
+            f"the kernel {source} cannot be used, so plain JAX is used instead, which is slower: {status.reason}\n"
+            f"`stepwell doctor` lists all kernels; set {VARIABLE}=off to use none of them",
             RuntimeWarning,
             stacklevel=2,
         )
-    return found.kernel
+    return status.kernel
 
 
 def report_elsewhere() -> None:
@@ -83,7 +83,7 @@ def states() -> Iterator[tuple[str, str, State]]:
 
 @functools.lru_cache
 def state(source: str | Path, element: str, function: str | None = None) -> State:
-    """What `kernel` finds, with the reason."""
+    """A kernel and where it comes from, or why there is none; arguments as in `kernel`."""
     import jax
 
     chosen = _chosen_level()

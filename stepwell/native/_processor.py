@@ -20,7 +20,7 @@ _FLAGS = {
     "avx2": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
     "baseline": set(),
 }
-"""As Linux names them."""
+"""The processor flags that each level needs, as Linux names them."""
 
 
 def is_x86() -> bool:
@@ -31,12 +31,12 @@ def levels() -> tuple[str, ...]:
     """The levels that this processor has, the best first."""
     if not is_x86():
         return ("baseline",)
-    found = set(_described("flags").split())
-    return tuple(level for level, needed in _FLAGS.items() if needed <= found)
+    flags = set(_described("flags").split())
+    return tuple(level for level, needed in _FLAGS.items() if needed <= flags)
 
 
 def options(level: str | None) -> tuple[str, ...]:
-    """Of the compiler: for a level, or for the processor at hand and no other."""
+    """Options of the compiler for a level, or with None for the processor at hand and no other."""
     if level is not None:
         return LEVELS[level] if is_x86() else ()
     # Clang has -march=native for ARM only since version 15; -mcpu=native means the same to all.
@@ -44,19 +44,19 @@ def options(level: str | None) -> tuple[str, ...]:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """How many cores this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor_name() -> str:
-    """As the system has it."""
+    """The name of the processor, as the system gives it."""
     return _described("model name") or platform.processor() or platform.machine()
 
 
 def _described(entry: str) -> str:
-    """Of the first processor in /proc/cpuinfo; nothing elsewhere than on Linux, which leaves the baseline."""
+    """An entry of the first processor in /proc/cpuinfo; empty elsewhere than on Linux, which leaves the baseline."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

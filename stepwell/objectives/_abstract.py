@@ -19,7 +19,7 @@ class AbstractObjective(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel) -> Loss:
-        """The loss."""
+        """The loss of the model, a scalar that JAX can differentiate."""
 
     @abc.abstractmethod
     def check(self, model: AbstractModel) -> None:
@@ -38,7 +38,7 @@ class AbstractQuadraticObjective(AbstractObjective):
 
     @abc.abstractmethod
     def coefficients(self, model: AbstractModel) -> Float[Array, "..."]:
-        """What the loss is quadratic in."""
+        """The coefficients of the model that the loss is quadratic in."""
 
     @abc.abstractmethod
     def quadratic(self, coefficients: Float[Array, "..."]) -> Loss:

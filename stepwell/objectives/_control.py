@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 CONTROL_SUMS = 8
 """How many sums a control variate needs of each task."""
 _NOTHING = 1e-100
-"""In a denominator that may be zero."""
+"""Added to denominators that may be zero."""
 
 
 def control_sums(
@@ -33,6 +33,6 @@ def coefficients(sums: Float[Array, "task 8"], sequences: int) -> tuple[Float[Ar
 
 
 def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array, " task"]:
-    """The mean loss less that of its fit."""
+    """The mean loss of each task, less that of its fit by the control variate."""
     first, second = coefficients(sums, sequences)
     return (sums[:, 0] - first * sums[:, 1] - second * sums[:, 2]) / sequences

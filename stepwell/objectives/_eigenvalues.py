@@ -40,8 +40,8 @@ def eigenvalues(
     r"""$\omega$ and $\mu$: a `SpectralAttention` has them, of any other attention they are read off its matrices."""
     if is_spectral(model):
         return model.omega(), model.mu()
-    found = decompose(_as_attention(model), task)
-    return found.omega, found.mu
+    decomposition = decompose(_as_attention(model), task)
+    return decomposition.omega, decomposition.mu
 
 
 def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activation: Activation) -> None:

@@ -61,7 +61,7 @@ class Moments(AbstractQuadraticObjective):
         normalisation: Normalisation = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """Of sequences in memory."""
+        """The moments of sequences in memory; keywords as in `of_chunks`."""
         return cls.of_chunks([batch], features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
@@ -76,7 +76,10 @@ class Moments(AbstractQuadraticObjective):
         progress: bool = True,
         key: RandomKey,
     ) -> "Moments":
-        """Of `n` sequences drawn on the fly: those of `task.sample(n, key=key)`."""
+        """The moments of `n` sequences drawn on the fly, those of `task.sample(n, key=key)`.
+
+        `progress` says whether to show a progress bar; other keywords as in `of_chunks`.
+        """
         chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
         return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
 
@@ -89,7 +92,12 @@ class Moments(AbstractQuadraticObjective):
         normalisation: Normalisation = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """Of a data set given in chunks, each used once."""
+        """The moments of a data set given in `chunks`, each used once.
+
+        - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
+        - `normalisation`: what attention is divided by, as in the model.
+        - `attends_query`: whether the query is among the tokens attended to, as in the model.
+        """
         _check.one_of("features", features, ("full", "cubic"))
         _check.one_of("normalisation", normalisation, get_args(Normalisation))
         gathered, dim, outputs, longest = None, 0, 0, 0
@@ -105,7 +113,7 @@ class Moments(AbstractQuadraticObjective):
 
     @classmethod
     def of_features(cls, batch: FeatureBatch) -> "Moments":
-        """Of cubic feature vectors given as such; whatever normalisation they have is taken as it is."""
+        """The moments of cubic feature vectors, whatever normalisation they were made with."""
         outputs = batch.labels.shape[1]
         dim = round((batch.features.shape[1] / outputs) ** 0.5)
         require(

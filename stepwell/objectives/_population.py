@@ -64,15 +64,15 @@ class Population(AbstractQuadraticObjective):
     def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
         moments = population_moments(task, normalisation)
         self.basis = _check.one_of("basis", basis, get_args(Basis))
-        found = moments.input, moments.cross, moments.second
+        matrices = moments.input, moments.cross, moments.second
         products = moments.input, moments.cross @ moments.input, moments.second
         self.directions = None
         if basis == "eigen":
-            vectors = _eigenvectors(moments.input, all(map(_is_diagonal, found)))
-            found = [vectors.T @ moment @ vectors for moment in found]
+            vectors = _eigenvectors(moments.input, all(map(_is_diagonal, matrices)))
+            matrices = [vectors.T @ moment @ vectors for moment in matrices]
             products = [_compact(vectors.T @ moment @ vectors) for moment in products]
             self.directions = jax.device_put(vectors)
-        self.input, self.cross, self.second = (jax.device_put(moment) for moment in found)
+        self.input, self.cross, self.second = (jax.device_put(moment) for moment in matrices)
         self._input, self._drive, self._second = (jax.device_put(moment) for moment in products)
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
@@ -97,7 +97,7 @@ class Population(AbstractQuadraticObjective):
         return super().__call__(model)
 
     def _by_pairs(self, model: SeparateAttention) -> Loss:
-        """The loss without A."""
+        """The loss from keys, queries and values, without forming the map A."""
         heads, rank, _ = model.key.shape
         dim = model.dim
         values = jnp.repeat(model.value[..., dim:], rank, axis=0)
@@ -170,5 +170,5 @@ def _compact(moment: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, " dim"] 
 
 
 def _eigenvectors(matrix: Float[np.ndarray, "dim dim"], diagonal: bool) -> Float[np.ndarray, "dim dim"]:
-    """As columns, the largest eigenvalue first; the axes as they are if all is diagonal already."""
+    """Eigenvectors as columns, the largest eigenvalue first; the axes as they are if all is diagonal already."""
     return np.eye(matrix.shape[0]) if diagonal else np.linalg.eigh(matrix)[1][:, ::-1]

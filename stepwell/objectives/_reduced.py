@@ -21,7 +21,7 @@ from ._eigenvalues import check_eigenvalues, eigenvalues
 from ._softmax_sums import softmax_sums
 
 _GROUPS = 16
-"""Parts of the sample that are drawn independently, from whose spread the standard error is found."""
+"""Parts of the sample that are drawn independently, from whose spread the standard error is computed."""
 
 
 class ReducedSampled(AbstractObjective):
@@ -94,7 +94,7 @@ class ReducedSampled(AbstractObjective):
             surplus = jnp.sum(mu[:, :, None] * (first - directions * (1 - alone[:, None])), axis=0)
             shifts = self.norms - dims**0.5
             sums = control_sums(loss - strengths * self.norms**2, surplus, shifts)
-            first, second = (found[:, None] for found in coefficients(sums, self.norms.shape[-1]))
+            first, second = (coefficient[:, None] for coefficient in coefficients(sums, self.norms.shape[-1]))
             loss -= (first + second * shifts) * surplus
         return loss
 
@@ -104,7 +104,7 @@ class ReducedSampled(AbstractObjective):
 
     @eqx.filter_jit
     def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
-        """Of the loss, as an average over other draws, from independent groups of sequences."""
+        """The standard error of the loss over other draws, from independent groups of sequences."""
         total = jnp.sum(self.per_sequence(model), axis=0)
         groups = np.array_split(np.arange(total.shape[0]), _GROUPS)
         means = jnp.stack([jnp.mean(total[group]) for group in groups])

@@ -16,20 +16,22 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     pair, component); with all eigenvectors they add up to one over the components. A vector of zeros has nan. Label
     entries of keys are left out.
     """
-    found = weights_of(trajectory)
-    if not {"key", "query"} <= set(found.by_name):
+    weights = weights_of(trajectory)
+    if not {"key", "query"} <= set(weights.by_name):
         raise InvalidInput(
-            f"{found.kind.description} attention has no keys and queries of its own; take its effective_map instead"
+            f"{weights.kind.description} attention has no keys and queries of its own; take its effective_map instead"
         )
     gap = float(np.abs(eigenvectors.T @ eigenvectors - np.eye(eigenvectors.shape[1])).max())
-    if eigenvectors.shape[0] != found.dim or gap > 1e-8:
-        raise InvalidInput(f"eigenvectors must be orthonormal columns of length {found.dim}; take numpy.linalg.eigh's")
-    dims = ("run", found.axis, "head", "pair", "component")
+    if eigenvectors.shape[0] != weights.dim or gap > 1e-8:
+        raise InvalidInput(
+            f"eigenvectors must be orthonormal columns of length {weights.dim}; take numpy.linalg.eigh's"
+        )
+    dims = ("run", weights.axis, "head", "pair", "component")
     cosines = {
-        "key": _squared_cosines(found.by_name["key"][..., : found.dim], eigenvectors),
-        "query": _squared_cosines(found.by_name["query"], eigenvectors),
+        "key": _squared_cosines(weights.by_name["key"][..., : weights.dim], eigenvectors),
+        "query": _squared_cosines(weights.by_name["query"], eigenvectors),
     }
-    return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, found.coordinates)
+    return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, weights.coordinates)
 
 
 def _squared_cosines(vectors: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -15,19 +15,19 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
 
     `control` puts plus in place of minus. Nothing conserves these sums: they show how far the weights moved.
     """
-    found = weights_of(trajectory)
-    dims = ("run", found.axis, "head")
+    weights = weights_of(trajectory)
+    dims = ("run", weights.axis, "head")
     sign = 1.0 if control else -1.0
-    power = np.sum(found.by_name["value"] ** 2, axis=(-2, -1))
-    if found.kind.theory == "merged":
-        made = {"value_key_query": (dims, power + sign * np.sum(found.by_name["key_query"] ** 2, axis=(-2, -1)))}
+    power = np.sum(weights.by_name["value"] ** 2, axis=(-2, -1))
+    if weights.kind.theory == "merged":
+        made = {"value_key_query": (dims, power + sign * np.sum(weights.by_name["key_query"] ** 2, axis=(-2, -1)))}
     else:
-        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (found.by_name["key"], found.by_name["query"]))
+        keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (weights.by_name["key"], weights.by_name["query"]))
         made = {
             "value_key": (dims, power + sign * np.trace(keys, axis1=-2, axis2=-1)),
             "key_query": ((*dims, "pair", "other_pair"), keys + sign * queries),
         }
-    return xr.Dataset(made, found.coordinates)
+    return xr.Dataset(made, weights.coordinates)
 
 
 def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
@@ -36,7 +36,7 @@ def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Data
     Over (run, snapshot or time). The flow has none beyond its solver's error; descent drifts to first order in its
     rate. `control` is that of `conserved`.
     """
-    found = conserved(trajectory, control=control)
-    axis = "snapshot" if "snapshot" in found.dims else "time"
-    change = abs(found - found.isel({axis: 0}, drop=True))
+    quantities = conserved(trajectory, control=control)
+    axis = "snapshot" if "snapshot" in quantities.dims else "time"
+    change = abs(quantities - quantities.isel({axis: 0}, drop=True))
     return change.max([dim for dim in change.dims if dim not in ("run", axis)])

@@ -13,6 +13,6 @@ def effective_map(trajectory: xr.Dataset) -> xr.DataArray:
     $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$ for separate keys and queries, $\sum_i v_i U_i$ for merged ones. The label
     blocks are left out. One output.
     """
-    found = weights_of(trajectory)
-    maps = linear.PREDICTORS[str(found.kind.theory)].effective_map(found.for_theory())
-    return xr.DataArray(maps, found.coordinates, ("run", found.axis, "row", "column"), "effective_map")
+    weights = weights_of(trajectory)
+    maps = linear.PREDICTORS[str(weights.kind.theory)].effective_map(weights.for_theory())
+    return xr.DataArray(maps, weights.coordinates, ("run", weights.axis, "row", "column"), "effective_map")

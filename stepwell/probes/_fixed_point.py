@@ -17,16 +17,16 @@ def nearest_fixed_point(trajectory: xr.Dataset, task: RegressionTask) -> xr.Data
     """
     maps = effective_map(trajectory)
     lead = maps.dims[:2]
-    found = [theory.nearest_fixed_point(task, each) for each in maps.values.reshape(-1, *maps.shape[2:])]
+    points = [theory.nearest_fixed_point(task, each) for each in maps.values.reshape(-1, *maps.shape[2:])]
     sizes = maps.shape[:2]
-    has = np.zeros((len(found), maps.shape[2]), dtype=bool)
-    for row, nearest in zip(has, found, strict=True):
+    has = np.zeros((len(points), maps.shape[2]), dtype=bool)
+    for row, nearest in zip(has, points, strict=True):
         row[list(nearest.point.learned)] = True
     return xr.Dataset(
         {
-            "distance": (lead, np.array([nearest.distance for nearest in found]).reshape(sizes)),
+            "distance": (lead, np.array([nearest.distance for nearest in points]).reshape(sizes)),
             "learned": (lead, has.sum(axis=1).reshape(sizes)),
-            "loss": (lead, np.array([nearest.point.loss for nearest in found]).reshape(sizes)),
+            "loss": (lead, np.array([nearest.point.loss for nearest in points]).reshape(sizes)),
             "has": ((*lead, "component"), has.reshape(*sizes, -1)),
         },
         {name: maps[name] for name in lead},

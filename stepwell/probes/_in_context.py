@@ -22,14 +22,17 @@ def principal_component_regression(
     """
     count = batch.lengths.longest
     if not batch.lengths.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
-        raise InvalidInput("the regression needs one context length, of at least D tokens, and one output")
+        raise InvalidInput(
+            f"the batch has context lengths {batch.lengths.counts} and {batch.outputs} outputs; the regression needs "
+            f"one length, of at least {eigenvectors.shape[1]}, and one output"
+        )
     tokens = np.asarray(batch.tokens)
     scores, labels = tokens[:, :, : batch.dim] @ eigenvectors, tokens[:, :count, batch.dim]
     made = [np.zeros(batch.size)]
     for m in range(1, eigenvectors.shape[1] + 1):
-        seen, asked = scores[:, :count, :m], scores[:, count, :m]
-        power, cross = np.swapaxes(seen, 1, 2) @ seen, np.einsum("snm,sn->sm", seen, labels)
-        made.append(np.einsum("sm,sm->s", np.linalg.solve(power, cross[..., None])[..., 0], asked))
+        context, query = scores[:, :count, :m], scores[:, count, :m]
+        power, cross = np.swapaxes(context, 1, 2) @ context, np.einsum("snm,sn->sm", context, labels)
+        made.append(np.einsum("sm,sm->s", np.linalg.solve(power, cross[..., None])[..., 0], query))
     return np.array(made)
 
 

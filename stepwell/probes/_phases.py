@@ -41,14 +41,16 @@ def phases(
 ) -> Phases | None:
     """The three phases of a loss curve: it waits, falls, and settles. None if it does not.
 
+    `time` and `loss` are the recorded points of the curve, times increasing.
+
     Emergence is from 10 % to 90 % of the fall, as rise times are defined. There are three phases if the first and the
     last tenth of the fall each take longer, by the factor `contrast`, than a tenth does in any fifth between: a plateau
     on the way makes a staircase, not one emergence. How long a curve settles depends on how long it is recorded; one
     that is cut off too early has no convergence yet.
 
     Noise is removed by the falling curve nearest to the losses (isotonic regression). The levels at both ends are means
-    over as many points as make their standard error a fiftieth of the fall; a curve with too few for that has no
-    phases to be told from noise.
+    over as many points as make their standard error a fiftieth of the fall; in a curve with too few for that phases
+    cannot be distinguished from noise, and the result is None.
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)

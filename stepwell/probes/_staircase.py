@@ -47,7 +47,7 @@ class Staircase:
 def staircase(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
 ) -> Staircase:
-    r"""Where a loss curve waits and where it falls.
+    r"""Plateaus and drops of a loss curve, whose recorded points are `time` (increasing) and `loss`.
 
     The fall from the first loss to the last is cut into `bands` of equal height, and the time that the running minimum
     of the loss spends in each is its dwell. Dwell is slowness as a function of the *level*, so the spacing of the
@@ -56,7 +56,7 @@ def staircase(
     fastest level. A curve that begins or ends in a fall begins or ends with a drop.
 
     Bands are widened where the curve is noisy, by the median size of its second differences. A curve that does not fall
-    by more than its noise is one plateau. A drop smaller than a band is not seen.
+    by more than its noise is one plateau. A drop smaller than a band is not detected.
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
@@ -106,9 +106,11 @@ def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " po
 
 def _curve(time: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if time.shape != loss.shape or time.size < 2:
-        raise InvalidInput(f"{time.size} times for {loss.size} losses; give one for each, and at least two")
+        raise InvalidInput(f"there are {time.size} times and {loss.size} losses; give as many of each, at least two")
     if np.any(np.diff(time) <= 0) or not np.all(np.isfinite(loss)):
-        raise InvalidInput("times must increase and losses be finite; cut the curve where it stops being so")
+        raise InvalidInput(
+            "times must increase and losses must be finite; end the curve before the first point that breaks this"
+        )
     return np.asarray(time, dtype=float), np.asarray(loss, dtype=float)
 
 

@@ -32,12 +32,12 @@ class Weights(NamedTuple):
         """What the theory of this kind reads of them, for one output, without label blocks."""
         outputs = self.by_name["value"].shape[-2]
         if outputs != 1:
-            raise InvalidInput(f"the model has {outputs} outputs; this probe is for one")
+            raise InvalidInput(f"the model has {outputs} outputs; this probe is for models with one output")
         return class_of(self.kind).theory_weights(self.by_name)
 
 
 def weights_of(trajectory: xr.Dataset) -> Weights:
-    """What `descend` and `flow` recorded of an attention that has a theory."""
+    """The weights in a trajectory of `descend` or `flow`; `InvalidInput` if it is not of an attention with a theory."""
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     kinds = [KINDS[name] for name in _kinds.names(predicted=True)]
     for kind in kinds:

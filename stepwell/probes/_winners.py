@@ -17,20 +17,20 @@ def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
     that has not grown; and `order`, 0 for the first head to grow, -1 for one that has not.
     """
     least = _check.number("least", least, least=0.0, most=1.0, above=True)
-    found = weights_of(trajectory)
-    size = np.abs(found.for_theory()["values"])
+    weights = weights_of(trajectory)
+    size = np.abs(weights.for_theory()["values"])
     final = size[:, -1]
     grown = (final >= least * final.max(axis=1, keepdims=True)) & (final > 0)
     half, order = np.full(final.shape, np.nan), np.full(final.shape, -1)
     for run, head in zip(*np.nonzero(grown), strict=True):
-        half[run, head] = passage_time(found.points, -size[run, :, head], -float(final[run, head]) / 2)
+        half[run, head] = passage_time(weights.points, -size[run, :, head], -float(final[run, head]) / 2)
     for run in range(len(half)):
         sequence = np.argsort(half[run], kind="stable")[: grown[run].sum()]
         order[run, sequence] = np.arange(sequence.size)
     dims = ("run", "head")
     made = xr.Dataset(
         {"grown": (dims, grown), "final": (dims, final), "half": (dims, half), "order": (dims, order)},
-        {"run": found.runs},
+        {"run": weights.runs},
     )
-    made["half"].attrs["units"] = trajectory[found.axis].attrs.get("units", found.axis)
+    made["half"].attrs["units"] = trajectory[weights.axis].attrs.get("units", weights.axis)
     return made

@@ -16,7 +16,10 @@ from ._theory import Course, Levels
 
 
 def write(folder: Path, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> dict[str, Path]:
-    """Write all files, each whole or not at all; where they are, by what they hold."""
+    """Write all files of a `run` into `folder`, each whole or not at all.
+
+    Returns their paths by what they hold: `trajectory`, `loss`, `value`, `plot`.
+    """
     name = setup.flags.stem()
     try:
         files = {"trajectory": save(run, folder / f"{name}.nc")}

@@ -32,7 +32,10 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
         (("--trainset_size",), {"type": int, "default": 5000, "help": "training sequences"}),
         (("--testset_size",), {"type": int, "default": 0, "help": "sequences in each of the two test sets"}),
         (("--white_cov",), {"action": "store_true", "help": "white inputs; else eigenvalues in proportion 1..in_dim"}),
-        (("--vary_len",), {"action": "store_true", "help": "average over context lengths, attention over tokens"}),
+        (
+            ("--vary_len",),
+            {"action": "store_true", "help": "average over context lengths; attention is divided by tokens"},
+        ),
         (("--seq_len",), {"type": int, "default": 32, "help": "tokens in a sequence, the query included"}),
         (("--in_dim",), {"type": int, "default": 4, "help": "dimension of an input"}),
         (("--out_dim",), {"type": int, "default": 1, "help": "labels a token"}),
@@ -105,7 +108,7 @@ class Published:
         return f"{self.model}_{sizes}_seed{self.seed}"
 
     def stem(self) -> str:
-        """The same with what marks a run with test sets or tracked values: the name of all files of a run."""
+        """The name of all files of a run, without ending: `name()` and a mark for test sets or tracked values."""
         if self.testset_size:
             return f"{self.name()}_icl{self.icl}"
         return self.name() + ("_value" if self.track_value else "")
@@ -148,7 +151,7 @@ def engine_for(flags: Published, asked: str) -> Engine:
 
 
 def check(flags: Published, engine: Engine) -> None:
-    """Refuse what cannot be trained, with one line."""
+    """Raise `InvalidInput`, with one line, if the flags describe what the engine cannot train or what would not fit."""
     from stepwell import _check
 
     least = {"epoch": 1, "trainset_size": 1, "testset_size": 0, "seq_len": 2, "in_dim": 1, "out_dim": 1, "rank": 1}
@@ -180,15 +183,13 @@ def check(flags: Published, engine: Engine) -> None:
 
 
 def warnings(flags: Published) -> list[str]:
-    """What is allowed, but deserves a word."""
-    found = []
+    """Messages about flags that are allowed but probably not meant, one a line."""
+    messages = []
     if flags.kind.has_rank and flags.rank > flags.in_dim:
-        found.append(
-            f"--rank {flags.rank} is above --in_dim {flags.in_dim}: it adds nothing that {flags.in_dim} cannot do"
-        )
+        messages.append(f"--rank {flags.rank} is above --in_dim {flags.in_dim}: rank {flags.in_dim} can do the same")
     if flags.init == 0:
-        found.append("--init 0 is a fixed point: the weights will not move")
-    return found
+        messages.append("--init 0 is a fixed point: the weights will not move")
+    return messages
 
 
 def _check_memory(flags: Published, engine: Engine) -> None:

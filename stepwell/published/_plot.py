@@ -16,7 +16,7 @@ _CURVES = {
 
 
 def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> None:
-    """Draw a run into an empty matplotlib figure."""
+    """Draw a `run` into an empty matplotlib `figure`, with the theory's `levels` and predicted `course` if given."""
     tracked = TRACKED in run
     figure.set_size_inches(7.0, 6.4 if tracked else 4.2)
     axes = figure.subplots(2 if tracked else 1, 1, sharex=True, squeeze=False)[:, 0]

@@ -1,4 +1,4 @@
-"""One training run, from its start or from where it was left."""
+"""One training run, from its start or resumed from a stored trajectory."""
 
 import json
 from pathlib import Path
@@ -17,11 +17,11 @@ _SNAPSHOTS = 101
 _RELATIVE, _ABSOLUTE = 1e-8, 1e-6
 """Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
 _NOT_COMPARED = ("epoch",)
-"""Flags that a run that goes on may change."""
+"""Flags that may differ when a run is resumed."""
 
 
 def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
-    """Train for `epoch` steps; go on from the last snapshot of `stored`, if there is such a run."""
+    """Train for `epoch` steps, from the last snapshot of `stored` if that is given; returns the whole trajectory."""
     epoch = setup.flags.epoch
     grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
     if stored is None:
@@ -34,25 +34,28 @@ def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
 
 
 def last_step(trajectory: xr.Dataset) -> int:
-    """The step of the last snapshot: where the run can go on."""
+    """The step of the last snapshot, from which the run can be resumed."""
     return int(trajectory["snapshot"][-1])
 
 
 def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
-    """The run in `path`, if there is one; refused if it was another run, or cannot go on."""
+    """The trajectory in `path`, or None if there is no such file.
+
+    Raises `InvalidInput` if it was trained with other flags than those of `setup`, or cannot be resumed.
+    """
     if not path.exists():
         return None
     stored = load(path)
     configuration = json.loads(stored.attrs.get("configuration", "{}"))
     if "flags" not in configuration:
         raise InvalidInput(f"{path} was not written by stepwell train; give another --out")
-    asked, found = _identity(setup), configuration["flags"]
-    different = [name for name in asked if name not in _NOT_COMPARED and found.get(name) != asked[name]]
+    asked, stored_flags = _identity(setup), configuration["flags"]
+    different = [name for name in asked if name not in _NOT_COMPARED and stored_flags.get(name) != asked[name]]
     if different:
-        changes = ", ".join(f"--{name} {found.get(name)}" for name in different)
-        raise InvalidInput(f"{path} is of another run ({changes}); give the same flags, or leave out --resume")
+        changes = ", ".join(f"--{name} {stored_flags.get(name)}" for name in different)
+        raise InvalidInput(f"{path} holds another run ({changes}); give the same flags, or leave out --resume")
     if stored.attrs["outcome"] not in ("finished", "interrupted"):
-        raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r}, and cannot go on; leave out --resume")
+        raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r} and cannot be resumed; leave out --resume")
     return stored
 
 
@@ -70,9 +73,9 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
     rate, steps, loss, watched = setup.flags.lr, setup.flags.epoch - start, objective(setup), observables(setup)
     if setup.engine == "flow":
         times = flow_time(np.arange(steps + 1), rate)
-        # The scale is that of the run's own start, also where it goes on from grown weights.
+        # The scale is that of the run's own start, also where it is resumed from grown weights.
         scale = float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
-        found = flow(
+        trajectory = flow(
             model,
             loss,
             until=float(times[-1]),
@@ -82,9 +85,9 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             observe=watched,
             configuration=_configuration(setup),
         )
-        found = _by_step(found, tuple(model.weight_dims), rate, start, grid)
+        trajectory = _by_step(trajectory, tuple(model.weight_dims), rate, start, grid)
     else:
-        found = descend(
+        trajectory = descend(
             model,
             loss,
             rate=rate,
@@ -94,19 +97,19 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             observe=watched,
             configuration=_configuration(setup),
         )
-    if TRACKED in found and found.sizes["step"]:
-        found[TRACKED] = (("run", "step", "head"), found[TRACKED].values, {"long_name": "value weight"})
-    return found
+    if TRACKED in trajectory and trajectory.sizes["step"]:
+        trajectory[TRACKED] = (("run", "step", "head"), trajectory[TRACKED].values, {"long_name": "value weight"})
+    return trajectory
 
 
-def _by_step(found: xr.Dataset, weights: tuple[str, ...], rate: float, start: int, grid: np.ndarray) -> xr.Dataset:
+def _by_step(trajectory: xr.Dataset, weights: tuple[str, ...], rate: float, start: int, grid: np.ndarray) -> xr.Dataset:
     """A flow saved at the times of steps, laid out as a descent is: curves by step, weights by snapshot."""
-    steps = start + np.arange(found.sizes["time"])
+    steps = start + np.arange(trajectory.sizes["time"])
     kept = np.isin(steps, grid)
     kept[[0, -1]] = True
     time = ("step", flow_time(steps, rate), {"units": TIME_UNIT})
-    curves = found.drop_vars([*weights, "time"]).rename(time="step").assign_coords(step=steps, time=time)
-    moved = found[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
+    curves = trajectory.drop_vars([*weights, "time"]).rename(time="step").assign_coords(step=steps, time=time)
+    moved = trajectory[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
     for axis, values in (("step", curves), ("snapshot", moved := moved.assign_coords(snapshot=steps[kept]))):
         values[axis].attrs["units"] = "step"
     return curves.assign_coords(moved.coords).assign(moved.data_vars)

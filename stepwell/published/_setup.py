@@ -36,7 +36,7 @@ class Keys(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What is to be trained."""
+    """What is to be trained: the task, the mixture that test sets are drawn from (or None), the initial model, keys."""
 
     flags: Published
     engine: Engine
@@ -56,7 +56,7 @@ def normalisation_of(flags: Published) -> Normalisation:
 
 
 def set_up(flags: Published, engine: Engine) -> Setup:
-    """Task, the mixture that test sets are taken from, and initial model."""
+    """Build what the flags describe; `engine` is how the loss will be computed."""
     keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
     lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
     lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)
@@ -105,15 +105,15 @@ def objective(setup: Setup) -> AbstractObjective:
 
 
 def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
-    """Test losses and the tracked value weights, where they are asked for."""
-    found: dict[str, Callable[[Any], Any]] = {}
+    """Curves to observe, by name: test losses and the tracked value weights, where the flags ask for them."""
+    curves: dict[str, Callable[[Any], Any]] = {}
     if setup.tested is not None and setup.flags.testset_size:
         tests = {
             IN_WEIGHT: (setup.tested.in_weight_test(), setup.keys.in_weight_test),
             IN_CONTEXT: (setup.tested.in_context_test(), setup.keys.in_context_test),
         }
         for name, (task, key) in tests.items():
-            found[name] = _measured(setup, task, setup.flags.testset_size, key)
+            curves[name] = _measured(setup, task, setup.flags.testset_size, key)
     if setup.flags.track_value:
         adapter = class_of(setup.flags.kind)
 
@@ -121,8 +121,8 @@ def observables(setup: Setup) -> dict[str, Callable[[Any], Any]]:
             r"""$v_i$, the last entry of $W^V_i$, for each head."""
             return adapter.theory_weights(model.weights())["values"]
 
-        found[TRACKED] = tracked_value
-    return found
+        curves[TRACKED] = tracked_value
+    return curves
 
 
 def _measured(setup: Setup, task: AbstractTask, size: int, key: RandomKey) -> AbstractObjective:

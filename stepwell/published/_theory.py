@@ -37,10 +37,10 @@ def levels_of(setup: Setup) -> Levels | None:
     if _reason(setup) is not None:
         return None
     flags = setup.flags
-    found = linear.levels(setup.task)  # pyright: ignore
+    losses = linear.levels(setup.task)  # pyright: ignore
     pairs = flags.head_num * flags.kind.pairs(flags.in_dim, flags.rank)
     learned = _predictor(setup).plateaus(flags.in_dim, pairs)
-    return Levels(learned, [float(found[m]) for m in learned])
+    return Levels(learned, [float(losses[m]) for m in learned])
 
 
 def paper_time(setup: Setup, steps):
@@ -68,7 +68,7 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
 
 
 def _reason(setup: Setup) -> str | None:
-    """Why there is no theory at all."""
+    """Why there is no theory for this run; None if there is."""
     flags = setup.flags
     reasons = {
         f"--model {flags.model}": flags.kind.theory is None,
@@ -88,13 +88,13 @@ def _course(setup: Setup, last: int) -> Course:
     factor = weight_factor("none", "1/N", length=setup.flags.context, factors=model.factors)
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
     steps = np.unique(np.linspace(0, last, min(_POINTS, last + 1)).round())
-    found = predictor.course(
+    course = predictor.course(
         setup.task,  # pyright: ignore
         class_of(setup.flags.kind).theory_weights(weights),
         paper_time(setup, steps),
     )
     unit = float(paper_time(setup, 1.0))
-    return Course(found.times / unit, found.loss, [drop.time / unit for drop in found.drops], predictor.course_label)
+    return Course(course.times / unit, course.loss, [drop.time / unit for drop in course.drops], predictor.course_label)
 
 
 def _predictor(setup: Setup) -> linear.AbstractPredictor:

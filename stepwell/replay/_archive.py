@@ -28,7 +28,7 @@ class Archive:
         return name in self._arrays
 
     def names(self, prefix: str) -> list[str]:
-        """Arrays whose name begins so."""
+        """The names of the arrays that begin with `prefix`."""
         return [name for name in self._arrays if name.startswith(prefix)]
 
     def refuse(self, problem: str) -> InvalidInput:
@@ -36,7 +36,7 @@ class Archive:
         return InvalidInput(f"{self.path}: {problem}")
 
     def size(self, letter: str) -> int:
-        """What a letter stands for."""
+        """The size that a letter stands for."""
         return self._sizes[letter][0]
 
     def bind(self, letter: str, size: int, source: str) -> None:
@@ -53,16 +53,16 @@ class Archive:
         """An array in float64, if it is finite and its shape agrees with everything read before."""
         array = self._array(name)
         if array.dtype.kind not in "fiu":
-            raise self.refuse(f"{name} has type {array.dtype}; real numbers are wanted")
+            raise self.refuse(f"{name} has type {array.dtype}; it must be an array of real numbers")
         wanted = letters.split()
         if array.ndim != len(wanted) or array.size == 0:
             raise self.refuse(f"{name} has shape {array.shape}; it must be ({', '.join(wanted)}), and not empty")
-        for letter, found in zip(wanted, array.shape, strict=True):
-            self.bind(letter, found, f"{name} of shape {array.shape}, read as ({', '.join(wanted)}),")
+        for letter, size in zip(wanted, array.shape, strict=True):
+            self.bind(letter, size, f"{name} of shape {array.shape}, read as ({', '.join(wanted)}),")
         with np.errstate(over="ignore"):  # a number too large for float64 becomes infinite, and is refused
             values = array.astype(np.float64)
         if not np.isfinite(values).all():
-            raise self.refuse(f"{name} has entries that are not finite")
+            raise self.refuse(f"{name} has entries that are not finite; every entry must be a number")
         return values
 
     def configuration(self) -> dict[str, Any]:
@@ -72,12 +72,12 @@ class Archive:
             raise self.refuse("config must be one JSON text; write config=json.dumps({...})")
         text = array.reshape(-1)[0]
         try:
-            found = json.loads(text)
+            settings = json.loads(text)
         except (ValueError, RecursionError):
             raise self.refuse("config is not JSON; write config=json.dumps({...})") from None
-        if not isinstance(found, dict):
+        if not isinstance(settings, dict):
             raise self.refuse('config must be a JSON object, such as {"model": "attnM", "lr": 0.001}')
-        return found
+        return settings
 
     def _array(self, name: str) -> np.ndarray:
         if name not in self._arrays:

@@ -1,4 +1,4 @@
-"""The model, the data and the whole weight matrices of a recording, as the other rooms have them."""
+"""The model, the data and the whole weight matrices of a recording, as the rest of the package has them."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -48,7 +48,10 @@ class Recording:
 
 
 def load(path: str | os.PathLike) -> Recording:
-    """Read a recording; `InvalidInput`, in one line, if it is not one."""
+    """Read and check the recording in the .npz file `path`; docs/recordings.md has the format.
+
+    Raises `InvalidInput`, with one line that names the file, if it is not a recording.
+    """
     archive = Archive(path)
     config = archive.configuration()
     kind = _kind(archive, config)
@@ -171,12 +174,14 @@ def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> Non
 
 
 def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
-    """Room for inputs and labels in a token, split as the configuration says."""
+    """A token holds inputs and labels; their numbers must be those of the configuration."""
     if kind.layout == "features":
         return
     width, outputs = archive.size("E"), archive.size("O")
     if width <= outputs:
-        raise archive.refuse(f"tokens of width {width} have no room for inputs beside {outputs} labels")
+        raise archive.refuse(
+            f"tokens of width {width} hold no inputs beside {outputs} labels; the width must be inputs plus labels"
+        )
     for name, size in (("in_dim", width - outputs), ("dx", width - outputs), ("out_dim", outputs), ("dy", outputs)):
         if name in config and config[name] != size:
             raise archive.refuse(
@@ -185,11 +190,11 @@ def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
 
 
 def _check_queries(archive: Archive, examples: dict[str, Examples]) -> None:
-    """No model here looks at the query's labels, so a run that saw them could not be followed."""
+    """No model here reads the query's labels, so a run whose model did could not be replayed."""
     outputs = archive.size("O")
     for name, data in examples.items():
         if data.inputs.ndim == 3 and data.inputs[:, -1, -outputs:].any():
-            raise archive.refuse(f"the queries of {name} show their labels; the last token's labels must be zero")
+            raise archive.refuse(f"the queries of {name} show their labels; set the labels in the last token to zero")
 
 
 def _of_config(archive: Archive, config: dict[str, Any], name: str, check=lambda name, value: value) -> Any:

@@ -56,7 +56,7 @@ class Replay:
         return max(self.curves.values())
 
     def summary(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: None stands for it."""
+        """The result as a JSON document, in which None stands for infinity."""
         largest = self.max_abs_error
         return {
             "file": self.file,
@@ -75,10 +75,14 @@ class Replay:
 
 
 def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 5e-6, progress: bool = True) -> Replay:
-    """Descend from the recorded initial weights on the recorded data, and compare.
+    """Descend from the recorded initial weights on the recorded data, and compare losses and final weights.
 
-    `engine`: "moments", for models that are linear in features of the data; "sampled", for all; "auto" is the one that
-    takes less work a step.
+    - `engine`: "moments", for models that are linear in features of the data; "sampled", for all; "auto" is the one
+      that takes less work a step.
+    - `tolerance`: the largest absolute deviation, of losses and weights, with which the replay passes.
+    - `progress`: whether to show a progress bar.
+
+    Returns a `Replay`. Raises `InvalidInput` if the model has no moments and `engine` asks for them.
     """
     begun = time.perf_counter()
     _check.one_of("engine", engine, ENGINES)
@@ -89,11 +93,11 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
     for name, examples in recording.tests.items():
         objectives[name] = _objective(recording, model, examples, chosen, test=True)
 
-    found = _run(recording, model, objectives, progress, rate=recording.rate)
-    curves = _curves(found, recording)
-    outcome = found.attrs["outcome"]
+    trajectory = _run(recording, model, objectives, progress, rate=recording.rate)
+    curves = _curves(trajectory, recording)
+    outcome = trajectory.attrs["outcome"]
     errors = {name: _largest(curves[name], recorded) for name, recorded in recording.curves.items()}
-    weights_error = _weights_error(recording, model, found) if outcome == "finished" else None
+    weights_error = _weights_error(recording, model, trajectory) if outcome == "finished" else None
     passed = outcome == "finished" and max(*errors.values(), weights_error or 0.0) <= tolerance
     reproducible = None
     if outcome == "finished" and not passed:
@@ -110,7 +114,7 @@ def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 
         passed=passed,
         seconds=time.perf_counter() - begun,
         outcome=outcome,
-        message=found.attrs["message"],
+        message=trajectory.attrs["message"],
     )
 
 
@@ -118,7 +122,7 @@ def _run(
     recording: Recording, model: AbstractModel, objectives: dict[str, AbstractObjective], progress: bool, **rule: Any
 ) -> xr.Dataset:
     observed: dict[str, Any] = {name: objective for name, objective in objectives.items() if name != "loss"}
-    found = descend(
+    trajectory = descend(
         model,
         objectives["loss"],
         steps=recording.steps,
@@ -127,9 +131,9 @@ def _run(
         progress=progress,
         **rule,
     )
-    if found.attrs["outcome"] == "interrupted":
+    if trajectory.attrs["outcome"] == "interrupted":
         raise KeyboardInterrupt
-    return found
+    return trajectory
 
 
 def _curves(trajectory: xr.Dataset, recording: Recording) -> dict[str, Float[np.ndarray, " steps"]]:
@@ -210,5 +214,5 @@ def _weights_error(recording: Recording, model: AbstractModel, trajectory: xr.Da
     """Over all entries of all final matrices in the recording; None if there are none."""
     if not recording.final:
         return None
-    found = whole_weights(recording, model_at(trajectory, model))
-    return max(float(np.abs(found[name] - final).max()) for name, final in recording.final.items())
+    final_weights = whole_weights(recording, model_at(trajectory, model))
+    return max(float(np.abs(final_weights[name] - final).max()) for name, final in recording.final.items())

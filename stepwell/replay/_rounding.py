@@ -1,8 +1,8 @@
 """Gradient descent with weights kept in float32: what rounding alone does to a run.
 
 Where rate times sharpness exceeds 2, every step multiplies a deviation. Shortly before, near 1, the same direction was
-damped down to the rounding error, so that is what grows: a run in float32 and one in float64 part, at different steps,
-however right both are.
+damped down to the rounding error, so that is what grows: runs in float32 and in float64 diverge from each other, though
+both are correct.
 """
 
 from typing import Any

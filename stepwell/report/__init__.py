@@ -1,4 +1,4 @@
-"""Run figures, keep what they found, and write the report."""
+"""Run figures, keep their data and claims, and write the report."""
 
 from ._figure import freeze_imports as freeze_imports
 from ._page import number as number

@@ -65,7 +65,7 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
 
     begun = time.monotonic()
     data = module.simulate(quick)
-    found = module.claims(data)
+    claims = module.claims(data)
     drawn = module.draw(data)
     stem = name.replace("/", "-")
     files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
@@ -90,7 +90,7 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         "files": files,
         "data": stored,
     }
-    return Result(entry, found)
+    return Result(entry, claims)
 
 
 def _extras(module: Any, data: dict[str, Any]) -> dict[str, Callable[[str], None]]:

@@ -57,7 +57,7 @@ def setting(value: Any) -> str:
 
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    # As images of their own: several drawings in one page would share the names of their parts.
+    # As images of their own: in one page the names of the parts of several drawings would clash.
     shown = {
         ending: f"data:image/{kind};base64,{base64.b64encode((folder / entry['files'][ending]).read_bytes()).decode()}"
         for ending, kind in (("svg", "svg+xml"), ("gif", "gif"))

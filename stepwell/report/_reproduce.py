@@ -39,7 +39,13 @@ def reproduce(
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
 ) -> Reproduction:
-    """Run the named figures, `jobs` at a time; `begin(name, title)` is called before each, `tell(entry, claims)` after.
+    """Run figures, check their claims and write the report.
+
+    - `names`: the figures, as `stepwell.papers.select` lists them.
+    - `quick`: whether to take smaller settings, for the same claims.
+    - `out`: the folder of the report.
+    - `jobs`: how many figures run at a time, each in a process of its own if there are several.
+    - `begin`, `tell`: called as `begin(name, title)` before each figure and `tell(entry, claims)` after it.
 
     Into `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each figure. Figures
     that are there from an earlier run stay in the report until they are run again. A figure that raises an error is
@@ -63,11 +69,11 @@ def reproduce(
     )
     try:
         with contextlib.closing(results):
-            for entry, found in results:
-                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in found]}
+            for entry, claims in results:
+                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in claims]}
                 document = _document(kept, done, begun)
                 _write(folder, document)
-                tell(entry, found)
+                tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
     if not done:

@@ -1,7 +1,7 @@
 """Several figures at once, each in a process of its own.
 
 A figure spends its time in compiling and in loops of small steps, which gain nothing from a second core: threads that
-wait for each other only take time. So each process gets its share of the cores and keeps to it. Processes are spawned,
+wait for each other only take time. So each process gets some of the cores and keeps to them. Processes are spawned,
 never forked: a fork of a program that runs JAX hangs.
 
 `concurrent.futures.ProcessPoolExecutor` cannot do this: one killed process breaks the whole pool, it does not say which
@@ -25,7 +25,7 @@ from ..native import report_elsewhere
 from ._figure import Result, failure, freeze_imports, make
 
 _PATIENCE = 5.0
-"""Seconds that a process told to end is given: one that compiles does not hear it at once."""
+"""Seconds that a process has to end after SIGTERM, before it is killed: one that compiles handles it late."""
 
 
 def side_by_side(
@@ -37,7 +37,7 @@ def side_by_side(
     workers: list[_Worker] = []
     try:
         for number in range(jobs):
-            workers.append(_Worker(quick, folder, _share(number, jobs), reports=number == 0))
+            workers.append(_Worker(quick, folder, _cores_of(number, jobs), reports=number == 0))
             workers[-1].send(waiting.pop())
         while busy := [worker for worker in workers if worker.name is not None]:
             ready = wait([worker.pipe for worker in busy])
@@ -57,7 +57,7 @@ def side_by_side(
 
 
 class _Worker:
-    """A process that makes one figure after another, and its end of the line."""
+    """A process that makes one figure after another, and the pipe to it."""
 
     def __init__(self, quick: bool, folder: Path, cores: set[int], *, reports: bool):
         self._quick, self._settings = quick, (quick, folder, cores, reports)
@@ -76,7 +76,7 @@ class _Worker:
         self.name = name
         if not self._process.is_alive():
             self._start()
-        with contextlib.suppress(ConnectionError):  # `receive` will find the line dead
+        with contextlib.suppress(ConnectionError):  # `receive` reports that the process is gone
             self.pipe.send(name)
 
     def receive(self) -> Result | tuple[str, str]:
@@ -103,14 +103,14 @@ class _Worker:
         self.pipe.close()
 
 
-def _share(number: int, jobs: int) -> set[int]:
+def _cores_of(number: int, jobs: int) -> set[int]:
     """The cores of one of several processes; empty where the system does not say, or there are too few."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return set(cores[number::jobs])
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed could not end its processes."""
+    """End this process when its parent has ended: a parent that is killed cannot end its processes."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -118,7 +118,9 @@ def _end_with_parent() -> None:
 
 
 def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports: bool) -> None:
-    """What the process does. Ctrl-C is for the parent to hear, which ends this one; half-written files are removed."""
+    """What the process does. SIGINT is ignored: the parent handles it and ends this process by SIGTERM, on which
+    half-written files are removed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
     if quick:

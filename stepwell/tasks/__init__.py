@@ -22,5 +22,5 @@ from ._nonlinear import SingleIndexRegression as SingleIndexRegression
 from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression
 
-# This is the first room on the way of every computation, and JAX is there by now.
+# Every computation imports this package first, and JAX is imported by now.
 check_programs()

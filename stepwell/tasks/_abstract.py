@@ -58,7 +58,7 @@ class AbstractTask(eqx.Module):
     @property
     @abc.abstractmethod
     def noisy(self) -> bool:
-        """Whether `compose` looks at the noise; if not, none is drawn."""
+        """Whether `compose` reads the noise; if not, none is drawn."""
 
     @abc.abstractmethod
     def compose(
@@ -103,7 +103,7 @@ class AbstractTask(eqx.Module):
             left -= len(part) * _BLOCK
 
     def sample(self, n: int, *, key: RandomKey) -> Batch:
-        """`n` sequences."""
+        """Draw `n` sequences, all in memory at once; `chunks` yields the same ones part by part."""
         n = _check.whole("number of sequences", n)
         width = self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
@@ -206,6 +206,9 @@ def assemble(
     truth: Float[Array, "sequences tokens outputs"],
     lengths: ContextLengths,
 ) -> Batch:
-    """Tokens (x, shown label), the last label zeroed, beside the true labels."""
+    """A batch of tokens (x, shown label), the last label zeroed.
+
+    `shown` are the labels in the tokens, with noise if there is any, and `truth` those that a model should answer.
+    """
     tokens = jnp.concatenate([inputs, shown.at[:, -1].set(0.0)], axis=-1)
     return Batch(tokens, truth, lengths)

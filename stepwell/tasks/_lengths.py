@@ -59,7 +59,7 @@ class ContextLengths(eqx.Module):
 
 
 def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
-    """A number is one context length."""
+    """The distribution itself, or that of one context length given as a number."""
     return lengths if isinstance(lengths, ContextLengths) else ContextLengths(_check.whole("context length", lengths))
 
 

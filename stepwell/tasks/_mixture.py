@@ -18,7 +18,7 @@ from ._regression import InContextRegression
 
 
 class InContextInWeightMixture(AbstractTask):
-    r"""Some sequences have a task vector of their own, the others share one that can be learned by heart.
+    r"""Some sequences have a task vector of their own, the others have one in common that can be memorised.
 
     Of `total` sequences the first $\lfloor p \cdot total \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same
     $w_*$. With p = 0 the context says nothing at all: its labels are $\mathcal N(0, 1)$, and only $y_q = w_*^\top x_q$
@@ -77,7 +77,7 @@ class InContextInWeightMixture(AbstractTask):
         centred: bool = False,
         key: RandomKey,
     ) -> "InContextInWeightMixture":
-        r"""With a random direction for $w_*$, $\|w_*\| = \sqrt D$."""
+        r"""A mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$."""
         dim = _check.covariance_matrix("covariance", covariance).shape[0]
         direction = generator(key).standard_normal((dim, _check.whole("outputs", outputs)))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
@@ -88,11 +88,11 @@ class InContextInWeightMixture(AbstractTask):
         return self.covariance.shape[0]
 
     def in_weight_test(self) -> "InContextInWeightMixture":
-        r"""Only $w_*$, behind contexts that say nothing: what was learned by heart."""
+        r"""The task whose queries follow $w_*$ after contexts that say nothing of it: it tests what was memorised."""
         return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centred=self.centred)
 
     def in_context_test(self) -> InContextRegression:
-        """Only new task vectors: what is learned from the context. Whitened if inputs are centred, as published."""
+        """The task with new task vectors only: it tests learning in context. Whitened if centred, as published."""
         return InContextRegression(
             self.covariance, self.lengths, outputs=self.outputs, centred=self.centred, whitened=self.centred
         )

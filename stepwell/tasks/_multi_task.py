@@ -120,7 +120,7 @@ class MultiTaskRegression(AbstractTask):
 
 
 def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: int) -> Float[np.ndarray, "size size"]:
-    """An orthogonal matrix by name, or a given one if it is orthogonal; `number` tells apart two from one key."""
+    """An orthogonal matrix by name, or a given one if it is orthogonal; `number` distinguishes two from one key."""
     if isinstance(given, str):
         if _check.one_of(name, given, ("identity", "random")) == "identity":
             return np.eye(size)

@@ -13,7 +13,8 @@ _ELEMENTS = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
 def standard_normals(key: RandomKey, shape: tuple[int, ...], dtype=float) -> Float[Array, "..."]:
     """What `jax.random.normal` draws, to rounding; natively where it can be, which is faster to run and to compile.
 
-    Native are JAX's default generator and numbering, on one device: the compiler could not share a native call out.
+    Native are JAX's default generator and numbering, on one device: the compiler cannot divide a native call among
+    several.
     """
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     words = jax.random.key_data(key)

@@ -13,7 +13,7 @@ from ._moments import PopulationMoments
 
 
 def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
-    """What `task.moments(normalisation)` returns, if it can be what it says."""
+    """`task.moments(normalisation)`, checked for its class, shapes, symmetry and finite entries."""
     _check.one_of("normalisation", normalisation, get_args(Normalisation))
     _check_own(type(task))
     moments = task.moments(normalisation)

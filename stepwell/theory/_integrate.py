@@ -49,7 +49,7 @@ def integrate(
     try:
         solution = scipy.integrate.solve_ivp(field, (0.0, until), start, method="LSODA", t_eval=times, **options)
     except ValueError as error:
-        # What SciPy says when it looks for the zero of the event in a step shorter than the rounding of t.
+        # What SciPy raises when it searches for the zero of the event in a step shorter than the rounding of t.
         raise IntegrationFailed(
             f"the drop is too short for its time in float64; the initial weights are of size {scale:.2g}: "
             "try a larger start"
@@ -63,12 +63,12 @@ def integrate(
 
 
 def require_times(times: Float[np.ndarray, " time"]) -> None:
-    """Times on which a course is wanted must not be negative and must increase."""
+    """Raise `InvalidInput` unless the times at which a course is asked for are non-negative and increasing."""
     if times.size == 0 or times[0] < 0 or np.any(np.diff(times) <= 0):
         raise InvalidInput("times must be non-negative and increasing; give for instance numpy.linspace(0, 100, 500)")
 
 
 def require_positive(name: str, value: float) -> None:
-    """A start of zero never leaves its plateau."""
+    """Raise `InvalidInput` unless the value is above zero: a start of zero never leaves its plateau."""
     if not value > 0:
-        raise InvalidInput(f"{name} is {value}; it must be above 0, for the flow never leaves zero")
+        raise InvalidInput(f"{name} is {value}; it must be above 0, since the flow never leaves zero")

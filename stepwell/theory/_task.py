@@ -44,7 +44,7 @@ class RegressionTask(Protocol):
 
 
 def require_one_output(task: RegressionTask) -> None:
-    """The theory is that of one label per token."""
+    """Raise `InvalidInput` unless the task has one output: the theory is that of one label per token."""
     if task.outputs != 1:
         raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
 
@@ -73,7 +73,7 @@ class MultiTask(Protocol):
 
 
 def the_context(task: MultiTask) -> int:
-    """The task's only context length."""
+    """The task's only context length; `InvalidInput` if it has several."""
     if len(task.lengths.counts) != 1:
         raise InvalidInput(
             f"the task has context lengths {task.lengths.counts}; the theory of softmax attention is for one, "

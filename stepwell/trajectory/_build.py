@@ -28,10 +28,14 @@ def build(
     outcome: str,
     message: str,
 ) -> xr.Dataset:
-    """Label what a run recorded.
+    """Label what a run recorded, as one data set.
 
-    `curves` are arrays (run, axis, …), `weights` arrays (run, weight_axis, …) with the model's own dimensions after
-    that. Of a weight, `outcome` is a word ("finished", "converged", "diverged", "interrupted", …), `message` a line.
+    - `axis`, `points`: the name and the values of the axis of curves, `step` or `time`.
+    - `curves`: arrays (run, axis, …) by name.
+    - `weight_axis`, `weight_points`: the name and the values of the axis of weights, `snapshot` or `time`.
+    - `weights`: arrays (run, weight_axis, …) by name, with the dimensions that `model.weight_dims` names after that.
+    - `configuration`: what made the run; it becomes an attribute, as `outcome` and `message` do.
+    - `outcome`: a word, "finished", "converged", "diverged", "interrupted", …; `message`: a line that explains it.
     """
     variables: dict[str, Any] = {}
     for name, values in curves.items():
@@ -51,7 +55,11 @@ def build(
 
 
 def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: int = -1) -> Model:
-    """The model as it was at one recorded point: `index` counts along `snapshot` (or `time`), by default the last."""
+    """The model as it was at one recorded point.
+
+    `template` is a model of the shape that was trained, whose weights are replaced. `run` is the member of an ensemble;
+    `index` counts along `snapshot` (or `time`), by default the last.
+    """
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     missing = [name for name in template.weight_dims if name not in trajectory]
     if missing:

@@ -10,12 +10,12 @@ from stepwell._files import write_whole
 
 
 def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
-    """Write a trajectory to one netCDF file, without loss."""
+    """Write a trajectory to one netCDF file, without loss of digits; returns the path."""
     return write_whole(path, lambda name: trajectory.to_netcdf(name, engine="h5netcdf") and None)
 
 
 def load(path: str | os.PathLike) -> xr.Dataset:
-    """Read a trajectory back, into memory."""
+    """Read the trajectory that `save` wrote to `path`, into memory; `InvalidInput` if there is none."""
     try:
         with xr.open_dataset(path, engine="h5netcdf") as stored:
             return stored.load()

@@ -12,7 +12,7 @@ import numpy as np
 from stepwell._versions import versions
 
 _WRITTEN_OUT = 1024
-"""Arrays of up to so many entries are written out in a description, larger ones by shape."""
+"""Arrays of up to this many entries are written out in a description; of larger ones the shape is."""
 
 
 def describe(thing: Any) -> Any:

@@ -267,12 +267,12 @@ def test_a_file_that_cannot_be_replaced_is_told(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    "flags, told", [(["--model", "attnS", "--rank", "3"], "adds nothing"), (["--init", "0"], "fixed point")]
+    "flags, message", [(["--model", "attnS", "--rank", "3"], "can do the same"), (["--init", "0"], "fixed point")]
 )
-def test_allowed_with_a_word(flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_allowed_with_a_word(flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert train(tmp_path, *flags) == 0
     err = capsys.readouterr().err
-    assert told in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1
 
 
 def test_show_says_where_the_plot_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -299,7 +299,7 @@ def test_divergence_keeps_what_there_is(tmp_path: Path, capsys: pytest.CaptureFi
     assert found["epochs"] == losses.size < 240 and np.all(np.isfinite(losses))
     assert files(tmp_path) == endings(NAME)
     assert train(tmp_path, "--lr", "30", "--epoch", "240", "--resume") == 2
-    assert "cannot go on" in capsys.readouterr().err
+    assert "cannot be resumed" in capsys.readouterr().err
 
 
 class Interruption:

@@ -120,7 +120,7 @@ def test_shapes_that_disagree_are_named(tmp_path: Path):
         ("attnM", {"final_value": np.zeros((2, 4, 3))}, "final_value"),
         ("attnM", {"tokens_iwl": np.ones((30, 6, 4))}, "show their labels"),
         ("attnM", {"labels": np.zeros((30, 6, 2))}, "O = 1"),
-        ("attnM", {"labels": np.zeros((30, 6, 5)), "labels_iwl": np.zeros((30, 6, 5))}, "no room for inputs"),
+        ("attnM", {"labels": np.zeros((30, 6, 5)), "labels_iwl": np.zeros((30, 6, 5))}, "hold no inputs"),
         ("attnM", {"tokens": np.zeros((30, 1, 4)), "labels": np.zeros((30, 1))}, "one token"),
         ("multihead", {"query": np.ones((30, 5))}, "show their labels"),
     ],

@@ -15,7 +15,7 @@ from ._registry import multi_step_form
 from ._separate_population import applies
 
 _DIMENSION = 16
-"""At the most: beyond, a run alone is faster with products of matrices."""
+"""The largest dimension for this pass: beyond, a run alone is faster with products of matrices."""
 
 
 class FusedPopulation(AbstractMultiStep):
@@ -38,7 +38,7 @@ class FusedPopulation(AbstractMultiStep):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "FusedPopulation | None":
-        """For models like this one; None where the pass does not apply or cannot be built."""
+        """This form of `population` for models like `model`; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
         kernel = native.kernel("population_descent", "double")

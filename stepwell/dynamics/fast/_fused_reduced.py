@@ -51,7 +51,7 @@ class FusedReduced(AbstractObjective):
 
     @classmethod
     def of(cls, objective: ReducedSampled) -> "FusedReduced | None":
-        """The same loss; None where the pass cannot be built."""
+        """This form of `objective`; None where the pass cannot be built."""
         if type(objective) is not ReducedSampled:
             return None
         dtype = objective.normals.dtype
@@ -86,7 +86,7 @@ class FusedReduced(AbstractObjective):
         return self.signal + jnp.sum(mean)
 
     def check(self, model: AbstractModel) -> None:
-        """It is made from an objective that checks."""
+        """Nothing to check: it is made from an objective that was checked."""
 
     def floor(self, model: AbstractModel) -> float | None:
         return None
@@ -103,14 +103,14 @@ def _forward(weights: tuple[Array, Array], data: tuple[Array, ...], target: str)
     dtype = data[0].dtype
     results = jax.ShapeDtypeStruct((tasks, 1 + heads * (tasks + 1), CONTROL_SUMS), np.float64)
     call = jax.ffi.ffi_call(target, results, vmap_method="expand_dims")
-    found = call(*(weight.astype(dtype) for weight in weights), *data)
-    return found[:, 0], found[:, 1:].reshape(tasks, heads, tasks + 1, CONTROL_SUMS)
+    outputs = call(*(weight.astype(dtype) for weight in weights), *data)
+    return outputs[:, 0], outputs[:, 1:].reshape(tasks, heads, tasks + 1, CONTROL_SUMS)
 
 
 def _backward(target: str, derivatives: Float[Array, "task head by 8"], cotangent: Float[Array, "task 8"]) -> Any:
     """The derivatives of a task's sums are by its row of omega, then by mu of this task."""
-    found = jnp.sum(derivatives * cotangent[:, None, None], axis=-1)
-    return (jnp.sum(found[:, :, :-1], axis=0), found[:, :, -1].T), None
+    gradients = jnp.sum(derivatives * cotangent[:, None, None], axis=-1)
+    return (jnp.sum(gradients[:, :, :-1], axis=0), gradients[:, :, -1].T), None
 
 
 _sums.defvjp(_forward, _backward)

@@ -43,7 +43,7 @@ class FusedSampled(AbstractObjective):
 
     @classmethod
     def of(cls, objective: Sampled, model: AbstractModel) -> "FusedSampled | None":
-        """For models like this one; None where the pass does not apply or cannot be built."""
+        """This form of `objective` for models like `model`; None where the pass does not apply or cannot be built."""
         batch, dtype = objective.batch, np.dtype(objective.precision)
         if type(objective) is not Sampled or not isinstance(batch, Batch):
             return None
@@ -79,7 +79,7 @@ class FusedSampled(AbstractObjective):
         )
 
     def check(self, model: AbstractModel) -> None:
-        """It is made for a model that was checked."""
+        """Nothing to check: it is made for a model that was checked."""
 
     def floor(self, model: AbstractModel) -> float | None:
         return None

@@ -16,7 +16,7 @@ from ._protocols import AbstractResolvent
 from ._separate_population import applies
 
 _DIMENSION = 64
-"""At the most: the system has D⁴ entries, 128 MiB here."""
+"""The largest dimension for this form: the system has D⁴ entries, 128 MiB here."""
 _WEIGHTS = 100
 """Up to so many, the whole matrix is factorised as fast, in a program that is compiled faster."""
 
@@ -49,7 +49,9 @@ class ResolventPopulation(AbstractResolvent):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "ResolventPopulation | None":
-        """For models like this one; None where these systems are not those of its flow, or not smaller than those."""
+        """This form of `population` for models like `model`; None where its systems are not those of the flow, or not
+        smaller.
+        """
         if not applies(population, model, _DIMENSION):
             return None
         assert is_separate(model)
@@ -77,8 +79,8 @@ class ResolventPopulation(AbstractResolvent):
             half = solve_triangular(factors, moved[order], lower=True, unit_diagonal=True)
             excess = second @ solve_triangular(factors, half).reshape(dim, dim) @ lam
             together = blocks.solve(blocks.heads.pulled(excess))
-            found = jax.tree.map(jnp.subtract, apart, together)
-            return found.rotated(left.T, right).flat()
+            solution = jax.tree.map(jnp.subtract, apart, together)
+            return solution.rotated(left.T, right).flat()
 
         return solve
 
@@ -116,7 +118,7 @@ class _Heads(NamedTuple):
         return _Heads(self.value, self.key @ keys, self.query @ queries)
 
     def map(self) -> Float[Array, "dim dim"]:
-        """A."""
+        """The effective map A."""
         return jnp.einsum("h,hri,hrj->ij", self.value, self.key, self.query)
 
     def map_change(self, change: "_Heads") -> Float[Array, "head dim dim"]:
@@ -164,7 +166,7 @@ class _Blocks(NamedTuple):
         return _Heads(value, key + scale * self.rest.key, query + scale * self.rest.query)
 
     def coupling(self) -> Float[Array, "dim dim dim dim"]:
-        """N."""
+        """The sum over heads of N = Θ B⁻¹ Θᵀ, a D² × D² matrix."""
         heads, dim = self.heads, self.same.shape[-1]
         square = heads.value[:, None] ** 2
         same, other, unit = square * self.same[:, 0], square * self.other[:, 0], jnp.eye(dim)

@@ -35,7 +35,7 @@ class SteppingPopulation(AbstractRosenbrock):
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "SteppingPopulation | None":
-        """For models like this one; None where the pass does not apply or cannot be built."""
+        """This form of `population` for models like `model`; None where the pass does not apply or cannot be built."""
         if not applies(population, model, _DIMENSION):
             return None
         kernel = native.kernel("population_step", "double")

@@ -50,12 +50,15 @@ class FixedPoints:
 
     def _point(self, learned: tuple[int, ...]) -> FixedPoint:
         chosen = list(learned)
-        found = self._components
-        return FixedPoint(learned, found.maps[chosen].sum(axis=0), self._power - float(found.gains[chosen].sum()))
+        basis = self._components
+        return FixedPoint(learned, basis.maps[chosen].sum(axis=0), self._power - float(basis.gains[chosen].sum()))
 
 
 def fixed_points(task: RegressionTask) -> FixedPoints:
-    """All fixed points of separate attention, of any rank, lazily; merged attention has the first and the last."""
+    """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
+
+    Merged attention has the first and the last of them.
+    """
     return FixedPoints(task)
 
 
@@ -84,10 +87,10 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
     In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
     belongs to the nearest subset if the map has more than half of it, $b_d > \tfrac12\sqrt{\gamma_d}$ (`shares`).
     """
-    found, held = shares(task, effective_map)
+    basis, held = shares(task, effective_map)
     chosen = np.flatnonzero(held > 0.5)
-    maps = found.maps[chosen].sum(axis=0)
-    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(found.gains[chosen].sum()))
+    maps = basis.maps[chosen].sum(axis=0)
+    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(basis.gains[chosen].sum()))
     return Nearest(point, prediction_distance(task, effective_map, maps))
 
 
@@ -96,27 +99,27 @@ def shares(
 ) -> tuple[Components, Float[np.ndarray, " component"]]:
     r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
 
-    0 if component d is not learned, 1 if it is. Components whose gains are equal may be turned among themselves; they
-    are returned turned so that they fit the map, the largest share first.
+    Returns the components of the task and these numbers: 0 if component d is not learned, 1 if it is. Components whose
+    gains are equal may be rotated among themselves; they are returned rotated to fit the map, the largest number first.
     """
-    found = components(task)
-    cross, held = cross_moment(task), np.zeros(found.gains.size)
-    keys, maps = found.keys.copy(), found.maps.copy()
+    basis = components(task)
+    cross, held = cross_moment(task), np.zeros(basis.gains.size)
+    keys, maps = basis.keys.copy(), basis.maps.copy()
     driven = second_moment(task) @ effective_map @ task.covariance @ cross.T
-    useful = useful_components(found, label_power(task))
-    tolerance = found.gains.size * np.sqrt(np.finfo(float).eps)
-    breaks = np.flatnonzero(np.diff(found.gains[:useful]) < -tolerance * found.gains[0]) + 1
+    useful = useful_components(basis, label_power(task))
+    tolerance = basis.gains.size * np.sqrt(np.finfo(float).eps)
+    breaks = np.flatnonzero(np.diff(basis.gains[:useful]) < -tolerance * basis.gains[0]) + 1
     for block in np.split(np.arange(useful), breaks):
-        overlap = keys[:, block].T @ driven @ keys[:, block] / found.gains[block]
+        overlap = keys[:, block].T @ driven @ keys[:, block] / basis.gains[block]
         if block.size == 1:
             held[block] = overlap[0]
             continue
-        rising, turn = np.linalg.eigh((overlap + overlap.T) / 2)
-        held[block], keys[:, block] = rising[::-1], keys[:, block] @ turn[:, ::-1]
+        rising, rotation = np.linalg.eigh((overlap + overlap.T) / 2)
+        held[block], keys[:, block] = rising[::-1], keys[:, block] @ rotation[:, ::-1]
         maps[block] = np.einsum("id,jd->dij", keys[:, block], cross.T @ keys[:, block])
-    return Components(found.gains, keys, maps), held
+    return Components(basis.gains, keys, maps), held
 
 
-def useful_components(found: Components, power: float) -> int:
+def useful_components(basis: Components, power: float) -> int:
     """How many components bring a gain that is more than rounding."""
-    return int(np.sum(found.gains > found.gains.size * np.finfo(float).eps * power))
+    return int(np.sum(basis.gains > basis.gains.size * np.finfo(float).eps * power))

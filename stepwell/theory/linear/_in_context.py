@@ -34,11 +34,11 @@ def principal_component_regression_map(
     dim = task.covariance.shape[0]
     m = _check.whole("number of components", m, least=0)
     if m > dim:
-        raise InvalidInput(f"{m} components are asked for; there are {dim}")
+        raise InvalidInput(f"{m} components are asked for; the task has {dim}, so give m from 0 to {dim}")
     if not endless:
         return fixed_point(task, range(m))
-    spread, turn = np.linalg.eigh(task.task_covariance)
-    root = (turn * np.sqrt(np.clip(spread, 0.0, None))) @ turn.T
+    spread, axes = np.linalg.eigh(task.task_covariance)
+    root = (axes * np.sqrt(np.clip(spread, 0.0, None))) @ axes.T
     sizes, vectors = np.linalg.eigh(root @ task.covariance @ root)
     sizes, vectors = sizes[::-1][:m], vectors[:, ::-1][:, :m]
     kept = sizes > dim * np.finfo(float).eps * np.trace(task.covariance @ task.task_covariance)
@@ -63,12 +63,12 @@ def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"
     r"""The m for which `principal_component_regression_map(task, m)` predicts most like `effective_map`.
 
     Squared distances are $\|B\|^2 + \sum_{d\le m}(\gamma_d - 2\sqrt{\gamma_d}\,b_d)$ in the terms of
-    `nearest_fixed_point`, so all m are compared at once. Where gains are equal the components are turned to fit.
+    `nearest_fixed_point`, so all m are compared at once. Where gains are equal the components are rotated to fit.
     """
-    found, held = shares(task, effective_map)
-    squares = np.concatenate([[0.0], np.cumsum(found.gains * (1 - 2 * held))])
+    basis, held = shares(task, effective_map)
+    squares = np.concatenate([[0.0], np.cumsum(basis.gains * (1 - 2 * held))])
     m = int(np.argmin(squares))
-    regression = found.maps[:m].sum(axis=0)
+    regression = basis.maps[:m].sum(axis=0)
     return ClosestRegression(
         m,
         prediction_distance(task, effective_map, regression),

@@ -77,7 +77,10 @@ def separate_hessian(
 def merged_hessian(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> Float[np.ndarray, "weight weight"]:
-    r"""$\partial^2 L$ in $v_i$, then $U_i$, flattened; as `separate_hessian`, with $A = \sum_i v_i U_i$."""
+    r"""$\partial^2 L$ of merged attention in $v_i$ (`values`), then $U_i$ (`key_queries`), flattened.
+
+    The formula is that of `separate_hessian`, with $A = \sum_i v_i U_i$.
+    """
     heads, dim, _ = key_queries.shape
     slope = _slope(task, merged_map(values, key_queries))
     entries = np.eye(dim * dim).reshape(-1, dim, dim)
@@ -128,10 +131,10 @@ def _slope(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) ->
 
 def _curvature(task: RegressionTask, jacobian: Float[np.ndarray, "weight dim dim"]):
     """2 tr(dAᵀ C dA Λ) for every two rows of the Jacobian of the map."""
-    bent = second_moment(task) @ jacobian @ task.covariance
+    weighted = second_moment(task) @ jacobian @ task.covariance
     size = jacobian.shape[0]
-    found = jacobian.reshape(size, -1) @ bent.reshape(size, -1).T
-    return found + found.T
+    half = jacobian.reshape(size, -1) @ weighted.reshape(size, -1).T
+    return half + half.T
 
 
 def _add(hessian: np.ndarray, row: int, columns: slice, values: np.ndarray) -> None:

@@ -42,9 +42,12 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
 
 
 def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
-    r"""The effective map $\sum_{d\in S} A_d$; in the paper's case $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$."""
-    found = components(task)
-    return found.maps[component_indices(learned, found.gains.size)].sum(axis=0)
+    r"""The effective map $\sum_{d\in S} A_d$ where the components `learned` are S, counted from 0 as in `level`.
+
+    In the paper's case it is $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$.
+    """
+    basis = components(task)
+    return basis.maps[component_indices(learned, basis.gains.size)].sum(axis=0)
 
 
 def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:

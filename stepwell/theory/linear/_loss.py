@@ -20,11 +20,11 @@ def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     r"""$A^* = C^{-1} M$; in the paper's case $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$.
 
     Where merged attention ends: least squares in context, shrunk for a finite context.
-    Of least norm where $\Lambda$ is singular, since the loss does not see A there.
+    Of least norm where $\Lambda$ is singular, since the loss does not depend on A there.
     """
     return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]
 
 
 def minimal_loss(task: RegressionTask) -> float:
-    r"""$L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$."""
+    r"""The loss of the `minimiser`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$."""
     return label_power(task) - float(np.sum(minimiser(task) * (cross_moment(task) @ task.covariance)))

@@ -31,7 +31,7 @@ def merged_escape_rate(task: RegressionTask) -> float:
 
 
 def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
-    r"""$t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$, with $w_{init}$ the `initial_weight`."""
+    r"""When the drop comes: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$, with $w_{init}$ the `initial_weight`."""
     require_positive("initial_weight", initial_weight)
     return -np.log(initial_weight) / merged_escape_rate(task)
 
@@ -62,36 +62,39 @@ def merged_course(
     the flow of merged attention with the map $A = \sum_d v u_d\, e_d e_d^\top$ (paper: white covariance only).
     """
     require_times(times)
-    found = modes(task)
+    eigenmodes = modes(task)
     start = np.concatenate([[value], key_query])
     if times[-1] == 0.0 or not start.any():
         states = np.tile(start, (times.size, 1))
     else:
-        states = integrate(_field(found), start, float(times[-1]), times=times).y.T
-    return MergedCourse(times, _loss(task, found, states), states[:, 0], states[:, 1:])
+        states = integrate(_field(eigenmodes), start, float(times[-1]), times=times).y.T
+    return MergedCourse(times, _loss(task, eigenmodes, states), states[:, 0], states[:, 1:])
 
 
 def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
-    r"""t/τ at which the loss passes $\tfrac12(L_0 + L_D)$, halfway between its first and last level."""
-    found = modes(task)
+    r"""t/τ at which the loss passes $\tfrac12(L_0 + L_D)$, halfway between its first and last level.
+
+    `value` is v(0) and `key_query` u(0), as in `merged_course`. Infinite if the loss does not get there.
+    """
+    eigenmodes = modes(task)
     start = np.concatenate([[value], key_query])
     size = float(np.linalg.norm(start))
     require_positive("size of the initial weights", size)
     halfway = float(levels(task)[[0, -1]].mean())
 
     def fallen(_: float, state: np.ndarray) -> float:
-        return halfway - float(_loss(task, found, state[None])[0])
+        return halfway - float(_loss(task, eigenmodes, state[None])[0])
 
     if fallen(0.0, start) >= 0:
         return 0.0
     # Far beyond the time wanted: the event ends the integration.
     until = 1e6 * (1 + abs(np.log(size))) / merged_escape_rate(task)
-    solution = integrate(_field(found), start, until, event=fallen)
+    solution = integrate(_field(eigenmodes), start, until, event=fallen)
     return float(solution.t_events[0][0]) if solution.status == 1 else np.inf
 
 
-def _field(found: Modes):
-    driving, curvature = found.driving, found.curvature
+def _field(eigenmodes: Modes):
+    driving, curvature = eigenmodes.driving, eigenmodes.curvature
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         v, u = state[0], state[1:]
@@ -101,6 +104,8 @@ def _field(found: Modes):
     return field
 
 
-def _loss(task: RegressionTask, found: Modes, states: Float[np.ndarray, "time state"]) -> Float[np.ndarray, " time"]:
+def _loss(
+    task: RegressionTask, eigenmodes: Modes, states: Float[np.ndarray, "time state"]
+) -> Float[np.ndarray, " time"]:
     a = states[:, :1] * states[:, 1:]
-    return label_power(task) - a @ (2 * found.driving) + a**2 @ found.curvature
+    return label_power(task) - a @ (2 * eigenmodes.driving) + a**2 @ eigenmodes.curvature

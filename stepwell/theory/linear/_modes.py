@@ -49,7 +49,10 @@ class Modes:
 
 
 def modes(task: RegressionTask) -> Modes:
-    r"""Diagonalise $\Lambda$ and, within each of its eigenspaces, $\Omega$."""
+    r"""The modes of a task, from the eigenvectors of $\Lambda$ and, within each of its eigenspaces, of $\Omega$.
+
+    Raises `InvalidInput` if the covariance is singular, or the two covariances do not commute.
+    """
     lam, vectors = np.linalg.eigh(task.covariance)
     if lam[0] <= 0:
         raise InvalidInput("the covariance is singular; leave out the directions in which the inputs do not vary")
@@ -64,7 +67,8 @@ def modes(task: RegressionTask) -> Modes:
     if off_diagonal > tolerance * np.abs(shared).max():
         raise InvalidInput(
             "covariance and task_covariance have no common eigenvectors "
-            f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; levels and drop_schedule do without"
+            f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; use levels and drop_schedule, "
+            "which need none"
         )
     # A rotation inside a block of nearly equal eigenvalues moves them a little.
     lam = np.einsum("id,ij,jd->d", vectors, task.covariance, vectors)

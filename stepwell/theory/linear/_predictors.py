@@ -1,7 +1,7 @@
-"""What the theory says of each kind of linear model, by one set of questions.
+"""What the theory predicts for each kind of linear model, behind one interface.
 
-A model says which of these holds for it (`theory` of its declaration in `stepwell._kinds`) and hands over its weights
-as the keywords that these take. So whoever asks need not know which model it is.
+`theory` in the declaration of a model (`stepwell._kinds`) names its predictor, and the model's `theory_weights` are the
+keywords that the predictor takes. So callers need not know which model it is.
 """
 
 import abc
@@ -50,7 +50,7 @@ class AbstractPredictor(abc.ABC):
 
     @abc.abstractmethod
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
-        """The loss from initial `weights`."""
+        """The predicted loss at `times`, in units of τ, from initial `weights`."""
 
     @abc.abstractmethod
     def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
@@ -58,7 +58,7 @@ class AbstractPredictor(abc.ABC):
 
     @abc.abstractmethod
     def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
-        """What `drops` holds in memory for `heads` of so many `pairs` each."""
+        """How many bytes `drops` holds in memory for `heads` of `pairs` each, in dimension `dim`."""
 
 
 class _Merged(AbstractPredictor):
@@ -94,8 +94,8 @@ class _Separate(AbstractPredictor):
         return list(range(min(most, pairs) + 1))
 
     def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
-        found = drop_schedule(task, **weights, until=until)
-        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in found]
+        schedule = drop_schedule(task, **weights, until=until)
+        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in schedule]
 
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         drops = drop_schedule(task, **weights, until=float(times[-1]))
@@ -114,4 +114,4 @@ class _Separate(AbstractPredictor):
 
 
 PREDICTORS: dict[str, AbstractPredictor] = {"merged": _Merged(), "separate": _Separate()}
-"""By the name that a declaration gives."""
+"""Predictors by the name that `theory` has in the declaration of a model."""

@@ -40,16 +40,16 @@ def head_course(
     do not matter as long as they have none of these components. Needs a shared eigenbasis of $\Lambda$, $\Omega$.
     """
     require_times(times)
-    found = modes(task)
-    component_indices(along, found.variances.size)
+    eigenmodes = modes(task)
+    component_indices(along, eigenmodes.variances.size)
     if len(along) != pairs.size:
         raise InvalidInput(f"there are {pairs.size} pairs and {len(along)} components; give one for each pair")
-    onto = np.zeros((pairs.size, found.variances.size))
+    onto = np.zeros((pairs.size, eigenmodes.variances.size))
     onto[np.arange(pairs.size), list(along)] = 1.0
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         v, u = state[0], state[1:]
-        drive = onto @ (found.driving - found.curvature * v * (u**2 @ onto))
+        drive = onto @ (eigenmodes.driving - eigenmodes.curvature * v * (u**2 @ onto))
         return np.concatenate([[u**2 @ drive], v * u * drive])
 
     start = np.concatenate([[value], pairs])
@@ -59,7 +59,7 @@ def head_course(
         small = float(np.abs(start[start != 0]).min())
         states = integrate(field, start, float(times[-1]), times=times, scale=small).y.T
     a = states[:, :1] * (states[:, 1:] ** 2 @ onto)
-    loss = label_power(task) - a @ (2 * found.driving) + a**2 @ found.curvature
+    loss = label_power(task) - a @ (2 * eigenmodes.driving) + a**2 @ eigenmodes.curvature
     return HeadCourse(times, loss, states[:, 0], states[:, 1:])
 
 
@@ -93,6 +93,6 @@ def _require_growth(start: float, target: float) -> None:
 
 
 def _driving(task: RegressionTask, component: int) -> float:
-    found = modes(task)
-    component_indices([component], found.variances.size)
-    return float(found.driving[component])
+    eigenmodes = modes(task)
+    component_indices([component], eigenmodes.variances.size)
+    return float(eigenmodes.driving[component])

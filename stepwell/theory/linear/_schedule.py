@@ -32,7 +32,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class _Plateau:
-    r"""What each head sees: its map $A = v\sum_r k_r q_r^\top$ gains $2\langle A, R\rangle - \langle A, KAQ\rangle$.
+    r"""What each head gains: $2\langle A, R\rangle - \langle A, KAQ\rangle$ with its map $A = v\sum_r k_r q_r^\top$.
 
     `driving` is R, `keys` K and `queries` Q of `drop_schedule`, for each head. A row of `heads` has v, all k, all q.
     """
@@ -91,19 +91,19 @@ def drop_schedule(
     order of a drop's own duration, whatever the size w of the initial weights, or of $\ln(1/w)$ where heads in use
     pass a strict saddle (see `levels`). Times are of order 1/w.
     """
-    found, steps, rates = components(task), levels(task), escape_rates(task)
+    basis, steps, rates = components(task), levels(task), escape_rates(task)
     heads = len(values)
     if heads == 0:
         return []
     state = np.concatenate([values[:, None], keys.reshape(heads, -1), queries.reshape(heads, -1)], axis=1)
-    rank = keys.size // (heads * found.gains.size)
+    rank = keys.size // (heads * basis.gains.size)
     scale = float(np.abs(state).max())
     racing, owned, now, drops = list(range(heads)), [[] for _ in range(heads)], 0.0, []
-    for m, gain in enumerate(found.gains):
+    for m, gain in enumerate(basis.gains):
         if not racing or not state.any() or gain <= np.finfo(float).eps * steps[0]:
             break
-        plateau = _plateau(task, found, [[d for d in range(m) if d not in owned[head]] for head in racing])
-        had = np.array([found.gains[owned[head]].sum() for head in racing])
+        plateau = _plateau(task, basis, [[d for d in range(m) if d not in owned[head]] for head in racing])
+        had = np.array([basis.gains[owned[head]].sum() for head in racing])
         # Fresh heads are the slowest; a head of zeros never moves.
         norms = np.linalg.norm(state, axis=1)
         fresh = [norm for norm, head in zip(norms, racing, strict=True) if norm > 0 and not owned[head]]
@@ -130,17 +130,17 @@ def predicted_staircase(
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 
 
-def _plateau(task: RegressionTask, found: Components, known: Sequence[list[int]]) -> _Plateau:
-    """What heads see of which others have learned the components `known`, one list for each head."""
+def _plateau(task: RegressionTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
+    """The matrices that drive each head, once other heads have learned the components `known`, one list for each."""
     lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
 
-    def seen(indices: list[int]):
-        a, gains = found.keys[:, indices], found.gains[indices]
+    def remaining(indices: list[int]):
+        a, gains = basis.keys[:, indices], basis.gains[indices]
         b = cross.T @ a / np.sqrt(gains)
         ca, lb = second @ a, lam @ b
         return (cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T
 
-    cases = {tuple(indices): seen(indices) for indices in known}
+    cases = {tuple(indices): remaining(indices) for indices in known}
     return _Plateau(*(np.stack(part) for part in zip(*(cases[tuple(indices)] for indices in known), strict=True)))
 
 

@@ -20,7 +20,10 @@ def aligned_end(task: RegressionTask, component: int) -> float:
 
 
 def aligned_escape_time(task: RegressionTask, component: int, start: float) -> float:
-    r"""$t/\tau \approx 1/(\lambda_d m_d v_0)$, the paper's $1/(\lambda_d^2 v_0)$, for a small `start` $v_0$."""
+    r"""When a head aligned with `component` d leaves a small `start` $v_0$: $t/\tau \approx 1/(\lambda_d m_d v_0)$.
+
+    In the paper's case it is $1/(\lambda_d^2 v_0)$.
+    """
     require_positive("start", start)
     return 1 / (float(_modes_with(task, component).driving[component]) * start)
 
@@ -37,7 +40,9 @@ def aligned_time(
     """
     end, rate = _scales(task, component, start)
     if np.any(values < start) or np.any(values >= end):
-        raise InvalidInput(f"values must lie from the start, {start:.3g}, to below the end, {end:.3g}, never reached")
+        raise InvalidInput(
+            f"values must be at least the start, {start:.3g}, and below the end, {end:.3g}, which is never reached"
+        )
     return (_primitive(scipy.special.logit(values / end)) - _primitive(scipy.special.logit(start / end))) / rate
 
 
@@ -74,7 +79,7 @@ def _scales(task: RegressionTask, component: int, start: float) -> tuple[float, 
 
 
 def _modes_with(task: RegressionTask, component: int) -> Modes:
-    found = modes(task)
-    if not 0 <= component < found.variances.size:
-        raise InvalidInput(f"component is {component}; components count from 0 to {found.variances.size - 1}")
-    return found
+    eigenmodes = modes(task)
+    if not 0 <= component < eigenmodes.variances.size:
+        raise InvalidInput(f"component is {component}; components count from 0 to {eigenmodes.variances.size - 1}")
+    return eigenmodes

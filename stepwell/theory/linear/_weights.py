@@ -23,14 +23,17 @@ def separate_map(
     keys: Float[np.ndarray, "*lead head pair dim"],
     queries: Float[np.ndarray, "*lead head pair dim"],
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""$A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$, so that $\hat y = \beta^\top A x_q$."""
+    r"""The effective map of separate attention, $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
+
+    Its prediction is $\hat y = \beta^\top A x_q$.
+    """
     return np.einsum("...h,...hri,...hrj->...ij", values, keys, queries)
 
 
 def merged_map(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""$A = \sum_i v_i U_i$, so that $\hat y = \beta^\top A x_q$."""
+    r"""The effective map of merged attention, $A = \sum_i v_i U_i$: its prediction is $\hat y = \beta^\top A x_q$."""
     return np.einsum("...h,...hij->...ij", values, key_queries)
 
 
@@ -75,8 +78,8 @@ def aligned_weights(
     $k = q = v e_d$, $v = (\lambda_d/c_d)^{1/3}$.
     """
     heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
-    found = components(task)
-    dim = found.gains.size
+    basis = components(task)
+    dim = basis.gains.size
     chosen = component_indices(learned, dim)
     if len(chosen) > heads * rank:
         raise InvalidInput(
@@ -86,7 +89,7 @@ def aligned_weights(
     values, keys, queries = np.zeros(heads), np.zeros((heads, rank, dim)), np.zeros((heads, rank, dim))
     for head in range(heads):
         own = chosen[head * rank : (head + 1) * rank]
-        left, sizes, right = np.linalg.svd(found.maps[own].sum(axis=0))
+        left, sizes, right = np.linalg.svd(basis.maps[own].sum(axis=0))
         sizes = sizes[: len(own)]
         values[head] = sizes.sum() ** (1 / 3)
         if values[head] > 0:

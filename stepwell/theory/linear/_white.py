@@ -24,15 +24,15 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
     """
     require_times(times)
     require_positive("initial_weight", initial_weight)
-    found = _white(task)
-    dim = found.variances.size
-    rate, end = _logistic(found)
+    eigenmodes = _white(task)
+    dim = eigenmodes.variances.size
+    rate, end = _logistic(eigenmodes)
     # In log odds, so that neither a tiny start nor a long time overflows; a start at or above the end has none.
     ratio = initial_weight**2 / end
     if ratio >= 1:
         raise InvalidInput(f"initial_weight is {initial_weight}; the closed form starts below the end, {end**0.5:.3g}")
     s = end * scipy.special.expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
-    driving, curvature = found.driving[0], found.curvature[0]
+    driving, curvature = eigenmodes.driving[0], eigenmodes.curvature[0]
     loss = label_power(task) - 2 * np.sqrt(dim) * driving * s + curvature * s**2
     return MergedCourse(times, loss, np.sqrt(s), np.tile(np.sqrt(s / dim)[:, None], (1, dim)))
 
@@ -50,17 +50,17 @@ def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
     return float(np.log(half / (1 - half)) - np.log(ratio) + np.log1p(-ratio)) / rate
 
 
-def _logistic(found: Modes) -> tuple[float, float]:
-    root = float(np.sqrt(found.variances.size))
-    return 2 * root * float(found.driving[0]), root * float(found.ends[0])
+def _logistic(eigenmodes: Modes) -> tuple[float, float]:
+    root = float(np.sqrt(eigenmodes.variances.size))
+    return 2 * root * float(eigenmodes.driving[0]), root * float(eigenmodes.ends[0])
 
 
 def _white(task: RegressionTask) -> Modes:
-    found = modes(task)
-    for name, spectrum in (("covariance", found.variances), ("task_covariance", found.task_variances)):
+    eigenmodes = modes(task)
+    for name, spectrum in (("covariance", eigenmodes.variances), ("task_covariance", eigenmodes.task_variances)):
         if np.ptp(spectrum) > 1e-8 * spectrum.max():
             raise InvalidInput(
                 f"{name} has eigenvalues from {spectrum.min():.3g} to {spectrum.max():.3g}; the closed form needs them "
                 "equal, and merged_course takes any"
             )
-    return found
+    return eigenmodes

@@ -29,11 +29,13 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     all heads. The best $\mu_i$ is $E^{-1}\omega_i/(s_i+\phi_i/L)$. The shares add up to $T = \mathrm{tr}(E^{-1}G)$.
     """
     require_weights(task, omega)
-    found = numbers(task)
+    constants = numbers(task)
     # Heads that are alike make E singular: a pseudo-inverse shares their work.
     solved = np.linalg.lstsq(np.exp(gram(task, omega)), omega, rcond=None)[0]
     s = np.sum(omega * solved, axis=0)
-    return Profile(solved / (s + found.phi / found.context), found.dims * s, loss_of_shares(task, found.dims * s))
+    return Profile(
+        solved / (s + constants.phi / constants.context), constants.dims * s, loss_of_shares(task, constants.dims * s)
+    )
 
 
 def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float:
@@ -72,7 +74,7 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     b = _check.number("overlap", overlap)
     if b > a or b < -a / (heads - 1) * (1 + 1e-12):
         raise InvalidInput(
-            f"overlap is {b:g}; for {heads} heads of size {a:g} it is from {-a / (heads - 1):g} to {a:g}"
+            f"overlap is {b:g}; for {heads} heads of size {a:g} it must be from {-a / (heads - 1):g} to {a:g}"
         )
     gap = a - b
     apart = 1.0 if gap == 0 else gap / np.expm1(gap)

@@ -15,8 +15,8 @@ def loss_drop_width(task: MultiTask, **training: Unpack[Training]) -> Float[np.n
 
     A fit of the scaling, within a fifth of the flow where `mu_lag` is below 3; it fails far above.
     """
-    found = numbers(task)
-    return 8 / (speeds(task, **training).scores * found.strengths) * np.sqrt(found.phi / found.context)
+    constants = numbers(task)
+    return 8 / (speeds(task, **training).scores * constants.strengths) * np.sqrt(constants.phi / constants.context)
 
 
 def omega_climb_width(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, " task"]:
@@ -25,5 +25,7 @@ def omega_climb_width(task: MultiTask, **training: Unpack[Training]) -> Float[np
     A fit of the scaling, within a third of the flow where it exceeds `loss_drop_width`. For large L the loss has
     dropped long before ω is near its limit.
     """
-    found = numbers(task)
-    return found.context / (3 * speeds(task, **training).scores * found.strengths * found.phi * found.dims**1.5)
+    constants = numbers(task)
+    return constants.context / (
+        3 * speeds(task, **training).scores * constants.strengths * constants.phi * constants.dims**1.5
+    )

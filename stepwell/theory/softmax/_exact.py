@@ -16,7 +16,7 @@ from ._quadrature import mean_over_chi_squares
 
 
 class ExactOptimum(NamedTuple):
-    """Of each task alone in a head: the weights of least loss, and that loss."""
+    """The weights of least loss for each task alone in a head, and that loss."""
 
     omega: Float[np.ndarray, " task"]
     mu: Float[np.ndarray, " task"]
@@ -43,18 +43,18 @@ def exact_loss(
     functions of $a^2$ are needed. Relative errors are below 1e-7.
     """
     require_weights(task, omega, mu)
-    found = numbers(task)
+    constants = numbers(task)
     if context is not None:
-        found = found._replace(context=_check.whole("context", context))
+        constants = constants._replace(context=_check.whole("context", context))
     shared = np.count_nonzero(mu, axis=0) > 1
     if np.any(shared):
         raise InvalidInput(
             f"task {int(np.argmax(shared)) + 1} is served by several heads; the exact loss is known for one: set the "
             "others' mu to 0, or sample the loss with stepwell.objectives"
         )
-    loss = found.signal.copy()
+    loss = constants.signal.copy()
     for i, h in zip(*np.nonzero(mu.T), strict=True):
-        loss[i] = _served(found, omega[h], int(i)).loss(float(mu[h, i]))
+        loss[i] = _served(constants, omega[h], int(i)).loss(float(mu[h, i]))
     return loss
 
 
@@ -64,14 +64,14 @@ def exact_optimum(task: MultiTask) -> ExactOptimum:
     The loss is quadratic in μ, so only ω is searched, in $0.2 < \omega_i\sqrt{d_i} < 5$. To leading order it is
     $d_i^{-1/2}$ (`flow_limit`).
     """
-    found = numbers(task)
-    omega, mu, loss = np.empty((3, len(found.dims)))
-    for i, d in enumerate(found.dims):
+    constants = numbers(task)
+    omega, mu, loss = np.empty((3, len(constants.dims)))
+    for i, d in enumerate(constants.dims):
 
         def alone(log_size: float, i: int = i, d: float = d) -> _Served:
-            row = np.zeros_like(found.dims)
+            row = np.zeros_like(constants.dims)
             row[i] = np.exp(log_size) * d**-0.5
-            return _served(found, row, i)
+            return _served(constants, row, i)
 
         def least(log_size: float, alone=alone) -> float:
             served = alone(log_size)
@@ -109,15 +109,15 @@ class _Served(NamedTuple):
         return self.signal * ((1 - c) ** 2 + 2 * c * self.missed) + mu**2 * self.curvature
 
 
-def _served(found: TaskNumbers, omega: np.ndarray, i: int) -> _Served:
+def _served(constants: TaskNumbers, omega: np.ndarray, i: int) -> _Served:
     def moments(s: np.ndarray) -> np.ndarray:
-        r, t = softmax_moments(np.sqrt(s), found.context)
+        r, t = softmax_moments(np.sqrt(s), constants.context)
         return np.stack([r, (t - r) / s - 1])
 
     active = omega != 0
-    scales, freedoms = omega[active] ** 2, found.dims[active]
-    overlap = mean_over_chi_squares(moments, scales, freedoms)[0] if np.any(active) else 1 / found.context
+    scales, freedoms = omega[active] ** 2, constants.dims[active]
+    overlap = mean_over_chi_squares(moments, scales, freedoms)[0] if np.any(active) else 1 / constants.context
     missed, spread = 0.0, 0.0
     if omega[i] != 0:
         missed, spread = mean_over_chi_squares(moments, scales, freedoms + 2.0 * (np.flatnonzero(active) == i))
-    return _Served(found.signal[i], found.noise, omega[i], float(overlap), float(missed), float(spread))
+    return _Served(constants.signal[i], constants.noise, omega[i], float(overlap), float(missed), float(spread))

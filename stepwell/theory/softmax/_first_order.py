@@ -26,16 +26,16 @@ def first_order_loss(
     $2\omega_j^h\omega_j^{h'} < 1$.
     """
     require_weights(task, omega, mu)
-    found = numbers(task)
+    constants = numbers(task)
     products = omega[..., :, None, :] * omega[..., None, :, :]
     if np.any(2 * products >= 1):
         raise InvalidInput(
             f"omega has a product of {products.max():.4g}; the expansion exists only below 1/2: use exact_loss"
         )
-    zeroth = np.prod((1 - 2 * products) ** (-found.dims / 2), axis=-1)
-    first = found.dims * zeroth[..., None] / (1 - 2 * products)
+    zeroth = np.prod((1 - 2 * products) ** (-constants.dims / 2), axis=-1)
+    first = constants.dims * zeroth[..., None] / (1 - 2 * products)
     c = np.sum(mu * omega, axis=-2)
     own = np.einsum("...hi,...hhi->...i", mu * omega, first)
     pairs = np.einsum("...hi,...gi->...hgi", mu, mu)
-    spread = np.sum(pairs * (found.dims * found.phi * zeroth[..., None] + products * first), axis=(-3, -2))
-    return found.strengths * (found.dims * (1 - c) ** 2 + (2 * (1 - c) * own + spread) / found.context)
+    spread = np.sum(pairs * (constants.dims * constants.phi * zeroth[..., None] + products * first), axis=(-3, -2))
+    return constants.strengths * (constants.dims * (1 - c) ** 2 + (2 * (1 - c) * own + spread) / constants.context)

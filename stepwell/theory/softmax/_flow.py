@@ -13,7 +13,7 @@ from ._numbers import TaskNumbers, Training, numbers, require_weights, speeds
 from ._spectral import spectral_loss
 
 _SCALE = 1e-2
-"""Of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
+"""Scale of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
 
 
 class Weights(NamedTuple):
@@ -52,11 +52,11 @@ def spectral_velocity(
 
     The gradient in ω_i is shared by $d_i$ equal eigenvalues. The flow conserves $k^2 - q^2$ and $o^2 - v^2$; where they
     are not zero, $2\omega$ becomes $\sqrt{4\omega^2+\delta^2}$ with $\delta = s(k^2-q^2)$, `omega_imbalance`, and
-    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Keywords: see `Training`.
+    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Further keywords are those of `Training`.
     """
     require_weights(task, omega, mu)
-    found = numbers(task)
-    rates = _log_rates(found, *speeds(task, **training), omega, mu)
+    constants = numbers(task)
+    rates = _log_rates(constants, *speeds(task, **training), omega, mu)
     return Weights(
         rates.omega * np.sqrt(omega**2 + _or_zero(omega_imbalance) ** 2 / 4),
         rates.mu * np.sqrt(mu**2 + _or_zero(mu_imbalance) ** 2 / 4),
@@ -80,22 +80,26 @@ def spectral_flow(
     """
     require_weights(task, omega, mu)
     require_times(times)
-    found, rates = numbers(task), speeds(task, **training)
+    constants, rates = numbers(task), speeds(task, **training)
     start = np.stack([omega, mu])
     half = np.abs(np.stack([_or_zero(omega_imbalance) + 0 * omega, _or_zero(mu_imbalance) + 0 * mu])) / 2
     if not np.all(np.isfinite(start)) or not np.all(np.isfinite(half)):
         raise InvalidInput("initial weights have entries that are not finite; every entry must be a number")
     unbalanced, sign = half > 0, np.sign(start)
     moving = (unbalanced | (start != 0)).astype(float).reshape(-1, omega.shape[1])
-    bent = np.any(unbalanced)
+    any_unbalanced = np.any(unbalanced)
 
     def weights(state: np.ndarray) -> np.ndarray:
         # Beyond this a trial step of the solver has left what float64 can hold.
         state = np.minimum(state, 300.0).reshape(*state.shape[:-1], *start.shape)
-        return np.where(unbalanced, half * np.sinh(state), sign * np.exp(state)) if bent else sign * np.exp(state)
+        return (
+            np.where(unbalanced, half * np.sinh(state), sign * np.exp(state))
+            if any_unbalanced
+            else sign * np.exp(state)
+        )
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
-        velocity = _log_rates(found, *rates, *weights(state))
+        velocity = _log_rates(constants, *rates, *weights(state))
         return (np.concatenate(velocity) * moving).ravel()
 
     begun = np.where(
@@ -112,15 +116,15 @@ def spectral_flow(
     return FlowCourse(course[:, 0], course[:, 1], spectral_loss(task, course[:, 0], course[:, 1]))
 
 
-def _log_rates(found: TaskNumbers, scores: float, values: float, omega: np.ndarray, mu: np.ndarray) -> Weights:
+def _log_rates(constants: TaskNumbers, scores: float, values: float, omega: np.ndarray, mu: np.ndarray) -> Weights:
     """Velocities of log ω and log μ where the weights are balanced."""
-    kernel = np.exp((omega * found.dims) @ omega.T)
+    kernel = np.exp((omega * constants.dims) @ omega.T)
     error = 1 - np.sum(mu * omega, axis=0)
-    powers = found.signal * found.phi
-    together = (mu * powers) @ mu.T * kernel / found.context
+    powers = constants.signal * constants.phi
+    together = (mu * powers) @ mu.T * kernel / constants.context
     return Weights(
-        scores * (found.strengths * mu * error - together @ omega),
-        values * (found.signal * omega * error - powers / found.context * (kernel @ mu)),
+        scores * (constants.strengths * mu * error - together @ omega),
+        values * (constants.signal * omega * error - powers / constants.context * (kernel @ mu)),
     )
 
 

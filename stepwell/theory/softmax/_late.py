@@ -24,8 +24,8 @@ def late_rates(task: MultiTask, **training: Unpack[Training]) -> LateRates:
     $\tau = A\tfrac{1+3\rho}{1+\rho}+B$, $D = \tfrac{2AB\rho}{1+\rho}$, $A = \tfrac{2c_\ell s\lambda\sqrt d}{1+\rho}$,
     $B = 2c_\ell\lambda\sqrt d$. If B is much larger than A the slow rate is $4c_\ell s\lambda\sqrt d\,\rho/(1+\rho)^2$.
     """
-    found, rates = numbers(task), speeds(task, **training)
-    rho, drive = found.rho, found.strengths * np.sqrt(found.dims)
+    constants, rates = numbers(task), speeds(task, **training)
+    rho, drive = constants.rho, constants.strengths * np.sqrt(constants.dims)
     a, b = rates.scores * drive / (1 + rho), rates.values * drive
     tau, determinant = a * (1 + 3 * rho) / (1 + rho) + b, 2 * a * b * rho / (1 + rho)
     fast = (tau + np.sqrt(tau**2 - 4 * determinant)) / 2
@@ -40,8 +40,10 @@ def losing_head_rate(
     x is its ω over the winner's, `relative_omega`, and $1-c = \rho_i/(1+\rho_i)$. Negative for every x but 1: losers
     die exponentially.
     """
-    found = numbers(task)
-    drive = speeds(task, **training).values * found.signal * found.dims**-0.5 * found.rho / (1 + found.rho)
+    constants = numbers(task)
+    drive = (
+        speeds(task, **training).values * constants.signal * constants.dims**-0.5 * constants.rho / (1 + constants.rho)
+    )
     return drive * (relative_omega - np.exp(relative_omega - 1))
 
 
@@ -50,6 +52,6 @@ def off_task_fading(task: MultiTask, **training: Unpack[Training]) -> Float[np.n
 
     A power law: the loss approaches `flow_limit_loss` as $t^{-2}$, however fast the rest is.
     """
-    found = numbers(task)
+    constants = numbers(task)
     mu = flow_limit(task).mu
-    return speeds(task, **training).scores * np.e / found.context * found.signal * found.phi * mu**2
+    return speeds(task, **training).scores * np.e / constants.context * constants.signal * constants.phi * mu**2

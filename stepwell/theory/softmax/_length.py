@@ -23,13 +23,13 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
     Softmax weights add up to one at any length: the loss falls to a plateau and never grows.
     """
-    found, lengths = numbers(task), _lengths(contexts)
-    rho = found.rho
-    return found.signal * ((rho / (1 + rho)) ** 2 + rho / (1 + rho) ** 2 * found.context / lengths)
+    constants, lengths = numbers(task), _lengths(contexts)
+    rho = constants.rho
+    return constants.signal * ((rho / (1 + rho)) ** 2 + rho / (1 + rho) ** 2 * constants.context / lengths)
 
 
 def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    """`exact_loss` of `flow_limit` at other context lengths."""
+    """The `exact_loss` of each task with the weights of `flow_limit`, tested at the context lengths `contexts`."""
     limit = flow_limit(task)
     lengths = _lengths(contexts).ravel()
     return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])
@@ -45,10 +45,10 @@ def linear_length_loss(
     $(L'/L)^2$.
     """
     _check.one_of("divided_by", divided_by, get_args(DividedBy))
-    found, lengths = numbers(task), _lengths(contexts)
-    spread = found.dims * found.phi + 1
-    c = 1 / (1 + spread / found.context) * (lengths / found.context if divided_by == "train" else 1.0)
-    return found.signal * ((1 - c) ** 2 + c**2 * spread / lengths)
+    constants, lengths = numbers(task), _lengths(contexts)
+    spread = constants.dims * constants.phi + 1
+    c = 1 / (1 + spread / constants.context) * (lengths / constants.context if divided_by == "train" else 1.0)
+    return constants.signal * ((1 - c) ** 2 + c**2 * spread / lengths)
 
 
 def _lengths(contexts: Sequence[int]) -> Float[np.ndarray, "length 1"]:

@@ -23,14 +23,14 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
     tokens, whatever the noise; noise only shrinks μ. The flow gets there from positive weights if the tasks are won by
     distinct heads (see `winners`), which needs at least as many heads as tasks.
     """
-    found = numbers(task)
-    return OneHeadEach(found.dims**-0.5, found.dims**0.5 / (1 + found.rho))
+    constants = numbers(task)
+    return OneHeadEach(constants.dims**-0.5, constants.dims**0.5 / (1 + constants.rho))
 
 
 def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     r"""The spectral loss of each task at `flow_limit`, $\lambda_id_i\,\rho_i/(1+\rho_i)$; their sum is the loss."""
-    found = numbers(task)
-    return found.signal * found.rho / (1 + found.rho)
+    constants = numbers(task)
+    return constants.signal * constants.rho / (1 + constants.rho)
 
 
 def as_heads(weights: Float[np.ndarray, " task"]) -> Float[np.ndarray, "head task"]:

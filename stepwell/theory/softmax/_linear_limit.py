@@ -32,6 +32,6 @@ def linear_attention_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     To leading order in $d_i$, ν is $d_i\phi_i/L$: what `lower_bound` has where heads are plenty, and `sign_pair_loss`
     as its heads become flat.
     """
-    found = numbers(task)
-    nu = (found.dims * found.phi + 1) / found.context
-    return found.signal * nu / (1 + nu)
+    constants = numbers(task)
+    nu = (constants.dims * constants.phi + 1) / constants.context
+    return constants.signal * nu / (1 + nu)

@@ -25,7 +25,10 @@ class Head(NamedTuple):
 
 
 def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> Head:
-    r"""That of `flow_limit` for a linear target of power `signal`: $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$."""
+    r"""The head of `flow_limit` for a linear target of power `signal`, $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$.
+
+    `dim` is d, `context` L and `noise` the variance of label noise; $\rho = e\phi d/L$ as in `flow_limit`.
+    """
     dim, context = _check.whole("dim", dim), _check.whole("context", context)
     phi = 1 + _check.number("noise", noise, least=0.0) / _check.number("signal", signal, least=0.0, above=True)
     return Head(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
@@ -43,7 +46,7 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
 
 
 def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
-    r"""$f(s) = \sum_kc_k\mathrm{he}_k(s)$."""
+    r"""The function $f(s) = \sum_kc_k\mathrm{he}_k(s)$ with the `coefficients` $c_k$, k from 0."""
     plain = coefficients / np.sqrt([float(factorial(k)) for k in range(coefficients.size)])
     return lambda s: hermeval(s, plain)
 

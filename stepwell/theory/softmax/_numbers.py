@@ -30,10 +30,10 @@ class TaskNumbers(NamedTuple):
 
 
 def numbers(task: MultiTask) -> TaskNumbers:
-    """What the formulas read of a task, once it is known to be one they hold for."""
+    """The constants of a task that the formulas use; `InvalidInput` if the task is not one they hold for."""
     if len(task.dims) == 0 or len(task.dims) != len(task.strengths):
         raise InvalidInput(
-            f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give as many, and at least one"
+            f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give equal numbers, at least one"
         )
     dims = np.array([_check.whole("a task's dimension", dim) for dim in task.dims], dtype=float)
     lam = np.array([_check.number("a task's strength", one, least=0.0, above=True) for one in task.strengths])
@@ -42,7 +42,7 @@ def numbers(task: MultiTask) -> TaskNumbers:
 
 
 def require_weights(task: MultiTask, *weights: np.ndarray) -> None:
-    """Weights have a column for each task."""
+    """Raise `InvalidInput` unless all weights have one shape, with a column for each task."""
     for array in weights:
         if array.shape[-1] != len(task.dims) or array.shape != weights[0].shape:
             raise InvalidInput(

@@ -12,7 +12,7 @@ _LEFT_OUT = 1e-10
 """Probability beyond either end of a rule."""
 
 _SPACING = 0.12
-"""Of the table of a function, in the logarithm of its argument; the splines on it are of order six."""
+"""Spacing of the table of a function, in the logarithm of its argument; the splines on it are of order six."""
 
 _SMALLEST = 1e-9
 """Where a table begins, as part of the mean of its argument: below, a function is its value there."""

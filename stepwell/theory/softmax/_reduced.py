@@ -34,15 +34,15 @@ def reduced_velocity(
 
     It needs μ to be fast, `mu_lag` well below 1.
     """
-    found, r = numbers(task), _variance(task, omega)
-    drive = speeds(task, **training).scores * found.strengths
-    return drive * omega**2 * (1 - found.dims * omega**2) * r / (omega**2 + r) ** 2
+    constants, r = numbers(task), _variance(task, omega)
+    drive = speeds(task, **training).scores * constants.strengths
+    return drive * omega**2 * (1 - constants.dims * omega**2) * r / (omega**2 + r) ** 2
 
 
 def reduced_course(
     task: MultiTask, omega: Float[np.ndarray, " task"], times: Float[np.ndarray, " time"], **training: Unpack[Training]
 ) -> Float[np.ndarray, "time task"]:
-    """ω of each task at `times`, by `reduced_velocity`."""
+    """ω of each task at `times`, from initial `omega`, by integrating `reduced_velocity`."""
     require_times(times)
     require_positive("the smallest omega", float(np.min(omega)))
 
@@ -79,10 +79,10 @@ def mu_lag(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, "
 
     `reduced_velocity` holds for κ well below 1. With the numbers of the paper's Fig. 3, κ is 1.8.
     """
-    found, rates = numbers(task), speeds(task, **training)
-    return found.context * rates.scores / (rates.values * found.phi * found.dims)
+    constants, rates = numbers(task), speeds(task, **training)
+    return constants.context * rates.scores / (rates.values * constants.phi * constants.dims)
 
 
 def _variance(task: MultiTask, omega: np.ndarray) -> np.ndarray:
-    found = numbers(task)
-    return found.phi * np.exp(found.dims * omega**2) / found.context
+    constants = numbers(task)
+    return constants.phi * np.exp(constants.dims * omega**2) / constants.context

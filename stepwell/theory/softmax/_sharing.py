@@ -72,7 +72,9 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
         groups = tuple((i,) for i in range(tasks))
         return Partition(groups, shared_loss(task, groups))
     if tasks > _MOST_TASKS:
-        raise InvalidInput(f"the best of all partitions is asked for {tasks} tasks; at most {_MOST_TASKS} are searched")
+        raise InvalidInput(
+            f"there are {tasks} tasks; partitions are searched for at most {_MOST_TASKS}: compare some by shared_loss"
+        )
     cost = [0.0] + [float(single_head_optimum(_part(task, _members(mask))).loss.sum()) for mask in range(1, 2**tasks)]
 
     @cache
@@ -81,13 +83,13 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
         if left == 1 or mask == 0:
             return cost[mask], (mask,) if mask else ()
         first = mask & -mask
-        rest, found = mask ^ first, []
+        rest, candidates = mask ^ first, []
         part = rest
         while True:
             more, groups = best(rest ^ part, left - 1)
-            found.append((cost[first | part] + more, (first | part, *groups)))
+            candidates.append((cost[first | part] + more, (first | part, *groups)))
             if part == 0:
-                return min(found)
+                return min(candidates)
             part = (part - 1) & rest
 
     groups = tuple(tuple(_members(mask)) for mask in best(2**tasks - 1, heads)[1])
@@ -95,7 +97,7 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
 
 
 def _part(task: MultiTask, chosen: Sequence[int]) -> MultiRegression:
-    """Some of the tasks of a task."""
+    """The description of the `chosen` tasks alone."""
     dims, strengths = tuple(task.dims[i] for i in chosen), tuple(task.strengths[i] for i in chosen)
     return MultiRegression(dims, strengths, task.noise_variance, task.lengths)
 

@@ -26,7 +26,9 @@ def single_head_optimum(task: MultiTask) -> SingleHead:
     $\xi_i = Ls_i = (\theta\sqrt{\lambda_i\phi_i}-\phi_i)_+$. Tasks with a large $\sqrt{\phi_i/\lambda_i}$ may get
     nothing. Then $\omega_i = \sqrt{e\xi_i/L}$, $\mu_i = \omega_i/(\omega_i^2+e\phi_i/L)$.
     """
-    found = numbers(task)
+    constants = numbers(task)
     shares = filled_shares(task, 1 / np.e)
-    omega = np.sqrt(np.e * shares / found.dims)
-    return SingleHead(omega, omega / (omega**2 + np.e * found.phi / found.context), loss_of_shares(task, shares))
+    omega = np.sqrt(np.e * shares / constants.dims)
+    return SingleHead(
+        omega, omega / (omega**2 + np.e * constants.phi / constants.context), loss_of_shares(task, shares)
+    )

@@ -8,7 +8,7 @@ from ._numbers import numbers, require_weights
 
 
 def gram(task: MultiTask, omega: Float[np.ndarray, "*lead head task"]) -> Float[np.ndarray, "*lead head head"]:
-    r"""$\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$."""
+    r"""Products of heads, $\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$."""
     require_weights(task, omega)
     return np.einsum("...hj,j,...gj->...hg", omega, numbers(task).dims, omega)
 
@@ -39,6 +39,6 @@ def loss_with_overlaps(
 ) -> Float[np.ndarray, "*lead task"]:
     r"""$\lambda_id_i[(1-\sum_h\mu_i^h\omega_i^h)^2 + \tfrac{\phi_i}L\sum_{hh'}\mu_i^h\mu_i^{h'}E_{hh'}]$."""
     require_weights(task, omega, mu)
-    found = numbers(task)
+    constants = numbers(task)
     variance = np.einsum("...hi,...hg,...gi->...i", mu, overlaps, mu)
-    return found.signal * ((1 - np.sum(mu * omega, axis=-2)) ** 2 + found.phi / found.context * variance)
+    return constants.signal * ((1 - np.sum(mu * omega, axis=-2)) ** 2 + constants.phi / constants.context * variance)

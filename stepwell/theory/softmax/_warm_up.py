@@ -42,9 +42,9 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) 
     $a = 2c_\ell s\lambda$, $b = 2c_\ell\lambda d$. So $\rho^* = L/(H\phi + Ls/d)$, and $\alpha = a\rho^*/b$.
     """
     heads = _check.number("heads", heads, least=0.0, above=True)
-    found, rates = numbers(task), speeds(task, **training)
-    over = rates.scores / (rates.values * found.dims)
-    ratio = found.context / (heads * found.phi + found.context * over)
+    constants, rates = numbers(task), speeds(task, **training)
+    over = rates.scores / (rates.values * constants.dims)
+    ratio = constants.context / (heads * constants.phi + constants.context * over)
     return WarmUp(ratio, over * ratio)
 
 
@@ -63,11 +63,13 @@ def emergence_time(
     solution of the equations of `warm_up`, exact as the start becomes small. It is then when the loss drops, to
     within the width of the drop (`loss_drop_width`). `heads`: how many are equally strong, see `emergence_bracket`.
     """
-    found, rates = numbers(task), speeds(task, **training)
+    constants, rates = numbers(task), speeds(task, **training)
     ray = warm_up(task, heads=heads, **training)
     if np.any(omega <= 0) or (mu is not None and np.any(mu <= 0)):
-        raise InvalidInput("a start has an entry that is not above 0; give positive weights, for the flow keeps zeros")
-    on_ray = 1 / (rates.scores * found.strengths * ray.ratio * omega)
+        raise InvalidInput(
+            "a start has an entry that is not above 0; give positive weights, since the flow never leaves zero"
+        )
+    on_ray = 1 / (rates.scores * constants.strengths * ray.ratio * omega)
     return on_ray if mu is None else on_ray * _delay(ray, mu / omega)
 
 

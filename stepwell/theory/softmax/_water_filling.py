@@ -17,10 +17,10 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
     starts to fill or is full, the shares are linear in θ and so in their sum: two corners give them exactly. A `budget`
     B above the number of tasks fills all.
     """
-    found, tasks = numbers(task), len(task.dims)
+    constants, tasks = numbers(task), len(task.dims)
     budget = min(_check.number("budget", budget, least=0.0, above=True), tasks)
-    slope = found.dims * np.sqrt(found.strengths * found.phi / found.context)
-    offset = found.dims * found.phi / found.context
+    slope = constants.dims * np.sqrt(constants.strengths * constants.phi / constants.context)
+    offset = constants.dims * constants.phi / constants.context
     corners = np.concatenate([offset / slope, (1 + offset) / slope])
     order = np.argsort(corners, kind="stable")
     starts, fulls = np.argsort(order).reshape(2, tasks)
@@ -36,5 +36,5 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
 
 def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
     r"""$S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$: the loss of each task once its μ are best (`profile_loss`)."""
-    found = numbers(task)
-    return found.signal / (1 + found.context * shares / (found.dims * found.phi))
+    constants = numbers(task)
+    return constants.signal / (1 + constants.context * shares / (constants.dims * constants.phi))
