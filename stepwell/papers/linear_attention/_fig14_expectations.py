@@ -232,5 +232,5 @@ def _full(batch: Batch):
 
 
 def _features(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    found = _full(batch)
-    return np.asarray(found.features), np.asarray(found.labels)[:, 0]
+    cubic = _full(batch)
+    return np.asarray(cubic.features), np.asarray(cubic.labels)[:, 0]

@@ -99,11 +99,11 @@ def settings(ranks: tuple[int, ...], quick: bool) -> dict[str, Any]:
 
 
 def simulate(name: str, ranks: tuple[int, ...], chosen: Settings) -> dict[str, xr.Dataset]:
-    found = {"theory": predict(name), "schedule": schedule(name, ranks, chosen)}
+    data = {"theory": predict(name), "schedule": schedule(name, ranks, chosen)}
     for rank in ranks:
-        found[f"rank{rank}"] = train(name, rank, chosen)
-        found[f"rank{rank}_check"] = train(name, rank, chosen, halved=True)
-    return found
+        data[f"rank{rank}"] = train(name, rank, chosen)
+        data[f"rank{rank}_check"] = train(name, rank, chosen, halved=True)
+    return data
 
 
 def starts(rank: int, chosen: Settings) -> list[SeparateAttention]:
@@ -128,7 +128,7 @@ def train(name: str, rank: int, chosen: Settings, *, halved: bool = False) -> xr
     steps = round(until / time_step)
     # Every step while drops are fast, fewer as they become slow.
     marks = [np.arange(0, 1500), np.arange(0, 10_000, 4), np.arange(0, steps, 20)]
-    found = descend(
+    trajectory = descend(
         Ensemble.of(starts(rank, chosen)),
         Population(task()),
         rate=rate_for(time_step, 1),
@@ -138,7 +138,7 @@ def train(name: str, rank: int, chosen: Settings, *, halved: bool = False) -> xr
         progress=False,
         configuration={"figure": name, "rank": rank, "halved rate": halved, **asdict(chosen)},
     )
-    return completed(found)[["loss"]]
+    return completed(trajectory)[["loss"]]
 
 
 def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
@@ -149,9 +149,9 @@ def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
             value, key, query = (np.asarray(weight) for weight in (model.value, model.key, model.query))
             drops = theory.drop_schedule(task(), value[:, 0, DIM], key[:, :, :DIM], query)
             times[place, run, : len(drops)] = [drop.time for drop in drops]
-    found = xr.Dataset({"drop_time": (("rank", "run", "plateau"), times)}, {"rank": list(ranks)})
-    found["drop_time"].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": name, **asdict(chosen)}))
+    drop_times = xr.Dataset({"drop_time": (("rank", "run", "plateau"), times)}, {"rank": list(ranks)})
+    drop_times["drop_time"].attrs["units"] = TIME_UNIT
+    return drop_times.assign_attrs(provenance({"figure": name, **asdict(chosen)}))
 
 
 def predict(name: str, *, context: int = CONTEXT) -> xr.Dataset:
@@ -201,7 +201,7 @@ def scaled_waits(
 def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> list[Claim]:
     predicted = data["theory"]
     levels, threshold = predicted["level"].values, float(predicted["conspicuous_from"])
-    found = {rank: scaled_durations(data[f"rank{rank}"], predicted) for rank in ranks}
+    scaled = {rank: scaled_durations(data[f"rank{rank}"], predicted) for rank in ranks}
     divides = {rank: np.arange(DIM) % rank == 0 for rank in ranks}
     basis = "stated in advance: geometric mean of the two laws of escape"
     made = []
@@ -212,7 +212,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
                     f"{name}/rank-{rank}-short-elsewhere",
                     f"R = {rank}: no plateau is conspicuous where R does not divide m: longest ρT",
                     predicted=threshold,
-                    measured=found[rank][:, ~divides[rank]].max(axis=1),
+                    measured=scaled[rank][:, ~divides[rank]].max(axis=1),
                     tolerance=0.0,
                     basis=basis,
                     relation="<=",
@@ -224,20 +224,20 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
                 f"{name}/rank-{rank}-waits",
                 f"R = {rank}: every plateau is conspicuous where R divides m, m = {waits}: shortest ρT",
                 predicted=threshold,
-                measured=found[rank][:, divides[rank]].min(axis=1),
+                measured=scaled[rank][:, divides[rank]].min(axis=1),
                 tolerance=0.0,
                 basis=basis,
                 relation=">=",
             )
         )
-    verdicts = {rank: found[rank] >= threshold for rank in ranks}
-    middle = sum(int(np.sum((np.median(found[rank], axis=0) >= threshold) != divides[rank])) for rank in ranks)
+    verdicts = {rank: scaled[rank] >= threshold for rank in ranks}
+    middle = sum(int(np.sum((np.median(scaled[rank], axis=0) >= threshold) != divides[rank])) for rank in ranks)
     by_rule = sum(int(np.sum(verdicts[rank] != divides[rank])) for rank in ranks)
     foreseen = {rank: scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted) for rank in ranks}
     by_schedule = sum(int(np.sum((foreseen[rank] >= threshold) != verdicts[rank])) for rank in ranks)
     total = sum(verdict.size for verdict in verdicts.values())
     halfway = (levels[0] + levels[1]) / 2
-    runs = [(rank, run) for rank in ranks for run in range(found[rank].shape[0])]
+    runs = [(rank, run) for rank in ranks for run in range(scaled[rank].shape[0])]
     curves = [(data[f"rank{rank}"]["time"].values, data[f"rank{rank}"]["loss"].values[run]) for rank, run in runs]
     step = float(data[f"rank{ranks[0]}"]["time"][1])
     delay = step * np.log(1 / START)

@@ -190,31 +190,32 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [claim for name in NAMES for claim in _claims(name, data[name])]
 
 
-def _claims(name: str, found: xr.Dataset) -> list[Claim]:
+def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     which = NAMES[name]
-    runs = range(found.sizes["run"])
+    runs = range(trained.sizes["run"])
     expected = np.tri(DIM + 1, DIM, -1)
-    wrong = (found["learned"] != xr.DataArray(expected, dims=("plateau", "component"))).any("component").sum("plateau")
-    off = (found["plateau_loss"] - found["level"]) / found["level"]
-    allowed = found["plateau_tolerance"] / found["level"]
+    in_order = xr.DataArray(expected, dims=("plateau", "component"))
+    wrong = (trained["learned"] != in_order).any("component").sum("plateau")
+    off = (trained["plateau_loss"] - trained["level"]) / trained["level"]
+    allowed = trained["plateau_tolerance"] / trained["level"]
     worst = (abs(off) / allowed).fillna(-1.0).values.argmax(axis=1)
     heads = [
         sum(
-            int(found["head_order"][run, head]) != place
-            for place, head in enumerate(found["predicted_head"].values[run])
+            int(trained["head_order"][run, head]) != place
+            for place, head in enumerate(trained["predicted_head"].values[run])
         )
         for run in runs
     ]
-    error = found["measured_time"] / found["predicted_time"] - 1
-    slack = found["allowed"] / found["predicted_time"]
+    error = trained["measured_time"] / trained["predicted_time"] - 1
+    slack = trained["allowed"] / trained["predicted_time"]
     # A drop that never comes has no time: the worst.
     latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
     return [
         Claim.over_seeds(
             f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
-            predicted=found["predicted_plateaus"].values,
-            measured=found["plateaus"].values,
+            predicted=trained["predicted_plateaus"].values,
+            measured=trained["plateaus"].values,
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
@@ -258,27 +259,27 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         figure = new_figure(9.6, 6.4)
         panels = figure.subplots(2, 2, height_ratios=(3, 2), sharey="row")
         for column, (name, words) in enumerate(NAMES.items()):
-            found = data[name]
+            trained = data[name]
             curve, errors = panels[:, column]
-            for level in found["level"].values:
+            for level in trained["level"].values:
                 curve.axhline(level, color=GREY, linestyle=":", linewidth=0.9, zorder=0)
-            runs = found.sizes["run"]
+            runs = trained.sizes["run"]
             for run in range(runs):
                 colour = PALETTE[run % len(PALETTE)]
                 label = "gradient flow, one line a seed" if run == 0 else None
-                curve.plot(found["time"], found["loss"][run], color=colour, linewidth=1.8, label=label)
+                curve.plot(trained["time"], trained["loss"][run], color=colour, linewidth=1.8, label=label)
                 label = "predicted from the initial weights" if run == 0 else None
-                curve.plot(found["time"], found["staircase"][run], "--", color=BLACK, linewidth=0.9, label=label)
+                curve.plot(trained["time"], trained["staircase"][run], "--", color=BLACK, linewidth=0.9, label=label)
                 drop = np.arange(1, DIM + 1) + 0.1 * (run - (runs - 1) / 2)
-                error = 100 * abs(found["measured_time"] / found["predicted_time"] - 1)[run]
-                allowed = 100 * (found["allowed"] / found["predicted_time"])[run]
+                error = 100 * abs(trained["measured_time"] / trained["predicted_time"] - 1)[run]
+                allowed = 100 * (trained["allowed"] / trained["predicted_time"])[run]
                 label = "allowed" if run == 0 else None
                 errors.plot(drop, allowed, "_", color=GREY, markersize=9, markeredgewidth=2, label=label)
                 label = "measured" if run == 0 else None
                 errors.plot(drop, error, "o", color=colour, markersize=4, label=label)
             curve.set_xscale("log")
-            curve.set_xlim(float(found["time"][1]), float(found["time"][-1]))
-            curve.set_ylim(0, 1.1 * float(found["level"][0]))
+            curve.set_xlim(float(trained["time"][1]), float(trained["time"][-1]))
+            curve.set_ylim(0, 1.1 * float(trained["level"][0]))
             curve.set_xlabel("time t/τ")
             curve.set_title(f"({'ab'[column]}) {words}, noisy labels")
             errors.set_yscale("log")

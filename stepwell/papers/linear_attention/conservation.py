@@ -153,10 +153,10 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     tolerance = flows["tolerance"].values
     rates = descent["rate"].values
     slopes = [np.polyfit(np.log(rates), np.log(row), 1)[0] for row in descent["drift"].values]
-    found = []
+    drift_claims = []
     for kind in KINDS:
         moved = float(flows["moved"].sel(kind=kind).max())
-        found.append(
+        drift_claims.append(
             Claim.at_most(
                 f"{NAME}/drift-{slug(kind)}",
                 f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
@@ -167,7 +167,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
     return [
-        *found,
+        *drift_claims,
         Claim.over_seeds(
             f"{NAME}/by-tolerance",
             "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",

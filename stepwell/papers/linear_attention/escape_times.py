@@ -94,7 +94,7 @@ def merged_times(chosen: Settings) -> xr.Dataset:
             until = 1.5 * theory.merged_escape_time(given, scale) + 10 / theory.merged_escape_rate(given)
             runs = flow_losses(models, given, until, name=NAME)
             times[row, :, column] = waits(runs, levels[0], levels[-1], part=0.5)
-    found = xr.Dataset(
+    waiting = xr.Dataset(
         {
             "time": (("spectrum", "seed", "scale"), times),
             "rate": ("spectrum", [theory.merged_escape_rate(task(spectrum)) for spectrum in SPECTRA]),
@@ -102,8 +102,8 @@ def merged_times(chosen: Settings) -> xr.Dataset:
         },
         {"seed": list(chosen.seeds), "scale": list(chosen.scales)},
     )
-    found["time"].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+    waiting["time"].attrs["units"] = TIME_UNIT
+    return waiting.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
@@ -124,9 +124,9 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         given = task(ALIGNED)
         high = theory.levels(given)[0]
         low = high - theory.component_gains(given)[component]
-        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, look=fine)
+        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, extra_times=fine)
         times[place] = waits(run, high, low, part=HALF_OF_THE_MAP)[0]
-    found = xr.Dataset(
+    waiting = xr.Dataset(
         {
             "time": (("component", "value"), times),
             "course": (("component", "value"), course),
@@ -136,8 +136,8 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {"value": list(chosen.values)},
     )
     for name in ("time", "course", "law"):
-        found[name].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, "context": context, **asdict(chosen)}))
+        waiting[name].attrs["units"] = TIME_UNIT
+    return waiting.assign_attrs(provenance({"figure": NAME, "context": context, **asdict(chosen)}))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -195,8 +195,8 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
             one = merged.isel(spectrum=place)
             label = "λ = " + ", ".join(f"{value:g}" for value in spectrum)
             for row in one["time"].values * float(one["rate"]):
-                look: dict[str, Any] = {"color": colour, "markersize": 5, "linewidth": 1.1, "label": label}
-                left.plot(scales, row - np.log(1 / scales), marker + "-", fillstyle="none", **look)
+                style: dict[str, Any] = {"color": colour, "markersize": 5, "linewidth": 1.1, "label": label}
+                left.plot(scales, row - np.log(1 / scales), marker + "-", fillstyle="none", **style)
                 label = None
         left.axhline(0.0, color=BLACK, linestyle="--", linewidth=1.2, label="law: $\\ln(1/w)/\\|\\Lambda^2\\|$")
         left.set_xscale("log")

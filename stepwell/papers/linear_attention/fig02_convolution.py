@@ -135,7 +135,7 @@ def slide(
 
 def train_attention(batch: Batch, model: SeparateAttention, chosen: Settings) -> xr.Dataset:
     """Descent of attention through every token. The label blocks are kept where they are, at zero."""
-    found = descend(
+    trajectory = descend(
         model,
         Sampled(batch),
         optimiser=_held_descent(model, chosen.rate),
@@ -145,7 +145,7 @@ def train_attention(batch: Batch, model: SeparateAttention, chosen: Settings) ->
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    return completed(found)
+    return completed(trajectory)
 
 
 def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransformation:
@@ -167,7 +167,7 @@ def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransf
 
 def train_convolution(batch: Batch, model: SeparateAttention, chosen: Settings) -> xr.Dataset:
     """Descent of the convolution by the moments of z."""
-    found = descend(
+    trajectory = descend(
         ConvolutionalAttention.from_separate(model),
         Moments.of_features(batch.cubic_features()),
         rate=chosen.rate,
@@ -177,7 +177,7 @@ def train_convolution(batch: Batch, model: SeparateAttention, chosen: Settings) 
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    return completed(found)
+    return completed(trajectory)
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:

@@ -133,7 +133,7 @@ def sweep(kind: str, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             if row == 0:
                 for name, values in zip(curves, (times, loss, predicted), strict=True):
                     curves[name].append(values)
-    found = xr.Dataset(
+    runs = xr.Dataset(
         {
             **{name: (("seed", "scale"), values) for name, values in table.items()},
             **{name: (("scale", "point"), np.array(values)) for name, values in curves.items()},
@@ -141,8 +141,8 @@ def sweep(kind: str, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {"seed": list(chosen.seeds), "scale": list(scales)},
     )
     for name in ("wait", "half", "time", "lazy_wait"):
-        found[name].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, "kind": kind, **asdict(chosen)}))
+        runs[name].attrs["units"] = TIME_UNIT
+    return runs.assign_attrs(provenance({"figure": NAME, "kind": kind, **asdict(chosen)}))
 
 
 def first_fall(kind: str) -> tuple[float, float]:
@@ -180,9 +180,9 @@ def _rate(times: np.ndarray, loss: np.ndarray) -> float:
     return float(np.log(50) / (passage_time(times, loss, _down(0.99)) - passage_time(times, loss, _down(0.5))))
 
 
-def among(found: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
+def among(runs: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
     """Of these scales, those that were run."""
-    return found.sel(scale=[scale for scale in found["scale"].values if scale in scales])
+    return runs.sel(scale=[scale for scale in runs["scale"].values if scale in scales])
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -225,8 +225,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return made
 
 
-def _merged_claim(found: xr.Dataset) -> Claim:
-    rich = among(found, RICH["merged"])
+def _merged_claim(runs: xr.Dataset) -> Claim:
+    rich = among(runs, RICH["merged"])
     logs = np.log(1 / rich["scale"].values)
     dim = len(SPECTRUM)
     size = rich["scale"].values[-1] * (HEADS["merged"] * (dim**2 + 1)) ** 0.5
@@ -241,8 +241,8 @@ def _merged_claim(found: xr.Dataset) -> Claim:
     )
 
 
-def _separate_claim(found: xr.Dataset) -> Claim:
-    rich = among(found, RICH["separate"])
+def _separate_claim(runs: xr.Dataset) -> Claim:
+    rich = among(runs, RICH["separate"])
     logs = np.log(rich["scale"].values)
     size = rich["scale"].values[-1] * (2 * len(SPECTRUM) + 1) ** 0.5
     return Claim.over_seeds(

@@ -81,8 +81,8 @@ def settings(quick: bool) -> dict[str, Any]:
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
     task = InContextRegression(covariance(EIGENVALUES), CONTEXT)
-    found = {f"new_{kind}": grow(task, kind, chosen) for kind in KINDS}
-    return {**found, "waits": waits(task, chosen), "theory": predict(task)}
+    growth = {f"new_{kind}": grow(task, kind, chosen) for kind in KINDS}
+    return {**growth, "waits": waits(task, chosen), "theory": predict(task)}
 
 
 def start(task: InContextRegression, kind: Newcomer, weights: Float[np.ndarray, " weights"]) -> SeparateAttention:
@@ -164,14 +164,16 @@ def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], 
 def waits(task: InContextRegression, chosen: Settings) -> xr.Dataset:
     """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
     steps = theory.levels(task)
-    found = {kind: [] for kind in KINDS}
+    passage_times = {kind: [] for kind in KINDS}
     for small in chosen.sizes:
         weights = np.zeros(2 * DIM + 1)
         weights[[0, 1 + NEXT, 1 + DIM + NEXT]] = small
         for kind in KINDS:
             ran = run(task, start(task, kind, weights), _patience(task, kind, small) / 4)
-            found[kind].append(passage_time(ran["time"].values, ran["loss"].values[0], float(steps[1:3].mean())))
-    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in found.items()}
+            passage_times[kind].append(
+                passage_time(ran["time"].values, ran["loss"].values[0], float(steps[1:3].mean()))
+            )
+    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in passage_times.items()}
     return xr.Dataset(waited, {"size": list(chosen.sizes)}, provenance({"figure": NAME, **asdict(chosen)}))
 
 

@@ -139,7 +139,7 @@ def _objective(problem: Quadratic) -> Moments:
 
 
 def _descend(models: list[MergedAttention], objectives: list[Moments], tests: list[Moments], chosen: Settings):
-    found = descend(
+    trajectory = descend(
         Ensemble.of([model for model in models for _ in SHARES]),
         Ensemble.of(objectives),
         rate=chosen.rate,
@@ -150,7 +150,7 @@ def _descend(models: list[MergedAttention], objectives: list[Moments], tests: li
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    kept = completed(found)[["loss", *TESTS]]
+    kept = completed(trajectory)[["loss", *TESTS]]
     shape = (len(models), len(SHARES), kept.sizes["step"])
     by_share = {name: (("seed", "share", "step"), kept[name].values.reshape(shape)) for name in kept.data_vars}
     coordinates = {"step": kept["step"], "time": kept["time"], "share": list(SHARES)}
@@ -194,13 +194,13 @@ def predict(setup: Setup, chosen: Settings, *, context: int = CONTEXT) -> xr.Dat
         left = [missing(modes[place], half, duration, flow_time(1, chosen.rate)) for half in halves]
         rows[f"missing_at_{which}"] = ("seed", left)
         for name, problem, batch in zip(("in_context", "in_weight"), tested, setup.tests, strict=True):
-            found = [
+            departures = [
                 expected_deviation(modes[place], problems[place], row[place], problem, batch) for row in setup.batches
             ]
             left = [leftover(modes[place], problems[place], problem, *_blocks(m), duration) for m in setup.models]
             rows[f"{name}_leftover_at_{which}"] = ("seed", left)
-            rows[f"{name}_error_at_{which}"] = ("seed", [d.error for d in found])
-            rows[f"{name}_excess_at_{which}"] = ("seed", [d.excess for d in found])
+            rows[f"{name}_error_at_{which}"] = ("seed", [d.error for d in departures])
+            rows[f"{name}_excess_at_{which}"] = ("seed", [d.excess for d in departures])
     attributes = provenance({"figure": NAME, "context": context, **asdict(chosen)})
     return xr.Dataset(rows, {"share": list(SHARES)}, attrs=attributes)
 

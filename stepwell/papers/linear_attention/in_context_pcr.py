@@ -99,7 +99,7 @@ def examine(
     template = SeparateAttention.random(dim=DIM, heads=HEADS, scale=1.0, key=jax.random.key(0))
     shape = (len(chosen.seeds), levels.size)
     names = ("time", "level", "closest", "margin", "held_out", "held_out_error", "recorded")
-    found = {name: np.full(shape, np.nan) for name in names}
+    table = {name: np.full(shape, np.nan) for name in names}
     difference = np.full((*shape, DIM + 1), np.nan)
     counts = np.zeros(len(chosen.seeds), dtype=int)
     time = flows["time"].values
@@ -119,10 +119,10 @@ def examine(
             closest, margin = int(test["closest"]), float(test["margin"])
             values = (time[place], plateau.level, closest, margin, errors.mean(), held_out_error, loss[place])
             for name, value in zip(names, values, strict=True):
-                found[name][run, m] = value
+                table[name][run, m] = value
     dims = ("run", "plateau")
     made = xr.Dataset(
-        {name: (dims, values) for name, values in found.items()} | {"plateaus": ("run", counts)},
+        {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
         {"run": list(chosen.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
     )
     made["difference"] = ((*dims, "components"), difference)

@@ -92,11 +92,11 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def at_half_drop(chosen: Settings) -> MergedAttention:
     """Weights halfway down the drop on the population, blocks at zero. For one run LSODA is compiled faster."""
     model = start(chosen.seed, 0.0)
-    found = completed(
+    trajectory = completed(
         flow(model, Population(TASK), solver="lsoda", until=chosen.duration, save=2001, rtol=1e-8, progress=False)
     )
-    loss = found["loss"].values[0]
-    return model_at(found, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
+    loss = trajectory["loss"].values[0]
+    return model_at(trajectory, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
 
 
 def gradients(model: MergedAttention, chosen: Settings) -> xr.Dataset:
@@ -104,16 +104,18 @@ def gradients(model: MergedAttention, chosen: Settings) -> xr.Dataset:
 
     @eqx.filter_jit
     def by_blocks(objective: Moments):
-        found = eqx.filter_grad(lambda m: objective(m))(model)
-        return jnp.sqrt(jnp.sum(found.value[:, :, :DIM] ** 2) + jnp.sum(found.key_query[:, DIM:] ** 2))
+        gradient = eqx.filter_grad(lambda m: objective(m))(model)
+        return jnp.sqrt(jnp.sum(gradient.value[:, :, :DIM] ** 2) + jnp.sum(gradient.key_query[:, DIM:] ** 2))
 
     sizes = np.zeros((len(chosen.sizes), chosen.sets))
     for row, count in enumerate(chosen.sizes):
         keys = jax.random.split(jax.random.key(1000 + row), chosen.sets)
         for column, key in enumerate(keys):
             sizes[row, column] = by_blocks(Moments.of_task(TASK, count, progress=False, key=key))
-    found = {"gradient": (("sequences", "set"), sizes)}
-    return xr.Dataset(found, {"sequences": list(chosen.sizes)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
+    variables = {"gradient": (("sequences", "set"), sizes)}
+    return xr.Dataset(
+        variables, {"sequences": list(chosen.sizes)}, attrs=provenance({"figure": NAME, **asdict(chosen)})
+    )
 
 
 def infinite_data() -> Moments:
@@ -139,7 +141,7 @@ def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
 
     runs = []
     for size in BLOCK_STARTS:
-        found = flow(
+        trajectory = flow(
             start(chosen.seed, size),
             objective,
             solver="lsoda",
@@ -151,7 +153,7 @@ def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
             progress=False,
             configuration={"figure": NAME, **asdict(chosen)},
         )
-        runs.append(completed(found)[["loss", "blocks", "added"]].isel(run=0))
+        runs.append(completed(trajectory)[["loss", "blocks", "added"]].isel(run=0))
     return xr.concat(runs, dim="start", combine_attrs="drop_conflicts").assign_coords(start=list(BLOCK_STARTS))
 
 
@@ -168,8 +170,8 @@ def predict(model: MergedAttention, chosen: Settings) -> xr.Dataset:
 
     @eqx.filter_jit
     def each(tokens, label):
-        found = eqx.filter_grad(lambda m: (m(tokens)[0] - label) ** 2)(model)
-        return jnp.concatenate([found.value[:, :, :DIM].reshape(-1), found.key_query[:, DIM:].reshape(-1)])
+        gradient = eqx.filter_grad(lambda m: (m(tokens)[0] - label) ** 2)(model)
+        return jnp.concatenate([gradient.value[:, :, :DIM].reshape(-1), gradient.key_query[:, DIM:].reshape(-1)])
 
     scores = np.asarray(eqx.filter_jit(jax.vmap(each))(batch.tokens, batch.labels[:, -1, 0]))
     spread = scores.T @ scores / len(scores)
@@ -210,9 +212,9 @@ def _linear_growth(model: MergedAttention, driving: np.ndarray, time: np.ndarray
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, runs, predicted = data["gradients"], data["flows"], data["theory"]
-    sizes, sets = found["sequences"].values, found.sizes["set"]
-    square = (found["gradient"].values ** 2).mean(axis=1)
+    gradient_sizes, runs, predicted = data["gradients"], data["flows"], data["theory"]
+    sizes, sets = gradient_sizes["sequences"].values, gradient_sizes.sizes["set"]
+    square = (gradient_sizes["gradient"].values ** 2).mean(axis=1)
     away = np.log(sizes) - np.log(sizes).mean()
     slope = away @ np.log(square) / 2 / (away @ away)
     error = (float(predicted["relative_variance"]) / sets) ** 0.5
@@ -289,19 +291,24 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    found, runs, predicted = data["gradients"], data["flows"], data["theory"]
-    sizes = found["sequences"].values
+    gradient_sizes, runs, predicted = data["gradients"], data["flows"], data["theory"]
+    sizes = gradient_sizes["sequences"].values
     with styled():
         figure = new_figure(9.6, 5.6)
         grid = figure.add_gridspec(2, 2, width_ratios=(2, 3))
         left, above = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
         below = figure.add_subplot(grid[1, 1], sharex=above)
 
-        each = np.repeat(sizes[:, None], found.sizes["set"], axis=1)
+        each = np.repeat(sizes[:, None], gradient_sizes.sizes["set"], axis=1)
         left.loglog(
-            each.ravel(), found["gradient"].values.ravel(), "o", color="#A0C8E0", markersize=4, label="a data set"
+            each.ravel(),
+            gradient_sizes["gradient"].values.ravel(),
+            "o",
+            color="#A0C8E0",
+            markersize=4,
+            label="a data set",
         )
-        mean = np.sqrt((found["gradient"].values ** 2).mean(axis=1))
+        mean = np.sqrt((gradient_sizes["gradient"].values ** 2).mean(axis=1))
         left.loglog(sizes, mean, "s", color=BLUE, markersize=6, label="root mean square")
         expected = np.sqrt(float(predicted["mean_square"]) / sizes)
         left.loglog(sizes, expected, "--", color=BLACK, label="expected, $(\\mathrm{tr}\\,\\Sigma/P)^{1/2}$")

@@ -98,7 +98,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
     """A flow to convergence. Nearly each has a program of its own, which is compiled faster for LSODA."""
-    found = completed(
+    trajectory = completed(
         flow(
             model,
             objective,
@@ -111,7 +111,7 @@ def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
         )
     )
     maps = eqx.filter_jit(lambda m: m.effective_map()[0, 0])
-    return found.assign(final_map=(("row", "column"), np.asarray(maps(model_at(found, model)))))
+    return trajectory.assign(final_map=(("row", "column"), np.asarray(maps(model_at(trajectory, model)))))
 
 
 def test_losses(models: dict[str, MergedAttention], chosen: Settings, key) -> xr.Dataset:
@@ -125,8 +125,8 @@ def test_losses(models: dict[str, MergedAttention], chosen: Settings, key) -> xr
         for name, model in models.items():
             squares = np.asarray(errors(model, batch, jnp.asarray(n))) ** 2
             rows[name].append(squares.mean())
-    found = {name: ("length", row) for name, row in rows.items()}
-    return xr.Dataset(found, {"length": list(TESTED)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
+    variables = {name: ("length", row) for name, row in rows.items()}
+    return xr.Dataset(variables, {"length": list(TESTED)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def predict(sample: Moments, chosen: Settings, *, lengths: ContextLengths = VARIED) -> xr.Dataset:
@@ -168,8 +168,8 @@ def predict(sample: Moments, chosen: Settings, *, lengths: ContextLengths = VARI
 
 def _score_covariance(task: InContextRegression, best: np.ndarray) -> np.ndarray:
     r"""Covariance over sequences of $\sum_n \pi_n e_n \phi_n$, on 4000 sequences that nothing is trained on."""
-    found = task.sample(4000, key=jax.random.key(99)).cubic_features("1/N")
-    features, labels = np.asarray(found.features), np.asarray(found.labels)[:, 0]
+    cubic = task.sample(4000, key=jax.random.key(99)).cubic_features("1/N")
+    features, labels = np.asarray(cubic.features), np.asarray(cubic.labels)[:, 0]
     scores = (labels - features @ best.ravel())[:, None] * features
     chances = np.array(task.lengths.probabilities)
     each = np.einsum("snf,n->sf", scores.reshape(-1, chances.size, features.shape[1]), chances)
@@ -181,19 +181,19 @@ def _test_errors(effective_map: np.ndarray, chosen: Settings) -> np.ndarray:
     with a standard error that is low too."""
     batch = task_of(LONGEST).sample(40000, key=jax.random.key(98))
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[..., 0]
-    found = []
+    errors = []
     for n in TESTED:
         x, y, query = tokens[:, :n, :DIM], tokens[:, :n, DIM], tokens[:, n, :DIM]
         answers = np.sum(np.einsum("sn,snd->sd", y, x) / n @ effective_map * query, axis=1)
-        found.append(np.std((labels[:, n] - answers) ** 2) / chosen.test_sequences**0.5)
-    return np.array(found)
+        errors.append(np.std((labels[:, n] - answers) ** 2) / chosen.test_sequences**0.5)
+    return np.array(errors)
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     predicted, tests, separate = data["theory"], data["tests"], data["separate"]
     levels = predicted["levels"].values
-    found = staircase(separate["time"].values, separate["loss"].values[0])
-    reached = [plateau.level for plateau in found.plateaus]
+    stairs = staircase(separate["time"].values, separate["loss"].values[0])
+    reached = [plateau.level for plateau in stairs.plateaus]
     nearest = [levels[np.argmin(abs(levels - level))] for level in reached]
     made = [
         Claim.at_most(
@@ -207,7 +207,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/drops",
             "On the population, the loss of separate attention drops D times: number of drops",
             predicted=DIM,
-            measured=len(found.drops),
+            measured=len(stairs.drops),
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
