@@ -26,8 +26,8 @@ def test_against_the_sum_written_out(made):
     for v, k, q in zip(convolved.value, convolved.key, convolved.query, strict=True):
         for stop in range(3):
             wanted += float(v * q[stop]) * sum(float(k[d]) * z[3 * stop + d] for d in range(3))
-    found = fig2.slide(convolved, batch.cubic_features().features[:1])
-    np.testing.assert_allclose(found, [wanted], rtol=1e-12)
+    prediction = fig2.slide(convolved, batch.cubic_features().features[:1])
+    np.testing.assert_allclose(prediction, [wanted], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["value", "key", "query"])

@@ -23,12 +23,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 def _structure(gradient: xr.Dataset) -> list[Claim]:
     logs = np.log(gradient["sequences"].values)
-    found = []
+    rows = []
     for matrix in gradient["matrix"].values:
         one = gradient.sel(matrix=matrix)
         slope, error = _line(logs, np.log(one["off"].values), one["spread"].values)
-        found.append((slope, error, float(one["square"] / one["on"] ** 2), float(one["error"] / one["on"] ** 2)))
-    slopes, errors, squares, their = np.array(found).T
+        rows.append((slope, error, float(one["square"] / one["on"] ** 2), float(one["error"] / one["on"] ** 2)))
+    slopes, errors, squares, their = np.array(rows).T
     return [
         Claim.over_seeds(
             f"{NAME}/gradient-noise",
@@ -56,7 +56,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
     early, late = predictions["bracket"].values
     half_width = float(predictions["width"]) / 2
     last = runs.isel(time=-1)
-    served = head_task_allocation(last["omega"].values, last["mu"].values)
+    allocated = head_task_allocation(last["omega"].values, last["mu"].values)
     logs = np.log(scaled["scale"].values)
     slope, _ = _line(logs, np.log(scaled["time"].values), None)
     middle = scaled["bracket"].mean("end").values
@@ -66,7 +66,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             "Whole matrices: every task is served by the head that theory names from the initial weights, no two by "
             "one: tasks so served",
             predicted=len(DIMS),
-            measured=(served.head == predictions["winner"].values).sum(axis=1) * served.one_to_one,
+            measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
             tolerance=0,
             basis="a count",
         ),
@@ -189,13 +189,13 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     wanted["loss"] = float(late["loss"].mean())
     made = []
     for name, word in (("omega", "ω of the heads in use"), ("mu", "μ of the heads in use"), ("loss", "the loss")):
-        found = runs[f"late_{name}"]
+        measured = runs[f"late_{name}"]
         if name == "loss":
             errors = np.hypot(runs["late_loss_error"].values, float(population["error"]))
         else:
-            errors = (found.std("task", ddof=1) / len(DIMS) ** 0.5).values
-            found = found.mean("task")
-        away = np.abs(found.values - wanted[name])
+            errors = (measured.std("task", ddof=1) / len(DIMS) ** 0.5).values
+            measured = measured.mean("task")
+        away = np.abs(measured.values - wanted[name])
         slope, error = _line(logs, np.log(away), errors / away)
         made.append(
             Claim.at_most(

@@ -15,9 +15,9 @@ def expectations(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
-    curve, found = data["curves"], data["sampled"]
-    flat = found.isel(a=0).sel(kind="pair")
-    pairs = found.sel(kind="pair")
+    curve, sampled = data["curves"], data["sampled"]
+    flat = sampled.isel(a=0).sel(kind="pair")
+    pairs = sampled.sel(kind="pair")
     return [
         Claim.at_most(
             f"{NAME}/share",
@@ -37,9 +37,9 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
         worst_point(
             f"{NAME}/linear-variance",
             "Linear attention, sampled: its variance is (dφ+1)/L: loss",
-            measured=found["mean"].sel(kind="linear"),
+            measured=sampled["mean"].sel(kind="linear"),
             predicted=float(curve["linear_exact"][0]),
-            tolerance=DEVIATIONS * found["error"].sel(kind="linear"),
+            tolerance=DEVIATIONS * sampled["error"].sel(kind="linear"),
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         Claim.close(
@@ -118,24 +118,24 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     return made
 
 
-def _of_heads(found: xr.Dataset) -> list[Claim]:
-    slack = FLATTEST**2 * found["heads"] * found["bound"] + found["rounding"]
-    wanted = int(found.attrs["tasks"]) + 1
-    bound = float(found["bound"].sel(heads=wanted))
+def _of_heads(searched: xr.Dataset) -> list[Claim]:
+    slack = FLATTEST**2 * searched["heads"] * searched["bound"] + searched["rounding"]
+    wanted = int(searched.attrs["tasks"]) + 1
+    bound = float(searched["bound"].sel(heads=wanted))
     return [
         worst_point(
             f"{NAME}/heads-signed",
             "Three tasks, weights of either sign: the least loss found is the bound, at the H furthest off",
-            measured=found["signed"],
-            predicted=found["bound"],
+            measured=searched["signed"],
+            predicted=searched["bound"],
             tolerance=slack,
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
         ),
         worst_point(
             f"{NAME}/heads-positive",
             "Three tasks, weights not negative: the least loss found is that of tasks divided among heads",
-            measured=found["positive"],
-            predicted=found["partition"],
+            measured=searched["positive"],
+            predicted=searched["partition"],
             tolerance=1e-8,
             basis="the search's tolerance",
         ),
@@ -143,7 +143,7 @@ def _of_heads(found: xr.Dataset) -> list[Claim]:
             f"{NAME}/heads-contrasts",
             "Three tasks on contrasts of four heads reach the bound: loss",
             predicted=bound,
-            measured=float(found["contrast"]),
+            measured=float(searched["contrast"]),
             tolerance=bound * FLATTEST**2 * wanted,
             basis=f"scores are not zero but |ω^h| is up to {FLATTEST:g}",
         ),

@@ -152,14 +152,14 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
     prediction's.
     """
     theory_task, count = the_task(context=context), len(omega)
-    found = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
+    allocated = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
     training: theory.conventions.Training = {"embedding": EMBEDDING}
     predicted = np.array(
         [theory.allocation.winners(theory_task, *each, **training) for each in zip(omega, mu, strict=True)]
     )
     lead = np.array([_leads(theory_task, *each) for each in zip(omega, mu, strict=True)])
     contested = (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1
-    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in found.head])
+    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in allocated.head])
     loss = runs["loss"].values[:count]
     middle = loss[:, _middle(runs)]
     return xr.Dataset(
@@ -167,10 +167,10 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
             "loss": (("run", "time"), loss),
             "middle": ("run", middle),
             "predicted": (("run", "task"), predicted),
-            "head": (("run", "task"), found.head),
+            "head": (("run", "task"), allocated.head),
             "lead": (("run", "task"), lead),
             "contested": (("run", "task"), contested),
-            "heads_used": ("run", found.heads_used),
+            "heads_used": ("run", allocated.heads_used),
             "cost": ("run", cost),
             "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
         },

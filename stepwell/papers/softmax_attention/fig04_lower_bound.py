@@ -121,7 +121,7 @@ def searched(chosen: Settings) -> xr.Dataset:
     for name, task in small_tasks().items():
         count = len(task.dims)
         for heads in range(1, count + 3):
-            found = [
+            minima = [
                 least_signed(task, heads, chosen.starts, rng=np.random.default_rng([seed, heads, count]))
                 for seed in chosen.seeds
             ]
@@ -129,8 +129,8 @@ def searched(chosen: Settings) -> xr.Dataset:
             names.append(f"{name}, {heads}")
             rows.append(
                 (
-                    [one.loss for one in found],
-                    [one.rounding for one in found],
+                    [one.loss for one in minima],
+                    [one.rounding for one in minima],
                     *bounds,
                     count,
                     heads,
@@ -173,15 +173,15 @@ def flows(chosen: Settings) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    curve, found, flowed = data["curves"], data["searched"], data["flows"]
-    excess = found["loss"] / found["bound"] - 1
-    rounding = found["rounding"] / found["bound"]
+    curve, minima, flowed = data["curves"], data["searched"], data["flows"]
+    excess = minima["loss"] / minima["bound"] - 1
+    rounding = minima["rounding"] / minima["bound"]
     lowest = (excess / rounding).argmin("case")
-    slack = FLATTEST**2 * found["heads"] + rounding
+    slack = FLATTEST**2 * minima["heads"] + rounding
     highest = (excess / slack).argmax("case")
-    few = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"])).loss.values
-    enough = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"] + 1)).loss.values
-    more = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"] + 2)).loss.values
+    few = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"])).loss.values
+    enough = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"] + 1)).loss.values
+    more = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"] + 2)).loss.values
     return [
         Claim.at_most(
             f"{NAME}/table",
@@ -263,7 +263,7 @@ def _table_difference(table: xr.Dataset) -> float:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    curve, found, flowed = data["curves"], data["searched"], data["flows"]
+    curve, minima, flowed = data["curves"], data["searched"], data["flows"]
     with styled():
         figure = new_figure(12.6, 4.4)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
@@ -281,11 +281,11 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         left.set_title(f"(a) Lower bound for H heads, I = {TASKS} tasks")
         left.legend(loc="lower right", ncols=2)
 
-        bound = found["bound"] / found["signal"]
-        loss = found["loss"] / found["signal"]
+        bound = minima["bound"] / minima["signal"]
+        loss = minima["loss"] / minima["signal"]
         middle.plot([0.08, 1], [0.08, 1], color=GREY, linewidth=1.0, label="found = bound")
         for heads in range(1, MOST + 1):
-            chosen = np.flatnonzero(found["heads"] == heads)
+            chosen = np.flatnonzero(minima["heads"] == heads)
             runs = np.broadcast_to(bound.values[chosen, None], loss.values[chosen].shape)
             style: dict[str, Any] = {"color": shades[heads - 1], "fillstyle": "none", "markersize": 12 - 1.6 * heads}
             middle.plot(runs.ravel(), loss.values[chosen].ravel(), "o", label=f"H = {heads}", **style)

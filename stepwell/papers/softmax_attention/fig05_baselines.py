@@ -100,19 +100,19 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def curves(ratios: np.ndarray) -> xr.Dataset:
     """All risks for large d and L."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
-    found = {
+    risks = {
         "bayes": [theory.bayes.bayes_risk(task)[0] for task in tasks],
         **{f"ridge_{p:g}": [theory.bayes.ridge_risk(t, p, penalised="mean")[0] for t in tasks] for p in PENALTIES},
         "flow": [theory.limits.flow_limit_loss(task)[0] for task in tasks],
         "single": [theory.limits.single_head_optimum(task).loss[0] for task in tasks],
     }
-    return xr.Dataset({name: ("ratio", values) for name, values in found.items()}, coords={"ratio": ratios})
+    return xr.Dataset({name: ("ratio", values) for name, values in risks.items()}, coords={"ratio": ratios})
 
 
 def drawn(chosen: Settings) -> xr.Dataset:
     """Contexts of each seed and dimension: risks given the inputs, from eigenvalues, and errors of regressions."""
     shape = (len(RISKS), len(chosen.seeds), len(chosen.dims))
-    found = {name: np.empty(shape) for name in ("mean", "error", "regressed", "regressed_error")}
+    table = {name: np.empty(shape) for name in ("mean", "error", "regressed", "regressed_error")}
     predicted, order = np.empty((2, shape[0], shape[2]))
     for column, d in enumerate(chosen.dims):
         ratio = d / chosen.context
@@ -124,11 +124,11 @@ def drawn(chosen: Settings) -> xr.Dataset:
             rng = np.random.default_rng([seed, d])
             pairs = np.array([_context(rng, d, chosen.context) for _ in range(chosen.contexts_drawn)])
             mean, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / chosen.contexts_drawn**0.5
-            for name, values in zip(found, (mean[0], error[0], mean[1], error[1]), strict=True):
-                found[name][:, row, column] = values
+            for name, values in zip(table, (mean[0], error[0], mean[1], error[1]), strict=True):
+                table[name][:, row, column] = values
     return xr.Dataset(
         {
-            **{name: (("risk", "run", "dim"), values) for name, values in found.items()},
+            **{name: (("risk", "run", "dim"), values) for name, values in table.items()},
             "predicted": (("risk", "dim"), predicted),
             "next_order": (("risk", "dim"), order),
         },
@@ -159,11 +159,11 @@ def _context(rng: np.random.Generator, dim: int, context: int) -> np.ndarray:
     label = x @ vector + noise
     wide = dim > context
     squares, axes = np.linalg.eigh((x @ x.T if wide else x.T @ x) / context)
-    seen = axes.T @ (label if wide else x.T @ label) / context
+    projected = axes.T @ (label if wide else x.T @ label) / context
     every = np.concatenate([squares.clip(0), np.zeros(max(0, dim - context))])
     pairs = []
     for risk in _risks(dim / context).values():
-        solved = axes @ (seen / (squares + risk.alpha))
+        solved = axes @ (projected / (squares + risk.alpha))
         answer = x.T @ solved if wide else solved
         pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - answer) ** 2)))
     return np.array(pairs).T
@@ -252,11 +252,11 @@ def trained(chosen: Settings) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, sample, single, curve = data["drawn"], data["sampled"], data["trained"], data["curves"]
+    over_contexts, sample, single, curve = data["drawn"], data["sampled"], data["trained"], data["curves"]
     made = []
     words = {"bayes": "Bayes risk", "ridge_0.05": "Ridge, penalty 0.05", "ridge_5": "Ridge, penalty 5"}
     for name, word in words.items():
-        one = found.sel(risk=name)
+        one = over_contexts.sel(risk=name)
         for kind, how in (("mean", "eigenvalues of drawn contexts"), ("regressed", "regressions carried out")):
             error = one["error" if kind == "mean" else "regressed_error"]
             slack = DEVIATIONS * error + 2 * abs(one["next_order"])

@@ -140,11 +140,11 @@ def losses(chosen: Settings, *, theory_context: int | None = None) -> xr.Dataset
             never.append(theory.nonlinear.nonlinear_loss(f, dim, 10**12, head, noise=NOISE))
             second[row, column] = 3 * growth / length * abs(first[row, column] - never[-1])
         for run, seed in enumerate(chosen.seeds):
-            found = drawn(dim, chosen.contexts, TARGETS, np.random.default_rng([seed, dim]))
+            contexts = drawn(dim, chosen.contexts, TARGETS, np.random.default_rng([seed, dim]))
             for column, target in enumerate(TARGETS.values()):
-                truth = target.function(found.index)
-                values = (truth - found.answers[column]) ** 2 + found.noise
-                for_ever = (truth - head.mu * _smoothed(target, head.omega * found.index)) ** 2
+                truth = target.function(contexts.index)
+                values = (truth - contexts.answers[column]) ** 2 + contexts.noise
+                for_ever = (truth - head.mu * _smoothed(target, head.omega * contexts.index)) ** 2
                 controls = np.stack([truth**2 - _power(target), for_ever - never[column]])
                 mean[run, row, column], error[run, row, column] = _controlled(values, controls)
     dims = ("run", "dim", "target")
@@ -182,8 +182,10 @@ def overlaps(chosen: Settings) -> xr.Dataset:
                 length, z = np.sqrt(rng.chisquare(dim, size)), rng.standard_normal((size, CONTEXT))
                 p = np.exp(omega * length[:, None] * z)
                 p /= p.sum(axis=1, keepdims=True)
-                seen = [np.einsum("sn,sn->s", p, theory.nonlinear.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES]
-                parts.append([_along(k, length, dim) * one for k, one in zip(DEGREES, seen, strict=True)])
+                averages = [
+                    np.einsum("sn,sn->s", p, theory.nonlinear.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES
+                ]
+                parts.append([_along(k, length, dim) * one for k, one in zip(DEGREES, averages, strict=True)])
             values = np.concatenate(parts, axis=1) / omega
             mean[run, :, column] = values.mean(axis=1)
             error[run, :, column] = values.std(axis=1, ddof=1) / values.shape[1] ** 0.5
@@ -259,9 +261,9 @@ def _slopes(mean: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, along = data["losses"], data["overlaps"]
-    constant = found.sel(target="1")
-    others = found.sel(target=[name for name in TARGETS if name != "1"])
+    loss, along = data["losses"], data["overlaps"]
+    constant = loss.sel(target="1")
+    others = loss.sel(target=[name for name in TARGETS if name != "1"])
     made = [
         worst_point(
             f"{NAME}/first-order-dim-{dim}",

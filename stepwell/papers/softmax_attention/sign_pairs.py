@@ -123,8 +123,8 @@ def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
         for row, seed in enumerate(chosen.seeds):
             rng = np.random.default_rng([seed, column])
             for kind, (scale, attend) in enumerate(kinds):
-                found = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
-                mean[kind, row, column], error[kind, row, column] = found
+                estimate = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
+                mean[kind, row, column], error[kind, row, column] = estimate
     dims = ("kind", "run", "a")
     return xr.Dataset(
         {"mean": (dims, mean), "error": (dims, error), "limit": ("a", limit)},
