@@ -55,13 +55,14 @@ CAPTION = (
     "Separate attention of rank R, six seeds, eight components with variances in proportion 1/d. Above, the loss. "
     "Dashed lines are the predicted levels L(M_m) with m components learned, black where R divides m. There a fresh "
     "head has to grow from its small start, which is slow (hyperbolic); elsewhere a head that has grown already takes "
-    "up a further pair, which is fast (exponential). Below, how long each plateau lasts, times its escape rate "
-    "ρ_m = λ_{m+1}², against the two laws (dotted) and the threshold between them, from which a plateau counts as "
-    "conspicuous; shaded where R divides m. No plateau is conspicuous outside the shade. Inside it some are cut short, "
-    "because another head was ready early; the schedule, which follows each head from its initial weights, foretells "
-    "which. These are not the published settings, which do not finish: with the published initialisation and 20 001 "
-    "steps, runs end on an early plateau. Here training is carried to the end, on infinitely many sequences, from "
-    "plain Gaussian weights of standard deviation 0.005 (without 1/N; 0.0157 in the paper's convention, s)."
+    "up a further pair, which is fast (exponential). Below, how long each plateau lasts, times its escape rate ρ_m = "
+    "λ_{m+1}² (this product is ρT), against the two laws (dotted) and the threshold between them, from which a "
+    "plateau counts as conspicuous; shaded where R divides m. No plateau is conspicuous outside the shade. Inside it "
+    "some are cut short, because another head was ready early; the schedule, which follows each head from its initial "
+    "weights, predicts which. These are not the published settings, which do not finish: with the published "
+    "initialisation and 20 001 steps, runs end on an early plateau. Here training is carried to the end, on "
+    "infinitely many sequences, from plain Gaussian weights of standard deviation 0.005 (without 1/N; 0.0157 in the "
+    "paper's convention, s)."
 )
 
 
@@ -245,7 +246,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         *made,
         Claim.close(
             f"{name}/middle-seed",
-            f"In the middle of the seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "
+            f"In the median over seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "
             "plateaus of all ranks, those for which this is not so",
             predicted=0,
             measured=middle,
@@ -254,16 +255,16 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.at_most(
             f"{name}/schedule-beats-rule",
-            "Which plateaus are conspicuous in which seed is foretold by the schedule from the initial weights better "
-            f"than by R dividing m: wrong of {total}, against those of the rule",
+            "Which plateaus are conspicuous in which seed is predicted by the schedule from the initial weights better "
+            f"than by R dividing m: wrong predictions of {total}, against those of the rule",
             predicted=by_rule,
             measured=by_schedule,
             basis="a count; same threshold",
         ),
         Claim.over_seeds(
             f"{name}/first-drop",
-            "The first drop comes when the schedule from the initial weights says, all ranks and seeds: time t/τ of "
-            "half the drop",
+            "The first drop comes when the schedule from the initial weights says: time t/τ of half the drop, one for "
+            "each rank and seed",
             predicted=[float(data["schedule"]["drop_time"].sel(rank=rank)[run, 0]) for rank, run in runs],
             measured=[passage_time(*curve, halfway) for curve in curves],
             tolerance=float(predicted["drop_duration"]) + delay,
@@ -271,7 +272,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.over_seeds(
             f"{name}/end",
-            "Every run comes to the end, all ranks and seeds: part of the last fall that is left",
+            "Every run comes to the end: part of the last fall that is left, one value for each rank and seed",
             predicted=0.0,
             measured=[(loss[-1] - levels[-1]) / (levels[-2] - levels[-1]) for _, loss in curves],
             tolerance=0.01,
@@ -279,7 +280,8 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.at_most(
             f"{name}/half-rate",
-            "Halving the rate changes no ρT, up to the time run so, all ranks: largest change over the threshold",
+            "Halving the rate changes no ρT, as far as runs at half the rate go, all ranks: largest change over the "
+            "threshold",
             measured=max(_change(data[f"rank{rank}"], data[f"rank{rank}_check"], predicted) for rank in ranks)
             / threshold,
             tolerance=0.1,

@@ -49,8 +49,8 @@ CAPTION = (
     "flow on infinite data (lines, one a seed) and the staircase predicted from the task and the initial weights "
     "(dashed); nothing is fitted. Left, Ω shares the eigenvectors of the input covariance Λ and changes the order in "
     "which they are learned; right, it does not share them. Below, the relative error of every drop time (points) and "
-    "what the theory allows (dashes): heads need a time of order ln(1/init) to turn past a strict saddle, which the "
-    "schedule takes as none."
+    "what the theory allows (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the "
+    "schedule neglects."
 )
 
 

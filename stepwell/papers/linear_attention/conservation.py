@@ -170,7 +170,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         *drift_claims,
         Claim.over_seeds(
             f"{NAME}/by-tolerance",
-            "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",
+            "The drift falls with the solver's tolerance: exponent fitted over tolerances, one for each kind of model",
             predicted=1.0,
             measured=[
                 np.polyfit(np.log(tolerance), np.log(row), 1)[0] for row in largest.transpose("kind", ...).values
@@ -180,7 +180,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/by-rate",
-            "Under descent the drift over a given time goes as the rate η: exponent fitted (each kind of model)",
+            "Under descent the drift over a given time goes as the rate η: exponent fitted, one for each kind of model",
             predicted=1.0,
             measured=slopes,
             tolerance=float(rates.max() * 2),

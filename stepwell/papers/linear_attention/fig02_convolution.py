@@ -195,28 +195,30 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/sliding",
-            "So does a general convolution with kernel k and stride D: largest difference over the largest prediction",
+            "A general convolution with kernel k and stride D predicts the same as attention: largest difference over "
+            "the largest prediction",
             measured=_apart(each["attention"], each["sliding"]),
             tolerance=1e-13,
             basis="rounding of sums of 31 terms",
         ),
         Claim.at_most(
             f"{NAME}/gradient",
-            "Their losses have the same gradient in v, k and q: largest difference over the largest entry",
+            "The losses of attention and convolution have the same gradient in v, k and q: largest difference over the "
+            "largest entry",
             measured=_apart(each["attention_gradient"], each["convolution_gradient"]),
             tolerance=1e-12,
             basis="rounding of sums over tokens and sequences",
         ),
         Claim.at_most(
             f"{NAME}/curve",
-            "Trained from the same weights, they have one loss curve: largest difference",
+            "Trained from the same weights, attention and convolution have one loss curve: largest difference",
             measured=abs(attention["loss"].values - convolution["loss"].values).max(),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",
         ),
         Claim.at_most(
             f"{NAME}/weights",
-            "… and end at the same weights: largest difference",
+            "Trained from the same weights, attention and convolution end at the same weights: largest difference",
             measured=max(weights),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",

@@ -39,12 +39,12 @@ CAPTION = (
     "levels L(M_m), at which m principal components of the inputs are learned. (b) Value weights of the four heads of "
     "one run on infinite data. Dashed, the solution of the scalar equation τ dv/dt = λ²v² − λcv⁵, placed at the time "
     "that the schedule predicts from the initial weights; nothing is fitted. (c) Keys of one run of (a) in the middle "
-    "of each plateau, one row a head, beside the eigenvectors of the covariance: at each step one more head has turned "
-    "to the next eigenvector. Keys are off by the sampling error and by the finite size of the initial weights, "
-    "and once all is learned they go on turning slowly, because the label blocks, free as in training, pick up "
-    "sampling error too. (d) Relative error of the predicted drop times on infinite data, against the size of the "
-    "initial weights, for every seed and drop; the outliers at 0.01 and 0.001 are one run, in which two heads "
-    "of nearly equal times exchange components. The video shows the run of (b)."
+    "of each plateau, one row a head, beside the eigenvectors of the covariance: at each step one more head has "
+    "rotated to the next eigenvector. Keys are off by the sampling error and by the finite size of the initial "
+    "weights, and once all is learned they go on rotating slowly, because the label blocks, free as in training, pick "
+    "up sampling error too. (d) Relative error of the predicted drop times on infinite data, against the size of the "
+    "initial weights, for every seed and drop; the outliers at 0.01 and 0.001 are one run, in which two heads of "
+    "nearly equal times exchange components. The video shows the run of (b)."
 )
 
 
@@ -228,7 +228,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/keys-small-init",
-            f"The same on infinite data from weights of size {inits[-1]:g}: smallest cos²",
+            f"On plateau m, on infinite data from weights of size {inits[-1]:g}, the keys of the m grown heads lie "
+            "along eigenvectors: smallest cos²",
             predicted=0.99,
             measured=smallest["aligned"].values,
             tolerance=0.0,

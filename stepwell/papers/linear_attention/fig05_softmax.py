@@ -31,8 +31,8 @@ TITLE = "Softmax attention: one drop with merged key and query, several with sep
 CAPTION = (
     "Training loss of softmax attention, divided by that of answering zero, from small initial weights; a colour for "
     "each seed, with its own sequences and start. Left, merged key and query; right, separate key and query of rank "
-    "one. Dots: halves of the drops found in the curves. Dashed: the levels L(M_m) of linear attention on infinite "
-    "data, for comparison only: no theory of the softmax levels is claimed."
+    "one. Dots: the middle of each drop detected in the curves. Dashed: the levels L(M_m) of linear attention on "
+    "infinite data, for comparison only: no theory of the softmax levels is claimed."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)

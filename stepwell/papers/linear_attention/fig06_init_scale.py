@@ -205,7 +205,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             ),
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-rate",
-                f"Lazy, {kind}: rate of decay over that of training linearised at its start, {many} scales a seed",
+                f"Lazy, {kind}: rate of decay over that of training linearised at its start, one ratio for each of "
+                f"{many} scales and each seed",
                 predicted=1.0,
                 measured=(lazy["rate"] / lazy["predicted_rate"]).values.ravel(),
                 tolerance=allowed,
@@ -213,12 +214,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             ),
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-curve",
-                f"Lazy, {kind}: the whole loss curve is that of linearised training, {many} scales a seed: largest "
-                "difference",
+                f"Lazy, {kind}: the whole loss curve is that of linearised training: largest difference, one for each "
+                f"of {many} scales and each seed",
                 predicted=0.0,
                 measured=lazy["difference"].values.ravel(),
                 tolerance=allowed,
-                basis="the same",
+                basis="change of the tangent kernel along the linearised path; digits lost by the solver",
                 relation="<=",
             ),
         ]

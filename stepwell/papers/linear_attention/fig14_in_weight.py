@@ -38,7 +38,7 @@ NAME = "linear/fig14"
 TITLE = "In-context and in-weight learning, from contexts that say nothing to a task in every context"
 CAPTION = (
     "Merged linear attention trained on mixtures. A share icl of the training sequences has a task vector of its own, "
-    "which only the context tells; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
+    "which only the context reveals; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
     "labels in the context are noise.) Training loss, and the loss on two test sets: in-context, new task vectors; "
     "in-weight, the vector w* behind contexts of noise. Dashed: the same descent on infinitely many sequences, whose "
     "moments are exact. Dotted: ends that theory gives in closed form. In between, w* is learned by heart first and "
@@ -272,14 +272,19 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     mixed = (euler + turning) * np.ones_like(times["infinite"])
     noisy = mixed + STANDARD_ERRORS * predicted["rate_error"].values
     for kind, words, allowed, basis in (
-        ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode turns"),
-        ("sampled", "P sequences", noisy, "the same, and 3 standard errors of the growth rate"),
+        ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode rotates"),
+        (
+            "sampled",
+            "P sequences",
+            noisy,
+            "half a step of descent; an e-folding for mixtures; 3 standard errors of the growth rate",
+        ),
     ):
         made.append(
             Claim.over_seeds(
                 f"{NAME}/time-{kind}",
                 "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
-                f"grown: measured over predicted time at half of it, by seed and icl ({words})",
+                f"grown: measured over predicted time at half of it, one ratio for each seed and icl ({words})",
                 predicted=1.0,
                 measured=times[kind].ravel(),
                 tolerance=allowed.ravel(),
@@ -293,8 +298,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     made.append(
         Claim.over_seeds(
             f"{NAME}/given-up",
-            "Between, w* is learned by heart and then given up: runs whose in-weight test loss goes below the middle "
-            "between the lowest and the last of infinite data, and ends above it",
+            "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight "
+            "test loss goes below the middle between the lowest and the last of infinite data, and ends above it",
             predicted=dips.size / dips.shape[0],
             measured=dips.sum(axis=1),
             tolerance=0,

@@ -45,12 +45,12 @@ QUICK = Settings(seeds=(0,), held_out=2000, points=200)
 TITLE = "On plateau m, attention does principal component regression with m components in context"
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
-    "of each seed; the points, in the middle of the plateaus found in the curve, are where the model is tested. (b) At "
-    "each of them, the mean squared difference between the model's predictions on fresh sequences and principal "
-    "component regression with m components: least squares within the same context on the first m true principal "
-    "components of the inputs. One line a plateau, all seeds; the ring is the smallest. Between the model and the "
-    "regression that is closest there remains what a context of 31 tokens cannot tell: attention uses the covariance "
-    "of all inputs, least squares that of its own context."
+    "of each seed; the points, in the middle of the plateaus detected in the curve, are where the model is tested. "
+    "(b) At each of them, the mean squared difference between the model's predictions on fresh sequences and "
+    "principal component regression with m components: least squares within the same context on the first m true "
+    "principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. Between the model "
+    "and the regression that is closest there remains what a context of 31 tokens cannot tell: attention uses the "
+    "covariance of all inputs, least squares that of its own context."
 )
 
 

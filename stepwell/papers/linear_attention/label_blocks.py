@@ -239,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/gradient-exponent",
-            "On P sequences their gradient falls as P^(-1/2): fitted exponent of its root mean square",
+            "On P sequences the gradient of blocks at zero falls as P^(-1/2): fitted exponent of its root mean square",
             predicted=-0.5,
             measured=slope,
             tolerance=STANDARD_ERRORS * error / 2 / (away @ away) ** 0.5,
@@ -247,16 +247,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/gradient-size",
-            "It is a sampling error and no more: mean square times P, over its expectation",
+            "The gradient of blocks at zero is a sampling error and no more: mean square times P, over its expectation",
             predicted=1.0,
             measured=(square * sizes).mean() / float(predicted["mean_square"]),
             tolerance=STANDARD_ERRORS * error / sizes.size**0.5,
-            basis="the same",
+            basis="3 standard errors, from the covariance of one sequence's gradient",
         ),
         Claim.over_seeds(
             f"{NAME}/growth",
             "Blocks that do not start at zero grow as linear theory says, at rates λ_d², until the drop begins: "
-            "largest difference of the logarithms, for each start",
+            "largest difference of the logarithms, one for each start of the blocks",
             predicted=0.0,
             measured=apart,
             tolerance=early / (2 * predicted["rate"]) * predicted["curvature"] / (2 * predicted["rate"]),
@@ -272,7 +272,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/end",
-            "From every start of the blocks the loss ends at L(M_D)",
+            "From every start of the blocks the loss ends at L(M_D): final loss, one for each start",
             predicted=float(predicted["last_level"]),
             measured=ends["loss"].values,
             tolerance=ends["added"].values ** 2 * float(predicted["curvature"]) + rest,
@@ -280,7 +280,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/not-unlearned",
-            "Blocks that do not start at zero are not unlearned: size at the end over that at the start",
+            "Blocks that do not start at zero are not unlearned: size at the end over that at the start, one ratio for "
+            "each start of the blocks",
             predicted=1.0,
             measured=ends["blocks"].values[1:] / runs["blocks"].values[1:, 0],
             tolerance=0,

@@ -157,14 +157,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/gradient",
-            "All are fixed points of the model: largest entry of the gradient",
+            "All points are fixed points of the model: largest entry of the gradient",
             measured=points["gradient"].max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
             f"{NAME}/loss",
-            "The loss of the model there is L(S): largest difference",
+            "The loss of the model at the fixed point that has learned the set S is L(S): largest difference",
             measured=abs(points["loss"] - points["predicted_loss"]).max(),
             tolerance=rounding,
             basis="rounding",
@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         Claim.over_seeds(
             f"{NAME}/third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
-            "2λ²s³, is 1 − cs³/2λ",
+            "2λ²s³, is 1 − cs³/2λ, one ratio for each saddle",
             predicted=1 - NEAR**3 / (2 * end),
             measured=fall,
             tolerance=rounding / (2 * drive * NEAR**3),

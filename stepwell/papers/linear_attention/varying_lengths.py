@@ -213,11 +213,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/levels",
-            "Every plateau of it lies at a level of the averaged moments",
+            "On the population, every plateau of separate attention is at a level of the averaged moments: loss, one "
+            "for each plateau",
             predicted=nearest,
             measured=reached,
             tolerance=PLATEAU_TOLERANCE * np.array(nearest),
-            basis="2 %, as asked of the fixed length",
+            basis="2 %, as for the fixed length",
         ),
     ]
     places = np.array(TESTED) - 1
@@ -228,7 +229,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         made.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-at-length",
-                f"Trained on {words}, the loss on fresh sequences of each single length {TESTED} is the theory's",
+                f"Trained on {words}, the loss on fresh sequences of a single length is the theory's: loss, one for "
+                f"each of the lengths {TESTED}",
                 predicted=predicted[f"{prefix}loss_at_length"].values[places],
                 measured=tests[name].values,
                 tolerance=STANDARD_ERRORS * predicted[f"{prefix}test_error"].values,
@@ -258,7 +260,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=STANDARD_ERRORS
             * float(np.hypot(predicted["fixed_test_error"][0], predicted["test_error"][0]))
             / float(predicted["fixed_loss_at_length"][0] - predicted["loss_at_length"][0]),
-            basis="the same",
+            basis="3 standard errors, the errors from sequences of their own",
         )
     )
     return made
