@@ -31,7 +31,8 @@ class Claim:
     from.
 
     Over several seeds the numbers are those of the seed that decides: from the best to the worst, the last of those
-    that must hold. `pass_rate` is the fraction of the seeds for which the claim holds.
+    that must hold. `seeds` is how many values were compared and `pass_rate` the fraction for which the claim holds.
+    Where values do not differ by seed alone (components, plateaus, kinds of model), the statement says what they are.
     """
 
     id: str
@@ -94,7 +95,8 @@ class Claim:
     ) -> "Claim":
         """The claim for each seed, of which the fraction `required` must hold.
 
-        `predicted` and `tolerance` are one number for all, or one for each seed, as `measured` is.
+        `predicted` and `tolerance` are one number for all, or one for each seed, as `measured` is. Values may also be
+        of something else than seeds, such as components or plateaus; `statement` then says of what.
         """
         values = [float(value) for value in measured]
         if not values or not 0 < required <= 1:

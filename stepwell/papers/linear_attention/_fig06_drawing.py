@@ -42,7 +42,7 @@ def draw_sweeps(
         decays.set_ylim(1e-2, 1.2)
         decays.set_xlabel("time, over half the fall's in linearised training")
         decays.set_ylabel("excess loss $L - L(M_D)$")
-        decays.set_title("(d) Lazy: the decay foretold at the start")
+        decays.set_title("(d) Lazy: the decay predicted at the start")
         decays.legend(loc="lower left")
     return figure
 

@@ -1,11 +1,11 @@
 r"""Figs 4 and 12: separate attention of rank R waits where R divides the number of components learned.
 
 **Settings.** The published run ends after 20 001 steps at $t/\tau \approx 8000$, on an early plateau: most of the
-staircase is never seen. Here the loss is that of infinitely many sequences, all weights start as plain
+staircase is not reached. Here the loss is that of infinitely many sequences, all weights start as plain
 $\mathcal N(0, w^2)$, and time goes on to the end. The published $w = 0.005$ is without the factor 1/N of the paper's
 attention; with it the same start is $s = N^{1/3} w$.
 
-**What counts as conspicuous**, fixed before any duration was looked at. Plateau m lasts from when the loss has made
+**What counts as conspicuous**, fixed before any duration was measured. Plateau m lasts from when the loss has made
 90 % of its fall from $L_{m-1}$ to $L_m$ until it has made 10 % of the next, as rise times are defined: $T_m$. Theory
 knows two ways off plateau m, both slower by the same $\rho_m = \lambda_{m+1}^2$:
 
@@ -17,9 +17,9 @@ many times above the one as below the other. $v_1 = a_1^{1/3}$ is the value of a
 component alone, the least that a grown head has. The level $L_D$ is the end and no plateau.
 
 A fresh head grows in all directions from the start, not only once the plateau before is over, and random heads are
-unequal. So a plateau with R | m can be cut short in one seed or another; hence the claim for the middle of the seeds
-beside that for each of them. `drop_schedule` follows every head from its initial weights, and should know; this
-comparison was added when the rule had been seen to fail in some seeds. All waits for fresh heads scale as 1/s, the
+unequal. So a plateau with R | m can be cut short in one seed or another; hence the claim for the median over seeds
+beside that for each of them. `drop_schedule` follows every head from its initial weights, and should predict which;
+this comparison was added when the rule was observed to fail in some seeds. All waits for fresh heads scale as 1/s, the
 threshold only as its root, so the rule should become exact as $s \to 0$; at the published start it is not.
 """
 
@@ -176,7 +176,7 @@ def predict(name: str, *, context: int = CONTEXT) -> xr.Dataset:
 
 
 def durations(trajectory: xr.Dataset, levels: Float[np.ndarray, " component"]) -> Float[np.ndarray, "run plateau"]:
-    """$T_m$ for m = 0 to D-1; nan where the run did not come so far."""
+    """$T_m$ for m = 0 to D-1; nan where the run ends before."""
     time = trajectory["time"].values
     falls = -np.diff(levels)
     rows = []
@@ -234,8 +234,8 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
     verdicts = {rank: scaled[rank] >= threshold for rank in ranks}
     middle = sum(int(np.sum((np.median(scaled[rank], axis=0) >= threshold) != divides[rank])) for rank in ranks)
     by_rule = sum(int(np.sum(verdicts[rank] != divides[rank])) for rank in ranks)
-    foreseen = {rank: scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted) for rank in ranks}
-    by_schedule = sum(int(np.sum((foreseen[rank] >= threshold) != verdicts[rank])) for rank in ranks)
+    scheduled = {rank: scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted) for rank in ranks}
+    by_schedule = sum(int(np.sum((scheduled[rank] >= threshold) != verdicts[rank])) for rank in ranks)
     total = sum(verdict.size for verdict in verdicts.values())
     halfway = (levels[0] + levels[1]) / 2
     runs = [(rank, run) for rank in ranks for run in range(scaled[rank].shape[0])]

@@ -22,8 +22,8 @@ def draw_ranks(ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> Figure:
         for place, rank in enumerate(ranks):
             run = data[f"rank{rank}"]
             _losses(above[place], rank, run, predicted["level"].values, end)
-            foreseen = scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted)
-            _waits(below[place], rank, scaled_durations(run, predicted), foreseen, predicted)
+            scheduled = scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted)
+            _waits(below[place], rank, scaled_durations(run, predicted), scheduled, predicted)
         above[0].set_ylabel("loss (mean squared error)")
         below[0].set_ylabel("length of the plateau, $\\rho_m T_m$")
         _laws(below[-1], predicted)
@@ -58,7 +58,7 @@ def _waits(
     axes: Axes,
     rank: int,
     durations: Float[np.ndarray, "run plateau"],
-    foreseen: Float[np.ndarray, "run plateau"],
+    expected_waits: Float[np.ndarray, "run plateau"],
     predicted: xr.Dataset,
 ) -> None:
     place = np.arange(DIM)
@@ -72,7 +72,7 @@ def _waits(
             measured = scheduled = None
         style: dict[str, Any] = {"color": VERMILION, "markersize": 7, "markeredgewidth": 1.5}
         axes.plot(place + shift, durations[run], "o", color=BLUE, markersize=3.6, zorder=2, label=measured)
-        axes.plot(place + shift, foreseen[run], "_", zorder=3, label=scheduled, **style)
+        axes.plot(place + shift, expected_waits[run], "_", zorder=3, label=scheduled, **style)
     axes.axhline(float(predicted["conspicuous_from"]), color=BLACK, linewidth=1.2, zorder=1)
     for law in ("fresh_head", "further_pair"):
         axes.axhline(float(predicted[law]), color=GREY, linestyle=":", linewidth=1.4, zorder=1)

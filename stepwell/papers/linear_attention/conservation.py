@@ -113,7 +113,7 @@ def movement(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
 
 
 def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
-    """Gradient flow at each tolerance: how far the conserved quantities drift, and how far the weights go.
+    """Gradient flow at each tolerance: how much the conserved quantities drift, and how much the weights change.
 
     By LSODA, whose program is compiled in half the time: each kind of model needs one of its own for four runs.
     """

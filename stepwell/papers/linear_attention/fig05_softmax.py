@@ -1,9 +1,10 @@
 """Fig 5: with softmax the loss still drops once where key and query are merged, and several times where not.
 
 The linear theory does not cover softmax: its levels are drawn for comparison, and no claim is made of them. A drop
-counts if it is `COUNTED` of the whole fall, which leaves out the early gain by chance (see `predict`), and is told from
-a plateau by the default of `probes.staircase`, four times the speed. Sequences are few, since every step passes every
-token through the model; with a quarter of them, the first two components fall together in one of six seeds.
+counts if it is `COUNTED` of the whole fall, which leaves out the early gain by chance (see `predict`). Drops and
+plateaus are separated by the default of `probes.staircase`, four times the speed. Sequences are few, since every step
+passes every token through the model; with a quarter of them, the first two components fall together in one of six
+seeds.
 """
 
 from dataclasses import asdict, dataclass
@@ -177,7 +178,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         made.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-start",
-                f"The first drop of the {name} model begins where it answers zero, up to what the mean label tells by "
+                f"The first drop of the {name} model begins where it answers zero, up to what the mean label gains by "
                 "chance: level before it",
                 predicted=powers,
                 measured=[

@@ -125,7 +125,7 @@ def grow(task: InContextRegression, kind: Newcomer, chosen: Settings) -> xr.Data
 def _stretch(
     task: InContextRegression, model: SeparateAttention, kind: Newcomer, low: float, high: float, chosen: Settings
 ) -> Float[np.ndarray, " point"]:
-    """Times between the two sizes, found by looking more and more closely."""
+    """Times between the two sizes, by runs that resolve them more and more finely."""
     ran = run(task, model, _patience(task, kind, chosen.init))
     for _ in range(2):
         time, grown = ran["time"].values, size(ran, kind)

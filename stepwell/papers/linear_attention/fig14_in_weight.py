@@ -268,8 +268,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         kind: _half_times(data[kind], predicted) / predicted["half_time"].values for kind in data if kind != "theory"
     }
     euler = predicted["rate"].values * float(predicted["time_step"]) / 2
-    turning = np.where(np.isin(SHARES, (0.0, 1.0)), 0.0, 1 / (predicted["half_time"] * predicted["rate"]).values)
-    mixed = (euler + turning) * np.ones_like(times["infinite"])
+    rotation = np.where(np.isin(SHARES, (0.0, 1.0)), 0.0, 1 / (predicted["half_time"] * predicted["rate"]).values)
+    mixed = (euler + rotation) * np.ones_like(times["infinite"])
     noisy = mixed + STANDARD_ERRORS * predicted["rate_error"].values
     for kind, words, allowed, basis in (
         ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode rotates"),

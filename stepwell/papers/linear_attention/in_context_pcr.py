@@ -1,6 +1,6 @@
 r"""On plateau m the model does principal component regression with m components, in context.
 
-The model is trained by gradient flow on infinite data and then asked about fresh sequences. Plateaus are found in the
+The model is trained by gradient flow on infinite data and then tested on fresh sequences. Plateaus are detected in the
 loss curve; the regression is solved by least squares within each context, with the true eigenvectors.
 """
 

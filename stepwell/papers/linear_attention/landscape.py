@@ -71,7 +71,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def survey(
     task: InContextRegression, heads: int, *, theory_task: InContextRegression | None = None, sign: float = 1.0
 ) -> xr.Dataset:
-    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` turns the heads in use."""
+    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` multiplies the values."""
     theory_task = task if theory_task is None else theory_task
     dim = task.dim
     objective = Population(task)

@@ -80,13 +80,13 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
     end = trained["loss"].values[:, -1]
     tail = 2 * (trained["middle"].values - end)
     made = []
-    for used, words in ((3, "own heads"), (2, "two tasks in one head"), (1, "all tasks in one head")):
+    for used, words in ((3, "a head for each task"), (2, "two tasks in one head"), (1, "all tasks in one head")):
         chosen = trained["heads_used"].values == used
         if np.any(chosen):
             made.append(
                 Claim.over_seeds(
                     f"{NAME}/cost-{used}-heads",
-                    f"Runs that end with {words}: final loss",
+                    f"Runs that end with {words}: final loss, one for each such run",
                     predicted=trained["cost"].values[chosen],
                     measured=end[chosen],
                     tolerance=np.abs(tail[chosen]) + 1e-9 * end[chosen],
@@ -106,7 +106,7 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
     return [
         Claim.close(
             f"{NAME}/sharing-rate",
-            "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): that furthest off",
+            "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): rate at the x furthest off",
             predicted=wanted[worst],
             measured=rate[worst],
             tolerance=1.1 * STEP * wanted[worst] ** 2,
@@ -114,7 +114,7 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/sharing-threshold",
-            "Sharing is left if the second head's ω is above x times the first's",
+            "Two tasks in one head: the second head grows if its ω is above x times that of the first: threshold x",
             predicted=float(trained["threshold"]),
             measured=root,
             tolerance=spacing**2 / 8,
@@ -122,8 +122,8 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/sharing-end",
-            f"Two tasks in one head, second head at {trained.sizes['end']} sizes x: splits or stays as x = 0.464 "
-            "decides: final loss",
+            "Two tasks in one head split if x is above 0.464 and stay together if it is below: final loss, one for "
+            f"each of {trained.sizes['end']} sizes x of the second head",
             predicted=limit,
             measured=trained["end_loss"].values,
             tolerance=tail + 1e-6,
@@ -144,8 +144,8 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         if free.sum() < 3:  # an imbalance so large that the limit is left before it is reached
             continue
         # μ = (δ/2) sinh s, and s has the velocity that log μ has where weights are balanced.
-        bent = np.arcsinh(2 * mu / float(trained["delta"][row]))
-        rates.append(np.polyfit(time[free], bent[free], 1)[0])
+        arsinh_mu = np.arcsinh(2 * mu / float(trained["delta"][row]))
+        rates.append(np.polyfit(time[free], arsinh_mu[free], 1)[0])
         wanted.append(dying[free].mean())
         allowed.append(
             np.ptp(dying[free]) + (STEP * abs(wanted[-1]) + 0.01) * abs(wanted[-1]) + (HEADS - 1) * VARIANCE * SMALL
@@ -167,8 +167,8 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-rate",
-            "Unbalanced by δ = o² - v²: a head that lost goes through zero and on, at the rate at which it would have "
-            "died: d arsinh(2μ/δ)/dt",
+            "Unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the rate at which it "
+            "would have decayed: d arsinh(2μ/δ)/dt, one for each δ",
             predicted=wanted,
             measured=rates,
             tolerance=allowed,
@@ -176,8 +176,8 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/unbalanced-time",
-            "Unbalanced: the limit is left after μ has fallen to δ and grown back: slope of that time in ln δ is -2 "
-            "over the rate",
+            "Unbalanced: the loss leaves the flow's limit after μ has fallen to δ and grown back: slope of that time "
+            "in ln δ is -2 over the rate of decay",
             predicted=-2 / speed.mean(),
             measured=slope,
             tolerance=2 * np.ptp(1 / speed) + 2 * STEP + 0.02 / speed.mean(),
@@ -185,7 +185,8 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-end",
-            "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads",
+            "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads: final "
+            "loss, one for each imbalance",
             predicted=(limit + bound) / 2,
             measured=loss[:, -1],
             tolerance=0,
@@ -194,7 +195,7 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-bound",
-            "Unbalanced: the loss stays above the bound for three heads",
+            "Unbalanced: the loss stays above the bound for three heads: least loss, one for each imbalance",
             predicted=bound,
             measured=loss.min(axis=1),
             tolerance=0,

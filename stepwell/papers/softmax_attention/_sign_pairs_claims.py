@@ -44,7 +44,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/linear-leading",
-            "With e^x replaced by x in the loss, that is linear attention's to leading order: relative difference",
+            "With e^x replaced by x, the leading-order loss is that of linear attention: relative difference",
             predicted=0.0,
             measured=float(curve["linear"][0] / curve["linear_exact"][0] - 1),
             tolerance=1 / DIM,
@@ -125,7 +125,7 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
     return [
         worst_point(
             f"{NAME}/heads-signed",
-            "Three tasks, weights of either sign: the least loss found is the bound, at the H furthest off",
+            "Three tasks, weights of either sign: the least loss of a search is the bound: loss, at the H furthest off",
             measured=searched["signed"],
             predicted=searched["bound"],
             tolerance=slack,
@@ -133,7 +133,8 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
         ),
         worst_point(
             f"{NAME}/heads-positive",
-            "Three tasks, weights not negative: the least loss found is that of tasks divided among heads",
+            "Three tasks, weights not negative: the least loss of a search is that of tasks divided among heads: "
+            "loss, at the H furthest off",
             measured=searched["positive"],
             predicted=searched["partition"],
             tolerance=1e-8,

@@ -111,7 +111,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     made += [
         Claim.over_seeds(
             f"{NAME}/named-heads",
-            "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: heads so",
+            "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: number "
+            "of such heads",
             predicted=TASKS,
             measured=right.sum(axis=1),
             tolerance=0,

@@ -124,7 +124,7 @@ def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep() -> xr.Dataset:
-    """Time to half of the limit by both systems, from the nullcline, for ever wider heads."""
+    """Time to half of the limit by both systems, from the nullcline, for wider and wider heads."""
     theory_task, start = the_task(), np.array([OMEGA])
     mu = theory.flow.nullcline(theory_task, start)
     rows = []
@@ -164,8 +164,8 @@ def _peak(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Where a curve is largest and how large, by a parabola through the three points there."""
     place = int(np.argmax(y))
     unit = x[place + 1] - x[place]
-    bend, slope, height = np.polyfit((x[place - 1 : place + 2] - x[place]) / unit, y[place - 1 : place + 2], 2)
-    return float(x[place] - unit * slope / (2 * bend)), float(height - slope**2 / (4 * bend))
+    curvature, slope, height = np.polyfit((x[place - 1 : place + 2] - x[place]) / unit, y[place - 1 : place + 2], 2)
+    return float(x[place] - unit * slope / (2 * curvature)), float(height - slope**2 / (4 * curvature))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -210,7 +210,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             1e-4,
             digits,
         ),
-        close("overshoot", "The trained model: μ overshoots to", REFERENCE["overshoot"], overshoot, 1e-4, digits),
+        close(
+            "overshoot",
+            "The trained model: μ overshoots its limit: largest μ",
+            REFERENCE["overshoot"],
+            overshoot,
+            1e-4,
+            digits,
+        ),
         close("fastest", "The reduced equation: largest speed", REFERENCE["fastest"], fastest, 1e-5, digits),
         close("where-fastest", "The reduced equation: ω where it is fastest", REFERENCE["where"], where, 1e-5, digits),
         Claim.at_most(
@@ -225,7 +232,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         close(
             "omega-end",
-            "The trained model ends at ω√d = 1",
+            "The trained model ends at ω√d = 1: ω over its limit",
             1.0,
             run["omega"][-1] / predictions["omega"],
             _rest(predictions, time),
@@ -233,7 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         close(
             "mu-end",
-            "The trained model ends at μ = √d/(1+ρ): ratio",
+            "The trained model ends at μ = √d/(1+ρ): μ over its limit",
             1.0,
             run["mu"][-1] / predictions["mu"],
             _rest(predictions, time),

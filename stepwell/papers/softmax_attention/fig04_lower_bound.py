@@ -192,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/none-below",
-            "No weights of either sign are found below the bound: least of (loss found)/(bound) − 1",
+            "No weights of either sign that a search finds are below the bound: least of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=lowest).values,
             tolerance=rounding.isel(case=lowest).values,
@@ -201,7 +201,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/sharp",
-            "The bound is sharp: greatest of (loss found)/(bound) − 1",
+            "The bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
             tolerance=slack.isel(case=highest).values,
@@ -214,11 +214,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             predicted=0.0,
             measured=np.max(np.abs(more / enough - 1), axis=0),
             tolerance=FLATTEST**2 * (MOST - 1) + float(rounding.max()),
-            basis="as for the bound's sharpness",
+            basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding",
         ),
         Claim.over_seeds(
             f"{NAME}/last-head-helps",
-            "The head I + 1 does help: least of (loss found for I heads)/(that for I + 1)",
+            "The head I + 1 does help: least of (searched loss for I heads)/(that for I + 1)",
             predicted=1.0,
             measured=np.min(few / enough, axis=0),
             tolerance=0.0,
@@ -283,7 +283,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
 
         bound = minima["bound"] / minima["signal"]
         loss = minima["loss"] / minima["signal"]
-        middle.plot([0.08, 1], [0.08, 1], color=GREY, linewidth=1.0, label="found = bound")
+        middle.plot([0.08, 1], [0.08, 1], color=GREY, linewidth=1.0, label="search = bound")
         for heads in range(1, MOST + 1):
             chosen = np.flatnonzero(minima["heads"] == heads)
             runs = np.broadcast_to(bound.values[chosen, None], loss.values[chosen].shape)

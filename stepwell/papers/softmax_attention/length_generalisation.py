@@ -30,7 +30,7 @@ CAPTION = (
     "Loss over signal at test length L', for attention trained at L = 100 on one linear regression (d = 10, label "
     "noise of variance 1). Left: curves, closed forms; points, models trained at L and tested on drawn contexts of "
     "length L' (means over seeds). Softmax attention falls to a plateau, since its weights add up to one. So does "
-    "linear attention that is divided by the length it is tested at; divided for ever by 100, it grows as (L'/L)² "
+    "linear attention that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² "
     "and soon does worse than answering zero. Right: the same over the closed forms, with two standard errors. Those "
     "of linear attention are exact; that of softmax attention is to leading order in d and L, and the black line is "
     "the exact loss of the same weights, by quadrature."
@@ -170,7 +170,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     words = {
         "softmax": "Softmax attention, trained at L and tested on drawn contexts: loss of its weights by quadrature",
         "test": "Linear attention divided by the test length: loss by the closed form",
-        "train": "Linear attention divided for ever by the training length: loss by the closed form",
+        "train": "Linear attention always divided by the training length: loss by the closed form",
     }
     c = 1 / (1 + (DIM * PHI + 1) / CONTEXT)
     spread = np.sqrt(GAP * DIM / c)
@@ -202,7 +202,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/softmax-end",
-            "Softmax attention: training ends at the least of the exact loss, found by search",
+            "Softmax attention: training ends at the minimum of the exact loss, which is searched for separately",
             predicted=float(trained["softmax_best"]),
             measured=trained["softmax_end"].values,
             tolerance=2e-6 * float(trained["softmax_best"]),
@@ -227,7 +227,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/softmax-plateau",
-            "and is not below its plateau (1 - μω)²: loss at 2000",
+            "Softmax attention at 20 times the length is not below its plateau (1 - μω)²: loss at 2000",
             predicted=trained["plateau"].values,
             measured=late.sel(kind="softmax").values,
             tolerance=(DEVIATIONS * trained["error"].sel(length=2000, kind="softmax")).values,

@@ -294,11 +294,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             measured=constant["mean"],
             predicted=constant["first_order"],
             tolerance=DEVIATIONS * constant["error"] + constant["second_order"],
-            basis=f"{DEVIATIONS:g} standard errors; second order in 1/L, as above",
+            basis=f"{DEVIATIONS:g} standard errors; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the first-order part",
         ),
         Claim.over_seeds(
             f"{NAME}/catastrophe",
-            "and so is a catastrophe: least of its loss over that of answering zero",
+            "For a constant target the head is far worse than answering zero: ratio of the losses, at the d where it "
+            "is least",
             predicted=float(((1 - constant["mu"]) ** 2).min()),
             measured=constant["mean"].min("dim").values,
             tolerance=0.0,

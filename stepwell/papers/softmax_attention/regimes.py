@@ -34,7 +34,7 @@ LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.95, 0.9, 0.5)
 SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
 HARD = (10.0, 20.0, 40.0)
-"""Sharpness a at which the law of the hardmax is tried."""
+"""Sharpness a at which the law of the hardmax is compared."""
 DEVIATIONS = 4.5
 """Standard errors allowed, for the worst of 44 points: outside by chance for one seed in 3,000."""
 
@@ -222,21 +222,22 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/halved-before",
-            "It is halved before a² = (2/3) ln L: greatest of a² over that, for L from 20 to 1e6",
+            "R falls to half of e^(a²)/L before a² = (2/3) ln L: greatest ratio of a² to that, for L from 20 to 1e6",
             predicted=1.0,
             measured=float((half / points["annealed"]).max()),
             basis="strict",
         ),
         Claim.at_least(
             f"{NAME}/halved-after",
-            "and after (2/3)(ln L - 1): least of a² over that",
+            "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1): least ratio of a² to that, for L from 20 to 1e6",
             predicted=1.0,
             measured=float((half / (2 / 3 * (third - 1))).min()),
             basis="strict; the other tokens' fluctuations add to R",
         ),
         Claim.close(
             f"{NAME}/rival",
-            "There the law of one rival token gives the same: R over e^(a²)/L at the L furthest off",
+            "Where R is half of e^(a²)/L, the law of one rival token gives the same: R over e^(a²)/L at the L "
+            "furthest off",
             predicted=float(points["rival"][rival]),
             measured=0.5,
             tolerance=float(0.5 * slack[rival]),

@@ -104,8 +104,8 @@ def _best_exact(task: MultiTaskRegression, size: float) -> float:
     """The exact loss of one head with the best μ: a parabola through three points."""
     omega = np.array([[(size / DIM) ** 0.5]])
     zero, one, two = (theory.losses.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
-    bend = (two - 2 * one + zero) / 2
-    return zero - (one - zero - bend) ** 2 / (4 * bend)
+    curvature = (two - 2 * one + zero) / 2
+    return zero - (one - zero - curvature) ** 2 / (4 * curvature)
 
 
 def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:

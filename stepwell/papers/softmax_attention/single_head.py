@@ -231,7 +231,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 predicted=1.0,
                 measured=square.sum("task").values,
                 tolerance=2 * leftover + 1e-6,
-                basis="as above",
+                basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             )
         )
         made.append(
