@@ -56,9 +56,9 @@ def styled():
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, sizes in inches."""
-    made = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
-    FigureCanvasAgg(made)
-    return made
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def save_figure(made: Figure, path: str | os.PathLike) -> None:
@@ -96,8 +96,8 @@ class _PlainPowers(LogFormatterSciNotation):
         return plain.replace(r"$\mathdefault{", "").replace("}$", "").replace(r"\times", "×")
 
 
-def _write_powers_plainly(made: Figure) -> None:
-    for axes in [inner for outer in made.axes for inner in (outer, *outer.child_axes)]:
+def _write_powers_plainly(figure: Figure) -> None:
+    for axes in [inner for outer in figure.axes for inner in (outer, *outer.child_axes)]:
         for axis in (axes.xaxis, axes.yaxis):
             for ticks in (axis.major, axis.minor):
                 if type(ticks.formatter) is LogFormatterSciNotation:

@@ -205,10 +205,10 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
     scaled = {rank: scaled_durations(data[f"rank{rank}"], predicted) for rank in ranks}
     divides = {rank: np.arange(DIM) % rank == 0 for rank in ranks}
     basis = "stated in advance: geometric mean of the two laws of escape"
-    made = []
+    rank_claims = []
     for rank in ranks:
         if rank > 1:
-            made.append(
+            rank_claims.append(
                 Claim.over_seeds(
                     f"{name}/rank-{rank}-short-elsewhere",
                     f"R = {rank}: no plateau is conspicuous where R does not divide m: longest ρT",
@@ -220,7 +220,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
                 )
             )
         waits = ", ".join(str(m) for m in np.flatnonzero(divides[rank]))
-        made.append(
+        rank_claims.append(
             Claim.over_seeds(
                 f"{name}/rank-{rank}-waits",
                 f"R = {rank}: every plateau is conspicuous where R divides m, m = {waits}: shortest ρT",
@@ -243,7 +243,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
     step = float(data[f"rank{ranks[0]}"]["time"][1])
     delay = step * np.log(1 / START)
     return [
-        *made,
+        *rank_claims,
         Claim.close(
             f"{name}/middle-seed",
             f"In the median over seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "

@@ -93,7 +93,7 @@ def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRe
     configuration = {"figure": NAME, **asdict(chosen)}
     tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
     flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
-    made = xr.Dataset(
+    results = xr.Dataset(
         {
             "loss": flows["loss"],
             "staircase": (
@@ -107,7 +107,7 @@ def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRe
             "head_order": winners(flows)["order"],
         }
     )
-    return made.merge(_read(theory_task, flows, made, chosen.init))
+    return results.merge(_read(theory_task, flows, results, chosen.init))
 
 
 def save_times(task: InContextRegression, expected: np.ndarray, points: int) -> np.ndarray:
@@ -147,9 +147,9 @@ def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarra
     return solver + own + settling * earlier / rates * np.maximum(1.0, DIM * (init * rates * waits) ** 2)
 
 
-def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: float) -> xr.Dataset:
+def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, init: float) -> xr.Dataset:
     """Plateaus, drop times and components learned, from the runs."""
-    level, rates = made["level"].values, theory.escape_rates(task)
+    level, rates = results["level"].values, theory.escape_rates(task)
     time, loss = flows["time"].values, flows["loss"].values
     shape = (len(loss), level.size)
     # A strict saddle on the way may show as a step, but is left within this time.
@@ -159,7 +159,7 @@ def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: 
         [[passage_time(time, each, (a + b) / 2) for a, b in zip(level[:-1], level[1:], strict=True)] for each in loss]
     )
     # Plateaus lie between the drops that are predicted; they are read in the middle.
-    edges = np.concatenate([np.zeros((shape[0], 1)), made["predicted_time"].values], axis=1)
+    edges = np.concatenate([np.zeros((shape[0], 1)), results["predicted_time"].values], axis=1)
     ends = np.concatenate([edges[:, 1:], np.full((shape[0], 1), time[-1])], axis=1)
     places = np.abs(time - ((edges + ends) / 2)[..., None]).argmin(axis=-1)
     maps = effective_map(flows).values

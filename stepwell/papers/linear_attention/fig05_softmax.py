@@ -155,7 +155,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     merged, separate, predicted = data["merged"], data["separate"], data["theory"]
     powers, gains = predicted["power"].values, predicted["gain"].values
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
-    made = [
+    all_claims = [
         Claim.over_seeds(
             f"{NAME}/merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
@@ -175,7 +175,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
     ]
     for name, trajectory in (("merged", merged), ("separate", separate)):
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-start",
                 f"The first drop of the {name} model begins where it answers zero, up to what the mean label gains by "
@@ -189,7 +189,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="⟨y_q ȳ⟩²/⟨ȳ²⟩ on the sample; the smallest drop that counts",
             )
         )
-    return made
+    return all_claims
 
 
 def _drops(trajectory: xr.Dataset, run: int):

@@ -89,8 +89,8 @@ def task(*, context: int = CONTEXT) -> InContextRegression:
 
 def start(kind: str, scale: float, seed: int) -> MergedAttention | SeparateAttention:
     """Random heads, the second half a copy of the first with opposite values."""
-    made = MergedAttention if kind == "merged" else SeparateAttention
-    model = made.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
+    model_class = MergedAttention if kind == "merged" else SeparateAttention
+    model = model_class.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
     half = HEADS[kind] // 2
     weights = {name: np.asarray(weight)[:half] for name, weight in model.weights().items()}
     return model.with_weights(
@@ -186,7 +186,7 @@ def among(runs: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    made = [_merged_claim(data["merged"]), _separate_claim(data["separate"])]
+    all_claims = [_merged_claim(data["merged"]), _separate_claim(data["separate"])]
     for kind in KINDS:
         lazy = among(data[kind], LAZY[kind])
         logs = np.log(lazy["scale"].values)
@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         many = len(logs)
         solver = LAZY_RTOL * HEADS[kind] * len(SPECTRUM) * lazy["scale"].values ** FACTORS[kind]
         allowed = (lazy["change"].values + solver).ravel()
-        made += [
+        all_claims += [
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-power",
                 f"Lazy, {kind}: the time of half the fall goes as a power of the initial weights: exponent",
@@ -223,7 +223,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 relation="<=",
             ),
         ]
-    return made
+    return all_claims
 
 
 def _merged_claim(runs: xr.Dataset) -> Claim:

@@ -211,7 +211,7 @@ def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
-    made = []
+    all_claims = []
     last = {which: predicted[f"missing_at_{which}"].values for which in (0, 1)}
     slopes = {
         (0, "in_context"): 2 * float(predicted["in_context_end_at_0"] - 1) * last[0],
@@ -220,16 +220,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         (1, "in_weight"): 2 * float(predicted["in_weight_end_at_1"] - 1) * last[1],
     }
     rests = {key: rest + predicted[f"{key[1]}_leftover_at_{key[0]}"].values for key, rest in slopes.items()}
-    said = {
+    statements = {
         (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
         (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
         (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
         (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
     }
-    for (which, name), statement in said.items():
+    for (which, name), statement in statements.items():
         at = {"share": float(which), "step": infinite["step"][-1]}
         end = float(predicted[f"{name}_end_at_{which}"])
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-end-at-{which}",
                 f"{statement} (infinite data)",
@@ -240,7 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
         error, excess = (predicted[f"{name}_{part}_at_{which}"].values for part in ("error", "excess"))
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-end-at-{which}-sampled",
                 f"{statement} (P sequences)",
@@ -253,7 +253,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     for name, words, sign in (("in_context", "falls", -1), ("in_weight", "rises", 1)):
         ends = sampled[f"{name}_test_loss"][..., -1].values
         wrong = (np.diff(ends, axis=1) * sign <= 0).sum(axis=1)
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-order",
                 f"The final {name.replace('_', '-')} test loss {words} with every rise of icl, as on infinite data: "
@@ -280,7 +280,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "half a step of descent; an e-folding for mixtures; 3 standard errors of the growth rate",
         ),
     ):
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/time-{kind}",
                 "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
@@ -295,7 +295,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     expected = infinite["in_weight_test_loss"].isel(share=slice(1, -1))
     middle = (expected.min("step") + expected.isel(step=-1)) / 2
     dips = ((given_up.min("step") < middle) & (given_up.isel(step=-1) > middle)).values
-    made.append(
+    all_claims.append(
         Claim.over_seeds(
             f"{NAME}/given-up",
             "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight "
@@ -306,7 +306,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count",
         )
     )
-    return made
+    return all_claims
 
 
 def _half_times(trajectory: xr.Dataset, predicted: xr.Dataset) -> np.ndarray:

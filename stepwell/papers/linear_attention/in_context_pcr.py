@@ -121,14 +121,14 @@ def examine(
             for name, value in zip(names, values, strict=True):
                 table[name][run, m] = value
     dims = ("run", "plateau")
-    made = xr.Dataset(
+    examined = xr.Dataset(
         {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
         {"run": list(chosen.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
     )
-    made["difference"] = ((*dims, "components"), difference)
-    made["predicted_level"] = ("plateau", levels)
-    made["time"].attrs["units"] = TIME_UNIT
-    return made
+    examined["difference"] = ((*dims, "components"), difference)
+    examined["predicted_level"] = ("plateau", levels)
+    examined["time"].attrs["units"] = TIME_UNIT
+    return examined
 
 
 def _errors(model: SeparateAttention, batch: Batch) -> Float[np.ndarray, " sequences"]:

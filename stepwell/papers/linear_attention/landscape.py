@@ -129,11 +129,11 @@ def survey(
     columns["subset"] = (("point", "component"), np.array([row["subset"] for row in rows]))
     columns["fall"] = (("point", "distance"), np.array([row["fall"] for row in rows]))
     spectrum = theory.modes(theory_task)
-    made = xr.Dataset(columns, {"distance": STEPS})
-    made["drive"] = ("component", theory.escape_rates(theory_task))
+    surveyed = xr.Dataset(columns, {"distance": STEPS})
+    surveyed["drive"] = ("component", theory.escape_rates(theory_task))
     # τ dv/dt = λ²v² - λc v⁵ ends at v³ = λ/c.
-    made["end"] = ("component", spectrum.ends)
-    return made.assign_attrs(weights=int(start.size))
+    surveyed["end"] = ("component", spectrum.ends)
+    return surveyed.assign_attrs(weights=int(start.size))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:

@@ -195,7 +195,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     stairs = staircase(separate["time"].values, separate["loss"].values[0])
     reached = [plateau.level for plateau in stairs.plateaus]
     nearest = [levels[np.argmin(abs(levels - level))] for level in reached]
-    made = [
+    all_claims = [
         Claim.at_most(
             f"{NAME}/map",
             "On the population, merged attention ends at the minimiser of the averaged moments: distance of the maps",
@@ -226,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ("varied", "varying lengths", ""),
         ("fixed", f"length {LONGEST}", "fixed_"),
     ):
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-at-length",
                 f"Trained on {words}, the loss on fresh sequences of a single length is the theory's: loss, one for "
@@ -239,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     trained = data["sampled"]["final_map"].values
     above = theory.loss_at(task_of(VARIED), trained) - float(levels[-1])
-    made.append(
+    all_claims.append(
         Claim.close(
             f"{NAME}/excess",
             "Trained on P sequences of all their lengths, the loss on the population is above the least by what the "
@@ -250,7 +250,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard deviations of a quadratic form of Gaussians, tr T ± (2 tr T²)^½",
         )
     )
-    made.append(
+    all_claims.append(
         Claim.close(
             f"{NAME}/difference",
             f"At length 1, training at length {LONGEST} costs more than training on all: difference over the theory's",
@@ -263,7 +263,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors, the errors from sequences of their own",
         )
     )
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:

@@ -79,11 +79,11 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
 def _costs(trained: xr.Dataset) -> list[Claim]:
     end = trained["loss"].values[:, -1]
     tail = 2 * (trained["middle"].values - end)
-    made = []
+    cost_claims = []
     for used, words in ((3, "a head for each task"), (2, "two tasks in one head"), (1, "all tasks in one head")):
         chosen = trained["heads_used"].values == used
         if np.any(chosen):
-            made.append(
+            cost_claims.append(
                 Claim.over_seeds(
                     f"{NAME}/cost-{used}-heads",
                     f"Runs that end with {words}: final loss, one for each such run",
@@ -93,7 +93,7 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
                     basis="the rest of the tail: at most twice what it lost in the second half of the run; rounding",
                 )
             )
-    return made
+    return cost_claims
 
 
 def _sharing(trained: xr.Dataset) -> list[Claim]:

@@ -15,10 +15,10 @@ STUDENT = 4.3
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    made = _structure(data["gradient"]) + _emergence(data) + _limits(data)
+    all_claims = _structure(data["gradient"]) + _emergence(data) + _limits(data)
     if np.unique(data["descent"]["batch"]).size >= 3:
-        made += _without_noise(data)
-    return made
+        all_claims += _without_noise(data)
+    return all_claims
 
 
 def _structure(gradient: xr.Dataset) -> list[Claim]:
@@ -123,10 +123,10 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
     final = spectral.isel(time=-1)
     left = float(np.exp(-predictions["slow"] * (end["time"] - predictions["bracket"][1])))
     tail = float(course["loss"] - final["loss"])
-    made = []
+    limit_claims = []
     for name, unit, word in (("omega", ROOT, "ω√d"), ("mu", 1.0, "μ")):
         values = np.diag(end[name].values) * unit
-        made.append(
+        limit_claims.append(
             Claim.close(
                 f"{NAME}/end-{name}",
                 f"The exact loss without noise: {word} of the heads in use ends where quadrature has the least loss, "
@@ -137,7 +137,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="Student's interval over the samples of the tasks; what is left of the slow mode",
             )
         )
-    made.append(
+    limit_claims.append(
         Claim.close(
             f"{NAME}/end-loss",
             "The exact loss without noise ends at the least loss by quadrature",
@@ -152,7 +152,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
     others = (len(DIMS) - 1) * DIMS[0] * off_task[0] ** 2
     faded = float(np.diff(1 / off_task)[0] / np.diff(spectral["time"].values[-2:])[0])
     for name, unit, word in (("omega", ROOT, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
-        made.append(
+        limit_claims.append(
             Claim.close(
                 f"{NAME}/limit-{name}",
                 f"Spectral flow: heads in use end at {word}",
@@ -162,7 +162,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="the slow mode; the square of what is off task",
             )
         )
-    made += [
+    limit_claims += [
         Claim.close(
             f"{NAME}/fading",
             "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
@@ -179,7 +179,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a sign",
         ),
     ]
-    return made
+    return limit_claims
 
 
 def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -189,7 +189,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     logs = np.log(runs["batch"].values)
     wanted = {name: np.einsum("...hh->...h", late[name].values).mean() for name in ("omega", "mu")}
     wanted["loss"] = float(late["loss"].mean())
-    made = []
+    noise_claims = []
     for name, word in (("omega", "ω of the heads in use"), ("mu", "μ of the heads in use"), ("loss", "the loss")):
         measured = runs[f"late_{name}"]
         if name == "loss":
@@ -199,7 +199,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
             measured = measured.mean("task")
         away = np.abs(measured.values - wanted[name])
         slope, error = _line(logs, np.log(away), errors / away)
-        made.append(
+        noise_claims.append(
             Claim.at_most(
                 f"{NAME}/batch-{name}",
                 f"Whole matrices: {word} approaches that of the exact loss at least as one over the root of the batch: "
@@ -213,7 +213,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     loss = runs["late_loss"].values
     small, large = (loss[logs == end].mean() for end in (logs.min(), logs.max()))
     slopes, errors = np.array([_line(logs, np.log(sizes), None) for sizes in runs["late_off"].values.T]).T
-    made.append(
+    noise_claims.append(
         Claim.over_seeds(
             f"{NAME}/batch-off-structure",
             "Trained whole matrices are off the structure by the noise of batches: exponent of the distance in the "
@@ -224,7 +224,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="three standard errors over runs; the noise goes with the loss, which small batches raise",
         )
     )
-    return made
+    return noise_claims
 
 
 def _line(x: np.ndarray, y: np.ndarray, errors: np.ndarray | None) -> tuple[float, float]:

@@ -68,7 +68,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     logs = np.log(1 / left["delta"].values)
     slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
     last, pair, exact = left.isel(time=-1), data["signed"].isel(time=-1), data["exact"]
-    made = [
+    training_claims = [
         Claim.over_seeds(
             f"{NAME}/balanced-end",
             "Trained from positive balanced weights, two heads end at the limit of the flow: loss",
@@ -86,7 +86,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="twice the spacing of saved times; the largest δ",
         ),
     ]
-    made.append(
+    training_claims.append(
         worst_point(
             f"{NAME}/unbalanced-end",
             "Trained from positive weights off balance, two heads near the bound: loss at the δ furthest off",
@@ -96,7 +96,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="heads (ω, 0) with (μ, -μ) have the share a/(e^a - 1), short of 1 by a/2 at their last a; solver",
         )
     )
-    made.append(
+    training_claims.append(
         Claim.over_seeds(
             f"{NAME}/signed-end",
             "Trained from weights of either sign, two heads end at the bound: loss",
@@ -106,7 +106,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a sign pair's share a/sinh a is short of 1 by a²/6 at its last a; solver",
         )
     )
-    made.append(
+    training_claims.append(
         Claim.at_most(
             f"{NAME}/exact-leaves",
             "Trained on softmax itself, off balance: the loss on new sequences is below the best of one head",
@@ -115,7 +115,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"strict, {DEVIATIONS:g} standard errors added",
         )
     )
-    return made
+    return training_claims
 
 
 def _of_heads(searched: xr.Dataset) -> list[Claim]:

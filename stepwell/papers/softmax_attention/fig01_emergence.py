@@ -93,13 +93,15 @@ def descents(chosen: Settings) -> xr.Dataset:
     Late means are over the times `LATE`: `late_omega` and `late_mu` of the head with the task's number, `late_loss`
     with its standard error, `late_off`.
     """
-    made = []
+    trajectories = []
     for batch, seeds in chosen.runs:
         for _ in range(seeds):
-            run = train(len(made), batch=batch, rate=chosen.rate, steps=chosen.steps, configuration={"figure": NAME})
-            made.append(run.drop_attrs())
-    runs = xr.concat(made, dim="run").assign_coords(
-        run=range(len(made)), batch=("run", [batch for batch, seeds in chosen.runs for _ in range(seeds)])
+            run = train(
+                len(trajectories), batch=batch, rate=chosen.rate, steps=chosen.steps, configuration={"figure": NAME}
+            )
+            trajectories.append(run.drop_attrs())
+    runs = xr.concat(trajectories, dim="run").assign_coords(
+        run=range(len(trajectories)), batch=("run", [batch for batch, seeds in chosen.runs for _ in range(seeds)])
     )
     late = runs.sel(time=slice(*LATE))
     phases_of_runs = [phases(runs["time"].values, loss) for loss in runs["loss"].values]

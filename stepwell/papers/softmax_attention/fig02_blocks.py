@@ -90,7 +90,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     exponent = np.log(off[1].mean(axis=0) / off[0].mean(axis=0)) / factor
     error = np.sqrt(4 / (entries * seeds)) / factor
     louder = float(np.log(trained["late_loss"][0].mean() / trained["late_loss"][1].mean())) / factor
-    made = [
+    all_claims = [
         Claim.close(
             f"{NAME}/noise-{slug(name)}",
             f"{name}: the squared size of what is off the structure falls with the batch as its noise: exponent",
@@ -108,7 +108,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     task_of_head = np.argsort(trained["winner"].values)
     right = (np.repeat(np.arange(TASKS), DIMS)[inputs] == task_of_head) & (outputs == task_of_head)
     whole = trained["off"].values[1] ** 2
-    made += [
+    all_claims += [
         Claim.over_seeds(
             f"{NAME}/named-heads",
             "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: number "
@@ -130,7 +130,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
     ]
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:

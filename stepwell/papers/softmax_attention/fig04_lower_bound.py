@@ -106,13 +106,13 @@ def curves(ratios: np.ndarray) -> xr.Dataset:
 
 def small_tasks() -> dict[str, MultiTaskRegression]:
     """One to three equal tasks, and unequal ones."""
-    made = {}
+    tasks = {}
     for count in (1, 2, 3):
-        made[f"{count} equal"] = MultiTaskRegression((10,) * count, 1.0, 50, noise_variance=5.0)
-        made[f"{count} unequal"] = MultiTaskRegression(
+        tasks[f"{count} equal"] = MultiTaskRegression((10,) * count, 1.0, 50, noise_variance=5.0)
+        tasks[f"{count} unequal"] = MultiTaskRegression(
             (6, 10, 14)[:count], (2.0, 1.0, 0.5)[:count], 50, noise_variance=2.0
         )
-    return made
+    return tasks
 
 
 def searched(chosen: Settings) -> xr.Dataset:

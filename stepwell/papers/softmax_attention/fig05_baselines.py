@@ -253,14 +253,14 @@ def trained(chosen: Settings) -> xr.Dataset:
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     over_contexts, sample, single, curve = data["drawn"], data["sampled"], data["trained"], data["curves"]
-    made = []
+    all_claims = []
     words = {"bayes": "Bayes risk", "ridge_0.05": "Ridge, penalty 0.05", "ridge_5": "Ridge, penalty 5"}
     for name, word in words.items():
         one = over_contexts.sel(risk=name)
         for kind, how in (("mean", "eigenvalues of drawn contexts"), ("regressed", "regressions carried out")):
             error = one["error" if kind == "mean" else "regressed_error"]
             slack = DEVIATIONS * error + 2 * abs(one["next_order"])
-            made.append(
+            all_claims.append(
                 worst_point(
                     f"{NAME}/{slug(name)}-{kind}",
                     f"{word}: {how} lie on the curve: risk at the dimension furthest off",
@@ -270,7 +270,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                     basis=f"{DEVIATIONS:g} standard errors; twice the term of order 1/L of Marchenko and Pastur's law",
                 )
             )
-    made.append(
+    all_claims.append(
         worst_point(
             f"{NAME}/flow-sampled",
             "Limit of the flow at finite d and L: sampled sequences agree with quadrature: the size furthest off",
@@ -283,7 +283,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     off = abs(sample["leading"] / sample["exact"] - 1)
     rho = np.e**2 / sample["context"]
     worst = int(np.argmax((off / (2 / sample["dim"] + rho)).values))
-    made.append(
+    all_claims.append(
         Claim.at_most(
             f"{NAME}/flow-leading",
             "Limit of the flow: leading order against quadrature, relative difference at the size furthest off",
@@ -292,7 +292,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="neglected: the spread of |q|², 2/d, and of the normaliser, e²/L",
         )
     )
-    made.append(
+    all_claims.append(
         worst_point(
             f"{NAME}/single-head",
             "A single head trained on all tasks ends at the best single head: loss, at the size furthest off",
@@ -303,7 +303,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     )
     ridge, heavy = curve["ridge_0.05"], curve["ridge_5"]
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/peak",
             "Ridge with penalty 0.05 peaks above the risk of answering zero, which is 1: its greatest value",
@@ -312,7 +312,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="strict",
         )
     )
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/rises",
             "Ridge with penalty 5 only rises with d/L: least step of its curve",
@@ -322,7 +322,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     )
     others = xr.concat([curve[name] for name in ("ridge_0.05", "ridge_5", "flow", "single")], dim="other")
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/least",
             "No curve is below the Bayes risk: least difference",
@@ -332,7 +332,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding: ridge with penalty 5 is the posterior mean at d/L = 5",
         )
     )
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:

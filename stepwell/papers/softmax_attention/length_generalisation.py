@@ -174,7 +174,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     }
     c = 1 / (1 + (DIM * PHI + 1) / CONTEXT)
     spread = np.sqrt(GAP * DIM / c)
-    made = [
+    loss_claims = [
         worst_point(
             f"{NAME}/{kind}-loss",
             f"{word}, at the length furthest off",
@@ -192,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     spreads = trained["error"].sel(kind="softmax", length=[CONTEXT, 2000])
     errors = DEVIATIONS * ((spreads**2).sum("length") ** 0.5).values
     return [
-        *made,
+        *loss_claims,
         Claim.at_most(
             f"{NAME}/softmax-leading",
             "Softmax attention: the closed form against quadrature, relative difference at the length furthest off",

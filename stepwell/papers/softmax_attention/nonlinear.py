@@ -264,7 +264,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     loss, along = data["losses"], data["overlaps"]
     constant = loss.sel(target="1")
     others = loss.sel(target=[name for name in TARGETS if name != "1"])
-    made = [
+    all_claims = [
         worst_point(
             f"{NAME}/first-order-dim-{dim}",
             f"d = {dim}: drawn contexts agree with the loss to first order in 1/L: the target furthest off",
@@ -275,7 +275,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
         for dim in DIMS
     ]
-    made += [
+    all_claims += [
         worst_point(
             f"{NAME}/degree-{k}",
             f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of answer and target",
@@ -287,7 +287,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         for k in DEGREES
     ]
     return [
-        *made,
+        *all_claims,
         worst_point(
             f"{NAME}/constant",
             "A constant is answered with μ times itself: loss, at the d furthest off",

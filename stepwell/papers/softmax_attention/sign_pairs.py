@@ -157,7 +157,9 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             rounding[row, column] = free.rounding / signal
     # Each task on a contrast of the heads that adds up to zero.
     contrasts = FLATTEST * DIM**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
-    made = theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
+    contrast_loss = (
+        theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
+    )
     return xr.Dataset(
         {
             "signed": (("heads", "run"), rows[0]),
@@ -165,7 +167,7 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             "rounding": (("heads", "run"), rounding),
             "bound": ("heads", [theory.bounds.lower_bound(task, h).sum() / signal for h in heads]),
             "partition": ("heads", [theory.allocation.best_partition(task, h).loss.sum() / signal for h in heads]),
-            "contrast": made,
+            "contrast": contrast_loss,
         },
         coords={"heads": list(heads), "run": list(chosen.seeds)},
         attrs={"tasks": count},

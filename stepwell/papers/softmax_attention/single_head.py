@@ -79,10 +79,10 @@ def settings(quick: bool) -> dict[str, Any]:
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
-    made = {"ratio": ratios(np.geomspace(1e-3, 5, chosen.points)), "trained": trained(chosen)}
+    data = {"ratio": ratios(np.geomspace(1e-3, 5, chosen.points)), "trained": trained(chosen)}
     for number, name in enumerate(INSTANCES):
-        made[f"unequal{number + 1}"] = unequal(name, chosen)
-    return made
+        data[f"unequal{number + 1}"] = unequal(name, chosen)
+    return data
 
 
 def ratios(over: np.ndarray) -> xr.Dataset:
@@ -191,7 +191,7 @@ def _train(
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     equal, count = data["trained"], COUNTS[-1]
-    made = [
+    all_claims = [
         Claim.close(
             f"{NAME}/ratio-limit",
             f"The ratio tends to the number of tasks: at d/L = 0.001 with {count} tasks",
@@ -214,7 +214,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
         best = flows["dim"] * flows["best_omega"] ** 2
         leftover = float((flows["dim"] * flows["left"] ** 2).sum())
-        made.append(
+        all_claims.append(
             worst_point(
                 f"{NAME}/{slug(name)}-shares",
                 f"{name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
@@ -224,7 +224,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             )
         )
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-budget",
                 f"{name}: trained heads have B = Σ d_iω_i² = 1",
@@ -234,7 +234,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             )
         )
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-loss",
                 f"{name}: loss of trained heads above the best",
@@ -249,7 +249,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
             half = int(np.searchsorted(time, time[-1] / 2))
             growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
-            made.append(
+            all_claims.append(
                 worst_point(
                     f"{NAME}/{slug(name)}-fading",
                     f"{name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the time, over K",
@@ -259,7 +259,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                     basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)); twice that",
                 )
             )
-    return made
+    return all_claims
 
 
 def _unequal(data: dict[str, xr.Dataset]) -> list[xr.Dataset]:
