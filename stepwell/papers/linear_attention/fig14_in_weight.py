@@ -41,8 +41,8 @@ CAPTION = (
     "which only the context reveals; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
     "labels in the context are noise.) Training loss, and the loss on two test sets: in-context, new task vectors; "
     "in-weight, the vector w* behind contexts of noise. Dashed: the same descent on infinitely many sequences, whose "
-    "moments are exact. Dotted: ends that theory gives in closed form. In between, w* is learned by heart first and "
-    "given up later, for attention to the context."
+    "moments are exact. Dotted: final losses that theory gives in closed form. For icl between 0 and 1, w* is learned "
+    "by heart first and given up later, in favour of the context."
 )
 
 DIM, CONTEXT, HEADS, INIT = 4, 31, 8, 1e-6

@@ -29,14 +29,15 @@ from ._described import described
 from ._fig14_expectations import exact_moments
 
 NAME = "linear/label-blocks"
-TITLE = "Label blocks that start at zero stay there, up to sampling error; others grow, then fall silent"
+TITLE = "Label blocks that start at zero stay there, up to sampling error; others grow, then cease to contribute"
 CAPTION = (
-    "The weights that let inputs pass for labels and labels for inputs, in merged attention. (a) Halfway down the "
-    "drop, blocks at zero: the size of their gradient on P sequences, and what is expected of a mean of P terms whose "
-    "own mean is zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks zero or not: the "
-    "loss has the same end from every start. (c) Of the same runs, in the same colours, the size of the blocks, with "
-    "their growth in linear theory up to the drop, and what they add to the answer, the coefficients of S_xx x_q and "
-    "S_yy x_q: that is pushed back after the drop, while the blocks themselves remain."
+    "Label blocks of merged attention: the weights that let inputs pass for labels and labels for inputs. (a) Halfway "
+    "down the drop, with blocks at zero: the size of their gradient on P sequences, and that expected of a mean of P "
+    "terms of expectation zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks that are "
+    "zero or not: the loss ends at the same value from every start. (c) The same runs in the same colours: the size "
+    "of the blocks, with the growth that linear theory predicts up to the drop, and what they add to the answer (the "
+    "coefficients of S_xx x_q and S_yy x_q). That contribution shrinks after the drop, while the blocks themselves "
+    "remain."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -347,5 +348,5 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         below.set_ylim(1e-6, 10)
         below.set_xlabel("training time $t/\\tau$")
         below.set_ylabel("size")
-        below.set_title("(c) Blocks grow until the drop; they stay, and fall silent")
+        below.set_title("(c) Blocks grow until the drop, then cease to contribute")
     return figure

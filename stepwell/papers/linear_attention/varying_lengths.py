@@ -32,8 +32,8 @@ CAPTION = (
     "separate key and query, gradient flow on infinite data goes down the levels predicted for the averaged moments "
     "(dashed; dotted, those of the fixed length 31). (b) The loss at each single length. Lines: theory, for the "
     "minimiser of the averaged moments and for that of length 31. Dots: merged attention trained on infinite data, "
-    "tested on fresh sequences. Crosses: trained on a finite sample, its loss at that length in closed form. Training "
-    "at one long length answers too boldly where the context is short."
+    "tested on fresh sequences. Crosses: trained on a finite sample, its loss at that length in closed form. A model "
+    "trained at one long length gives answers that are too large where the context is short."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)

@@ -116,7 +116,7 @@ def small_tasks() -> dict[str, MultiTaskRegression]:
 
 
 def searched(chosen: Settings) -> xr.Dataset:
-    """The least loss found from each seed for every small model, and the bounds."""
+    """The least loss of a search from each seed for every small model, and the bounds."""
     names, rows = [], []
     for name, task in small_tasks().items():
         count = len(task.dims)
@@ -296,7 +296,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
             axis.set_minor_formatter("")
             axis.set_ticks([0.1, 0.2, 0.5, 1.0])
         middle.set_xlabel("bound / signal")
-        middle.set_ylabel("least loss found / signal")
+        middle.set_ylabel("least loss of a search / signal")
         middle.set_title("(b) Search over signed weights, I = 1, 2, 3")
         middle.legend(loc="upper left")
 

@@ -25,10 +25,10 @@ TITLE = "Nonlinear targets: the head for linear regression learns the linear par
 CAPTION = (
     "Loss of one softmax head with the weights that gradient flow gives it for linear regression (L = 1000, label "
     "noise 0.1), on targets f(u·x) that are not linear; he_k are normalised Hermite polynomials, and all targets but "
-    "tanh and sin have power 1. Left: d = 50; bars, leading order in d; crosses, first order in 1/L; points, "
-    "contexts drawn. Above the dashed line answering zero would be better: a constant is a catastrophe. Middle: drawn "
-    "over predicted to first order, with two standard errors. Right: how much of the answer is along the target, over "
-    "c = 1/(1+ρ): degree k enters as d^(-(k-1)/2)."
+    "tanh and sin have power 1. Left: d = 50; bars, leading order in d; crosses, first order in 1/L; points, contexts "
+    "drawn. Above the dashed line answering zero would be better, above all for a constant. Middle: ratio of the "
+    "sampled loss to that predicted to first order, with two standard errors. Right: how much of the answer is along "
+    "the target, over c = 1/(1+ρ): degree k enters as d^(-(k-1)/2)."
 )
 
 CONTEXT, NOISE = 1000, 0.1

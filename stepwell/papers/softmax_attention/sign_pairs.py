@@ -31,9 +31,9 @@ CAPTION = (
     "attention is (dφ+1)/L. Middle: training of two heads. From positive balanced weights (k = q, o = v) signs are "
     "kept, and the flow ends a factor e in variance above the bound. That end is a saddle: from positive weights "
     "slightly off balance (in o and v) the loss rests there for a time that grows as the logarithm of the imbalance, "
-    "and then nears the bound: the head that had lost comes to attend to all tokens alike and subtracts their mean "
-    "label. Time is rate times steps, for the squared loss. Right: least loss for three tasks found by "
-    "search, by number of heads."
+    "and then nears the bound: the head that had decayed comes to attend to all tokens alike and subtracts their mean "
+    "label. Time is rate times steps, for the squared loss. Right: least loss that a search finds for three tasks, "
+    "by number of heads."
 )
 
 
