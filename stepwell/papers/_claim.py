@@ -31,7 +31,8 @@ class Claim:
     from.
 
     Over several seeds the numbers are those of the seed that decides: from the best to the worst, the last of those
-    that must hold. `pass_rate` is the fraction of the seeds for which the claim holds.
+    that must hold. `seeds` is how many values were compared and `pass_rate` the fraction for which the claim holds.
+    Where values do not differ by seed alone (components, plateaus, kinds of model), the statement says what they are.
     """
 
     id: str
@@ -94,13 +95,17 @@ class Claim:
     ) -> "Claim":
         """The claim for each seed, of which the fraction `required` must hold.
 
-        `predicted` and `tolerance` are one number for all, or one for each seed, as `measured` is.
+        `predicted` and `tolerance` are one number for all, or one for each seed, as `measured` is. Values may also be
+        of something else than seeds, such as components or plateaus; `statement` then says of what.
         """
-        found = [float(value) for value in measured]
-        if not found or not 0 < required <= 1:
-            raise InvalidInput(f"{len(found)} seeds, of which {required} must hold; give at least one, and from 0 to 1")
-        wanted, allowed = _each(predicted, len(found)), _each(tolerance, len(found))
-        single = [cls(id, statement, p, m, t, basis, relation) for p, m, t in zip(wanted, found, allowed, strict=True)]
+        values = [float(value) for value in measured]
+        if not values or not 0 < required <= 1:
+            raise InvalidInput(
+                f"{len(values)} values, of which the fraction {required} must hold; give at least one value, and a "
+                "fraction above 0 and at most 1"
+            )
+        wanted, allowed = _each(predicted, len(values)), _each(tolerance, len(values))
+        single = [cls(id, statement, p, m, t, basis, relation) for p, m, t in zip(wanted, values, allowed, strict=True)]
         ordered = sorted(single, key=lambda claim: claim._badness())
         decisive = ordered[math.ceil(required * len(single) - 1e-9) - 1]
         rate = sum(claim.passed for claim in single) / len(single)

@@ -17,7 +17,7 @@ class FigureModule(Protocol):
     TITLE: str
     """A line."""
     CAPTION: str
-    """What is seen, in a few sentences: the figure must be understood without the paper."""
+    """What the figure shows, in a few sentences: the figure must be understood without the paper."""
 
     def settings(self, quick: bool) -> dict[str, Any]:
         """The settings by name, for the report; values are numbers, texts or lists of them."""

@@ -50,13 +50,13 @@ def select(targets: Sequence[str]) -> list[str]:
     """The figures meant by targets such as `linear` or `linear/fig1`, in the order listed; without targets, all."""
     chosen = set()
     for target in targets:
-        found = [name for name in FIGURES if target in (name, name.partition("/")[0])]
-        if not found:
+        matching = [name for name in FIGURES if target in (name, name.partition("/")[0])]
+        if not matching:
             known = [*PAPERS, *FIGURES]
             near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
             meant = f"did you mean {near[0]}? " if near else ""
             raise InvalidInput(f"there is no target {target}; {meant}The targets are {', '.join(known)}")
-        chosen.update(found)
+        chosen.update(matching)
     return [name for name in FIGURES if not targets or name in chosen]
 
 

@@ -1,4 +1,4 @@
-"""One look for all figures. No global state: a figure is a `matplotlib.figure.Figure`, and saving needs no screen."""
+"""One style for all figures. No global state: a figure is a `matplotlib.figure.Figure`, and saving needs no screen."""
 
 import os
 import re
@@ -24,7 +24,7 @@ PURPLE = "#CC79A7"
 ORANGE = "#E69F00"
 SKY = "#56B4E9"
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-"""Okabe and Ito's colours, told apart by the colour-blind."""
+"""Okabe and Ito's colours, which the colour-blind can distinguish."""
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -56,15 +56,15 @@ def styled():
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, sizes in inches."""
-    made = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
-    FigureCanvasAgg(made)
-    return made
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def save_figure(made: Figure, path: str | os.PathLike) -> None:
     """Write a figure in the format that the name ends in; the same figure gives the same bytes.
 
-    The layout is found once, and the canvases are called by themselves: `savefig` would find it again for each format
+    The layout is computed once and the canvases are called directly: `savefig` would compute it again for each format
     and draw everything twice.
     """
     dpi = made.get_dpi()
@@ -96,8 +96,8 @@ class _PlainPowers(LogFormatterSciNotation):
         return plain.replace(r"$\mathdefault{", "").replace("}$", "").replace(r"\times", "×")
 
 
-def _write_powers_plainly(made: Figure) -> None:
-    for axes in [inner for outer in made.axes for inner in (outer, *outer.child_axes)]:
+def _write_powers_plainly(figure: Figure) -> None:
+    for axes in [inner for outer in figure.axes for inner in (outer, *outer.child_axes)]:
         for axis in (axes.xaxis, axes.yaxis):
             for ticks in (axis.major, axis.minor):
                 if type(ticks.formatter) is LogFormatterSciNotation:

@@ -38,9 +38,9 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Calla
         with FileLock(f"{kept}.lock"):
             if kept.exists():
                 return pickle.loads(kept.read_bytes())
-            made = figure(name).simulate(quick=True)
-            kept.write_bytes(pickle.dumps(made))
-            return made
+            datasets = figure(name).simulate(quick=True)
+            kept.write_bytes(pickle.dumps(datasets))
+            return datasets
 
     return simulate
 

@@ -23,26 +23,26 @@ def test_forgotten_noise_fails(data, failing):
 
 
 def test_times_that_are_a_tenth_late_fail(data, failing):
-    found = data["commuting"]
-    late = found.assign(measured_time=1.1 * found["measured_time"])
+    commuting = data["commuting"]
+    late = commuting.assign(measured_time=1.1 * commuting["measured_time"])
     assert failing({**data, "commuting": late}) == {"commuting-times"}
 
 
 def test_a_drop_that_never_comes_fails(data, failing):
-    found = data["rotated"].copy(deep=True)
-    found["measured_time"][0, -1] = np.nan
-    assert failing({**data, "rotated": found}) == {"rotated-times"}
+    rotated = data["rotated"].copy(deep=True)
+    rotated["measured_time"][0, -1] = np.nan
+    assert failing({**data, "rotated": rotated}) == {"rotated-times"}
 
 
 def test_heads_that_change_places_fail(data, failing):
-    found = data["rotated"].copy(deep=True)
-    found["predicted_head"] = (("run", "drop"), found["predicted_head"].values[:, ::-1].copy())
-    assert failing({**data, "rotated": found}) == {"rotated-heads"}
+    rotated = data["rotated"].copy(deep=True)
+    rotated["predicted_head"] = (("run", "drop"), rotated["predicted_head"].values[:, ::-1].copy())
+    assert failing({**data, "rotated": rotated}) == {"rotated-heads"}
 
 
 def test_a_plateau_too_many_fails(data, failing):
-    found = data["rotated"]
-    more = found.assign(plateaus=found["plateaus"] + 1)
+    rotated = data["rotated"]
+    more = rotated.assign(plateaus=rotated["plateaus"] + 1)
     assert failing({**data, "rotated": more}) == {"rotated-plateaus"}
 
 

@@ -54,9 +54,9 @@ def test_against_the_theory_where_label_blocks_are_zero(kind):
     dims = ("run", "time")
     run = figure.xr.Dataset({k: ((*dims, *model.weight_dims[k]), w[None, None]) for k, w in weights.items()})
     wanted = theory.separate_conserved(value[:, 0, dim], key[:, :, :dim], query)
-    found = conserved(run).isel(run=0, time=0)
-    np.testing.assert_allclose(found["value_key"], wanted.value_key, rtol=1e-12)
-    np.testing.assert_allclose(found["key_query"], wanted.key_query, rtol=1e-12, atol=1e-15)
+    quantities = conserved(run).isel(run=0, time=0)
+    np.testing.assert_allclose(quantities["value_key"], wanted.value_key, rtol=1e-12)
+    np.testing.assert_allclose(quantities["key_query"], wanted.key_query, rtol=1e-12, atol=1e-15)
 
 
 def test_the_drawing(data):

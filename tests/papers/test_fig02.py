@@ -11,13 +11,13 @@ FIGURE = "linear/fig2"
 
 
 @pytest.fixture(scope="module")
-def made():
+def prepared():
     return fig2.prepare(fig2.QUICK)
 
 
-def test_against_the_sum_written_out(made):
+def test_against_the_sum_written_out(prepared):
     """Over heads and stops, with loops."""
-    batch, model = made
+    batch, model = prepared
     convolved = ConvolutionalAttention.from_separate(model)
     tokens = np.asarray(batch.tokens[0])
     beta = tokens[:-1, 3] @ tokens[:-1, :3] / fig2.CONTEXT
@@ -26,13 +26,13 @@ def test_against_the_sum_written_out(made):
     for v, k, q in zip(convolved.value, convolved.key, convolved.query, strict=True):
         for stop in range(3):
             wanted += float(v * q[stop]) * sum(float(k[d]) * z[3 * stop + d] for d in range(3))
-    found = fig2.slide(convolved, batch.cubic_features().features[:1])
-    np.testing.assert_allclose(found, [wanted], rtol=1e-12)
+    prediction = fig2.slide(convolved, batch.cubic_features().features[:1])
+    np.testing.assert_allclose(prediction, [wanted], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["value", "key", "query"])
-def test_heads_shuffled_in_one_weight_fail(data, made, name, failing):
-    batch, model = made
+def test_heads_shuffled_in_one_weight_fail(data, prepared, name, failing):
+    batch, model = prepared
     right = ConvolutionalAttention.from_separate(model.scaled(1 / fig2.QUICK.init))
     weights = right.weights()
     wrong = right.with_weights({**weights, name: jnp.roll(weights[name], 1, axis=0)})
@@ -40,8 +40,8 @@ def test_heads_shuffled_in_one_weight_fail(data, made, name, failing):
     assert failing({**data, "one_by_one": broken}) == {"prediction", "sliding", "gradient"}
 
 
-def test_a_wrong_sign_fails(data, made, failing):
-    batch, model = made
+def test_a_wrong_sign_fails(data, prepared, failing):
+    batch, model = prepared
     right = ConvolutionalAttention.from_separate(model.scaled(1 / fig2.QUICK.init))
     wrong = right.with_weights({**right.weights(), "value": -right.value})
     assert failing({**data, "one_by_one": fig2.compare(batch, model, fig2.QUICK, convolved=wrong)}) >= {
@@ -50,25 +50,25 @@ def test_a_wrong_sign_fails(data, made, failing):
     }
 
 
-def test_a_stride_of_one_fails(data, made, failing):
-    batch, model = made
+def test_a_stride_of_one_fails(data, prepared, failing):
+    batch, model = prepared
     convolved = ConvolutionalAttention.from_separate(model.scaled(1 / fig2.QUICK.init))
     slid = fig2.slide(convolved, batch.cubic_features().features, stride=1)
     broken = data["one_by_one"].assign(sliding=("sequence", np.asarray(slid)))
     assert failing({**data, "one_by_one": broken}) == {"sliding"}
 
 
-def test_another_context_length_fails(data, made, failing):
+def test_another_context_length_fails(data, prepared, failing):
     """Attention divided by 31, features by the 32 tokens."""
-    batch, model = made
+    batch, model = prepared
     features = batch.cubic_features("1/tokens").features
     convolved = ConvolutionalAttention.from_separate(model.scaled(1 / fig2.QUICK.init))
     broken = data["one_by_one"].assign(sliding=("sequence", np.asarray(fig2.slide(convolved, features))))
     assert failing({**data, "one_by_one": broken}) == {"sliding"}
 
 
-def test_a_start_changed_in_the_ninth_digit_fails(data, made, failing):
-    batch, model = made
+def test_a_start_changed_in_the_ninth_digit_fails(data, prepared, failing):
+    batch, model = prepared
     other = fig2.train_convolution(batch, model.scaled(1 + 1e-8), fig2.QUICK)
     assert failing({**data, "convolution": other}) == {"curve", "weights"}
 

@@ -119,9 +119,9 @@ def test_an_aligned_head_rises_as_the_equation_says():
     predictions = fig3.levels(task)
     end = float(predictions["value_end"][0])
     model = SeparateAttention.aligned(jnp.asarray(predictions["eigenvectors"].values), heads=1, scale=0.1)
-    found = flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
-    assert passage_time(found["time"].values, -found["value"].values[0, :, 0, 0, 4], -0.9 * end) < 200
-    assert fig3.rise(found.isel(run=0), predictions) == pytest.approx(1.0, abs=2e-3)
+    trajectory = flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
+    assert passage_time(trajectory["time"].values, -trajectory["value"].values[0, :, 0, 0, 4], -0.9 * end) < 200
+    assert fig3.rise(trajectory.isel(run=0), predictions) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_the_drawing_and_the_film(infinite, tmp_path):

@@ -40,8 +40,8 @@ def test_the_level_of_chance_is_the_least_squares_of_the_mean_label():
     answers, means = np.asarray(batch.labels)[:, -1, 0], np.asarray(batch.tokens)[:, :, 4].mean(axis=1)
     best = np.linalg.lstsq(means[:, None], answers)[0]
     left = np.mean((answers - means * best[0]) ** 2)
-    found = fig5.predict([batch])
-    assert float(found["power"][0] - found["gain"][0]) == pytest.approx(left)
+    predicted = fig5.predict([batch])
+    assert float(predicted["power"][0] - predicted["gain"][0]) == pytest.approx(left)
 
 
 def test_the_drawing_counts_the_drops(data):

@@ -49,11 +49,11 @@ def test_head_and_pair_exchanged_fail(data, failing):
 
 def test_what_is_not_given_a_start_stays_zero():
     weights = 1e-2 * np.random.default_rng(0).normal(size=9)
-    ran = fig11.run(TASK, fig11.start(TASK, "pair", weights), 300.0)
-    assert float(abs(ran["value"][0, :, 1]).max()) == 0.0
-    ran = fig11.run(TASK, fig11.start(TASK, "head", weights), 300.0)
-    assert float(abs(ran["key"][0, :, 0, 1]).max()) == 0.0
-    assert float(abs(ran["key"][0, :, 1, 1]).max()) == 0.0
+    trajectory = fig11.run(TASK, fig11.start(TASK, "pair", weights), 300.0)
+    assert float(abs(trajectory["value"][0, :, 1]).max()) == 0.0
+    trajectory = fig11.run(TASK, fig11.start(TASK, "head", weights), 300.0)
+    assert float(abs(trajectory["key"][0, :, 0, 1]).max()) == 0.0
+    assert float(abs(trajectory["key"][0, :, 1, 1]).max()) == 0.0
 
 
 def test_what_the_law_leaves_out_is_the_slope_at_the_first_point(data):

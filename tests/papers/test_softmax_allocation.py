@@ -39,14 +39,14 @@ def test_a_threshold_for_a_head_alone_fails(data, failing):
 
 
 def test_an_imbalance_that_does_nothing_fails(data, failing):
-    found = data["imbalance"]
-    loss = np.broadcast_to(found["loss"].values[0], found["loss"].shape)
-    assert "unbalanced-end" in failing({**data, "imbalance": found.assign(loss=(found["loss"].dims, loss))})
+    imbalance = data["imbalance"]
+    loss = np.broadcast_to(imbalance["loss"].values[0], imbalance["loss"].shape)
+    assert "unbalanced-end" in failing({**data, "imbalance": imbalance.assign(loss=(imbalance["loss"].dims, loss))})
 
 
 def test_a_rate_of_half_fails(data, failing):
-    found = data["imbalance"]
-    wrong = {**data, "imbalance": found.assign(dying=found["dying"] / 2)}
+    imbalance = data["imbalance"]
+    wrong = {**data, "imbalance": imbalance.assign(dying=imbalance["dying"] / 2)}
     assert failing(wrong) >= {"unbalanced-rate", "unbalanced-time"}
 
 

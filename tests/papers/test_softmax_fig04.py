@@ -11,13 +11,13 @@ FIGURE = "softmax/fig4"
 
 
 def test_a_bound_that_is_too_high_fails(data, failing):
-    found = data["searched"]
-    assert failing({**data, "searched": found.assign(bound=1.01 * found["bound"])}) == {"none-below"}
+    searched = data["searched"]
+    assert failing({**data, "searched": searched.assign(bound=1.01 * searched["bound"])}) == {"none-below"}
 
 
 def test_the_bound_that_is_proved_is_not_sharp(data, failing):
-    found = data["searched"]
-    assert failing({**data, "searched": found.assign(bound=found["proved"])}) == {"sharp"}
+    searched = data["searched"]
+    assert failing({**data, "searched": searched.assign(bound=searched["proved"])}) == {"sharp"}
 
 
 def test_another_noise_fails(data, monkeypatch, failing):
@@ -28,18 +28,18 @@ def test_another_noise_fails(data, monkeypatch, failing):
 
 
 def test_as_many_heads_as_tasks_are_not_enough(data, failing):
-    found = data["searched"]
-    heads, tasks, loss = found["heads"].values, found["tasks"].values, found["loss"].values.copy()
+    searched = data["searched"]
+    heads, tasks, loss = searched["heads"].values, searched["tasks"].values, searched["loss"].values.copy()
     loss[heads == tasks + 1] = loss[heads == tasks]
-    wrong = found.assign(loss=(found["loss"].dims, loss))
+    wrong = searched.assign(loss=(searched["loss"].dims, loss))
     assert failing({**data, "searched": wrong}) == {"sharp", "enough-heads"}
 
 
 def test_the_last_head_does_something(data, failing):
-    found = data["searched"]
-    heads, tasks, loss = found["heads"].values, found["tasks"].values, found["loss"].values.copy()
+    searched = data["searched"]
+    heads, tasks, loss = searched["heads"].values, searched["tasks"].values, searched["loss"].values.copy()
     loss[heads == tasks] = 0.999 * loss[heads == tasks + 1]
-    assert "last-head-helps" in failing({**data, "searched": found.assign(loss=(found["loss"].dims, loss))})
+    assert "last-head-helps" in failing({**data, "searched": searched.assign(loss=(searched["loss"].dims, loss))})
 
 
 def test_other_levels_fail(data, failing):

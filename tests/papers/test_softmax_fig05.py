@@ -29,21 +29,21 @@ def test_a_penalty_added_to_the_sum_fails(data, monkeypatch, failing):
 
 
 def test_another_dimension_fails(data, failing):
-    found = data["drawn"]
-    shifted = found["predicted"].roll(dim=1, roll_coords=False)
+    drawn = data["drawn"]
+    shifted = drawn["predicted"].roll(dim=1, roll_coords=False)
     assert {"bayes-mean", "bayes-regressed", "ridge-0.05-mean", "ridge-5-mean"} <= failing(
-        {**data, "drawn": found.assign(predicted=shifted)}
+        {**data, "drawn": drawn.assign(predicted=shifted)}
     )
 
 
 def test_the_leading_order_is_not_the_exact_loss(data, failing):
-    found = data["sampled"]
-    assert failing({**data, "sampled": found.assign(exact=found["leading"])}) == {"flow-sampled"}
+    sampled = data["sampled"]
+    assert failing({**data, "sampled": sampled.assign(exact=sampled["leading"])}) == {"flow-sampled"}
 
 
 def test_heads_for_each_task_are_not_a_single_head(data, failing):
-    found = data["trained"]
-    assert failing({**data, "trained": found.assign(loss=0.99 * found["loss"])}) == {"single-head"}
+    trained = data["trained"]
+    assert failing({**data, "trained": trained.assign(loss=0.99 * trained["loss"])}) == {"single-head"}
 
 
 def test_the_term_of_order_one_over_length_is_that_of_the_samples():
@@ -70,5 +70,5 @@ def test_curves_of_another_shape_fail(data, failing):
     assert failing({**data, "curves": curve.assign({"ridge_0.05": curve["bayes"]})}) == {"peak"}
     assert failing({**data, "curves": curve.assign({"ridge_5": curve["ridge_0.05"]})}) == {"rises"}
     assert failing({**data, "curves": curve.assign(flow=0.1 * curve["bayes"])}) == {"least"}
-    found = data["sampled"]
-    assert "flow-leading" in failing({**data, "sampled": found.assign(leading=1.5 * found["leading"])})
+    sampled = data["sampled"]
+    assert "flow-leading" in failing({**data, "sampled": sampled.assign(leading=1.5 * sampled["leading"])})

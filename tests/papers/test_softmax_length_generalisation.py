@@ -11,37 +11,37 @@ FIGURE = "softmax/length-generalisation"
 
 def test_another_training_length_fails(data, failing):
     task = figure.MultiTaskRegression((figure.DIM,), 1.0, 150, noise_variance=figure.NOISE)
-    found = data["trained"]
-    wrong = found["predicted"].copy()
+    trained = data["trained"]
+    wrong = trained["predicted"].copy()
     for kind in ("test", "train"):
-        lengths = found["length"].values.tolist()
+        lengths = trained["length"].values.tolist()
         loss = theory.lengths.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / figure.DIM
         wrong.loc[{"kind": kind}] = loss
-    assert {"train-loss"} <= failing({**data, "trained": found.assign(predicted=wrong)})
+    assert {"train-loss"} <= failing({**data, "trained": trained.assign(predicted=wrong)})
 
 
 def test_the_two_divisions_are_not_alike(data, failing):
-    found = data["trained"]
-    swapped = found["predicted"].sel(kind=["softmax", "train", "test"]).values
+    trained = data["trained"]
+    swapped = trained["predicted"].sel(kind=["softmax", "train", "test"]).values
     assert {"test-loss", "train-loss"} <= failing(
-        {**data, "trained": found.assign(predicted=(found["predicted"].dims, swapped))}
+        {**data, "trained": trained.assign(predicted=(trained["predicted"].dims, swapped))}
     )
 
 
 def test_softmax_divided_by_nothing_is_not_linear(data, failing):
-    found = data["trained"]
-    wrong = found["mean"].copy()
-    wrong.loc[{"kind": "softmax"}] = found["mean"].sel(kind="train").values
-    assert {"softmax-loss", "softmax-no-worse"} <= failing({**data, "trained": found.assign(mean=wrong)})
-    wrong.loc[{"kind": "train"}] = found["mean"].sel(kind="test").values
-    assert "linear-worse" in failing({**data, "trained": found.assign(mean=wrong)})
+    trained = data["trained"]
+    wrong = trained["mean"].copy()
+    wrong.loc[{"kind": "softmax"}] = trained["mean"].sel(kind="train").values
+    assert {"softmax-loss", "softmax-no-worse"} <= failing({**data, "trained": trained.assign(mean=wrong)})
+    wrong.loc[{"kind": "train"}] = trained["mean"].sel(kind="test").values
+    assert "linear-worse" in failing({**data, "trained": trained.assign(mean=wrong)})
 
 
 def test_weights_that_are_not_trained_fail(data, failing):
-    found = data["trained"]
-    assert failing({**data, "trained": found.assign(softmax_end=1.01 * found["softmax_end"])}) == {"softmax-end"}
-    assert failing({**data, "trained": found.assign(map=1.01 * found["map"])}) == {"linear-map"}
-    assert failing({**data, "trained": found.assign(plateau=found["plateau"] + 0.2)}) == {"softmax-plateau"}
+    trained = data["trained"]
+    assert failing({**data, "trained": trained.assign(softmax_end=1.01 * trained["softmax_end"])}) == {"softmax-end"}
+    assert failing({**data, "trained": trained.assign(map=1.01 * trained["map"])}) == {"linear-map"}
+    assert failing({**data, "trained": trained.assign(plateau=trained["plateau"] + 0.2)}) == {"softmax-plateau"}
     curve = data["curves"]
     assert failing({**data, "curves": curve.assign(leading=1.6 * curve["leading"])}) == {"softmax-leading"}
 
@@ -50,12 +50,12 @@ def test_sampled_loss_is_that_of_whole_sequences():
     """Against task vectors and noise that are drawn, not integrated out."""
     d, n, omega, mu, noise, count = 4, 12, 0.5, 1.3, 0.7, 20_000
     rng = np.random.default_rng(0)
-    found = sampled_loss(omega * np.eye(d), lambda s: mu * softmax(s), n, count, noise=noise, rng=rng)
+    estimate = sampled_loss(omega * np.eye(d), lambda s: mu * softmax(s), n, count, noise=noise, rng=rng)
     x, q, g = rng.standard_normal((count, n, d)), rng.standard_normal((count, d)), rng.standard_normal((count, d))
     y = np.einsum("snd,sd->sn", x, g) + noise**0.5 * rng.standard_normal((count, n))
     p = softmax(omega * np.einsum("snd,sd->sn", x, q))
     square = (np.sum(g * q, axis=1) - mu * np.sum(p * y, axis=1)) ** 2 / d
-    assert abs(square.mean() - found.mean) < 4 * np.hypot(found.error, square.std() / count**0.5)
+    assert abs(square.mean() - estimate.mean) < 4 * np.hypot(estimate.error, square.std() / count**0.5)
 
 
 def test_the_drawing_has_two_panels_with_words(data):

@@ -12,18 +12,18 @@ FIGURE = "softmax/nonlinear"
 
 
 def test_another_length_in_the_prediction_fails(data, failing):
-    found = data["losses"]
+    losses = data["losses"]
     other = figure.losses(figure.Settings(seeds=(0,), contexts=250), theory_context=200)
-    wrong = found.assign(first_order=other["first_order"])
+    wrong = losses.assign(first_order=other["first_order"])
     assert {"first-order-dim-20", "first-order-dim-50", "first-order-dim-100", "constant"} <= failing(
         {**data, "losses": wrong}
     )
 
 
 def test_the_leading_order_is_not_enough(data, failing):
-    found = data["losses"]
+    losses = data["losses"]
     assert {"first-order-dim-20", "first-order-dim-50"} <= failing(
-        {**data, "losses": found.assign(first_order=found["leading"])}
+        {**data, "losses": losses.assign(first_order=losses["leading"])}
     )
 
 
@@ -40,12 +40,12 @@ def test_another_power_of_the_dimension_fails(data, failing):
 
 
 def test_a_centred_target_is_no_catastrophe(data, failing):
-    found = data["losses"]
-    names = found["target"].values.tolist()
-    wrong = found["mean"].copy()
-    wrong.loc[{"target": "1"}] = found["mean"].sel(target="he₁").values
+    losses = data["losses"]
+    names = losses["target"].values.tolist()
+    wrong = losses["mean"].copy()
+    wrong.loc[{"target": "1"}] = losses["mean"].sel(target="he₁").values
     assert len(names) == 8
-    assert failing({**data, "losses": found.assign(mean=wrong)}) == {"constant", "catastrophe"}
+    assert failing({**data, "losses": losses.assign(mean=wrong)}) == {"constant", "catastrophe"}
 
 
 def test_drawn_answers_are_those_of_whole_sequences():
@@ -60,11 +60,11 @@ def test_drawn_answers_are_those_of_whole_sequences():
     p = softmax(omega * np.einsum("snd,sd->sn", x, q))
     answers, truth = mu * np.sum(p * y, axis=1), np.asarray(batch.labels[:, -1, 0])
     target = figure.hermite(*link)
-    found = figure.drawn(d, count, {"mixed": target}, np.random.default_rng(0))
-    ours = target.function(found.index)
+    drawn = figure.drawn(d, count, {"mixed": target}, np.random.default_rng(0))
+    ours = target.function(drawn.index)
     for one, other in (
-        ((truth - answers) ** 2, (ours - found.answers[0]) ** 2 + found.noise),
-        (truth * answers, ours * found.answers[0]),
+        ((truth - answers) ** 2, (ours - drawn.answers[0]) ** 2 + drawn.noise),
+        (truth * answers, ours * drawn.answers[0]),
     ):
         error = np.hypot(one.std(), other.std()) / count**0.5
         assert abs(one.mean() - other.mean()) < 4 * error
@@ -76,8 +76,8 @@ def test_the_mean_over_directions_is_that_of_drawn_directions():
     rho = directions[:, 0] / np.linalg.norm(directions, axis=1)
     for k, name in ((1, "he₁"), (2, "he₂"), (3, "he₃")):
         values = figure.TARGETS[name].function(2.5 * rho) * rho**k
-        found = figure._along(k, np.array([2.5]), d)[0]
-        assert abs(values.mean() - found) < 4 * values.std() / values.size**0.5
+        expected = figure._along(k, np.array([2.5]), d)[0]
+        assert abs(values.mean() - expected) < 4 * values.std() / values.size**0.5
 
 
 def test_the_drawing_has_three_panels_with_words(data):

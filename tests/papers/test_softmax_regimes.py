@@ -8,15 +8,18 @@ FIGURE = "softmax/regimes"
 
 
 def test_the_exponential_law_everywhere_fails(data, failing):
-    found = data["sampled"]
-    law = np.exp(found["square"]) / found["context"]
-    assert failing({**data, "sampled": found.assign(exact=law.transpose("context", "square"))}) == {"sampled", "stein"}
+    sampled = data["sampled"]
+    law = np.exp(sampled["square"]) / sampled["context"]
+    assert failing({**data, "sampled": sampled.assign(exact=law.transpose("context", "square"))}) == {
+        "sampled",
+        "stein",
+    }
 
 
 def test_another_length_fails(data, failing):
-    found = data["sampled"]
-    wrong = found["exact"] * (1 + 1 / found["context"]) ** 20
-    assert "sampled" in failing({**data, "sampled": found.assign(exact=wrong)})
+    sampled = data["sampled"]
+    wrong = sampled["exact"] * (1 + 1 / sampled["context"]) ** 20
+    assert "sampled" in failing({**data, "sampled": sampled.assign(exact=wrong)})
 
 
 def test_other_points_fail(data, monkeypatch, failing):

@@ -28,10 +28,10 @@ def test_another_rate_of_leaving_fails(data, failing):
 
 
 def test_two_heads_of_one_sign_are_no_linear_attention(data, failing):
-    found, curve = data["sampled"], data["curves"]
-    wrong = found["mean"].copy()
+    sampled, curve = data["sampled"], data["curves"]
+    wrong = sampled["mean"].copy()
     wrong.loc[{"kind": "pair"}] = float(curve["best_exact"])
-    assert failing({**data, "sampled": found.assign(mean=wrong)}) == {"flat-pair", "pairs-beat-one-head"}
+    assert failing({**data, "sampled": sampled.assign(mean=wrong)}) == {"flat-pair", "pairs-beat-one-head"}
     share = curve["pair_gap"] + 1e-6
     assert failing({**data, "curves": curve.assign(pair_gap=share)}) == {"share"}
 

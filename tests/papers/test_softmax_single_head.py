@@ -16,19 +16,19 @@ def test_another_context_in_the_prediction_fails(data, monkeypatch, failing):
 
 
 def test_a_budget_of_two_fails(data, failing):
-    found = data["unequal1"]
-    wrong = found.assign(omega=found["omega"] * 2**0.5)
+    unequal = data["unequal1"]
+    wrong = unequal.assign(omega=unequal["omega"] * 2**0.5)
     assert failing({**data, "unequal1": wrong}) == {"unequal-dimensions-shares", "unequal-dimensions-budget"}
 
 
 def test_exponential_fading_fails(data, failing):
-    found = data["unequal3"]
-    assert failing({**data, "unequal3": found.assign(fading=1.1 * found["fading"])}) == {"two-left-out-fading"}
+    unequal = data["unequal3"]
+    assert failing({**data, "unequal3": unequal.assign(fading=1.1 * unequal["fading"])}) == {"two-left-out-fading"}
 
 
 def test_as_many_heads_as_tasks_fails(data, failing):
-    found = data["trained"]
-    assert failing({**data, "trained": found.assign(single=found["multiple"])}) == {"ratio-trained"}
+    trained = data["trained"]
+    assert failing({**data, "trained": trained.assign(single=trained["multiple"])}) == {"ratio-trained"}
     ratio = data["ratio"]
     assert failing({**data, "ratio": ratio.assign(ratio=ratio["ratio"] * 1.001)}) == {"ratio-limit"}
 

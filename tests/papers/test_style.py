@@ -10,20 +10,20 @@ from stepwell.papers._style import new_figure, save_figure, styled
 
 def drawn(low: float = 1e-3, high: float = 1e4):
     with styled():
-        made = new_figure(3, 2)
-        axes = made.add_subplot()
+        figure = new_figure(3, 2)
+        axes = figure.add_subplot()
         axes.loglog([low, high], [1, 10])
         axes.set_xlabel("$t/\\tau$")
-    return made
+    return figure
 
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"), [(1e-3, 1e4, {"10⁻²", "10⁰", "10⁴"}), (2.0, 5.0, {"2×10⁰", "3×10⁰", "4×10⁰"})]
 )
 def test_powers_of_ten_are_plain_text(tmp_path: Path, low: float, high: float, expected: set[str]):
-    made = drawn(low, high)
-    save_figure(made, tmp_path / "a.svg")
-    axis = made.axes[0].xaxis
+    figure = drawn(low, high)
+    save_figure(figure, tmp_path / "a.svg")
+    axis = figure.axes[0].xaxis
     labels = {label.get_text() for label in [*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)]}
     assert expected <= labels and not any("$" in label for label in labels)
 

@@ -26,16 +26,16 @@ def flow_losses(
     name: str,
     rtol: float = 1e-7,
     atol: float | None = None,
-    look: Float[np.ndarray, " more"] | None = None,
+    extra_times: Float[np.ndarray, " more"] | None = None,
 ) -> xr.Dataset:
     """Gradient flow on infinitely many sequences from each model: `loss` over run and `time`, `POINTS` of them.
 
-    `look`: further times, for a finer look where a drop is expected.
+    `extra_times`: times to save besides, for a finer resolution where a drop is expected.
     """
     even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
     times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
-    if look is not None:
-        times = np.unique(np.concatenate([times, look]))
+    if extra_times is not None:
+        times = np.unique(np.concatenate([times, extra_times]))
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": name}}
     return completed(flow(Ensemble.of(models), Population(task), until=until, save=times, **options))[["loss"]]
 

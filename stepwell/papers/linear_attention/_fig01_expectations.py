@@ -56,9 +56,9 @@ def predict(starts: list[Start], *, context: int = CONTEXT) -> xr.Dataset:
                 "rest": fall * np.exp(-slowest * (times[-1] - drop)),
             }
         )
-    found = xr.concat([xr.Dataset(row, {"time": times}) for row in rows], dim="run")
-    found["time"].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, "context": context}))
+    predictions = xr.concat([xr.Dataset(row, {"time": times}) for row in rows], dim="run")
+    predictions["time"].attrs["units"] = TIME_UNIT
+    return predictions.assign_attrs(provenance({"figure": NAME, "context": context}))
 
 
 def sampling_errors(starts: list[Start], chosen: Settings) -> xr.Dataset:
@@ -106,16 +106,16 @@ def sampling_errors(starts: list[Start], chosen: Settings) -> xr.Dataset:
                 "blocks_shift": gain / rate,
             }
         )
-    found = xr.concat([xr.Dataset(row) for row in rows], dim="run")
+    errors = xr.concat([xr.Dataset(row) for row in rows], dim="run")
     for name in ("rate_error", "level_error"):
-        found[name] = xr.full_like(found[name], float((found[name] ** 2).mean()) ** 0.5)
+        errors[name] = xr.full_like(errors[name], float((errors[name] ** 2).mean()) ** 0.5)
     width = DIM + 1
-    found = found.assign(
+    errors = errors.assign(
         sequences=chosen.sequences,
         features_beyond=DIM * width * (width + 1) // 2 - DIM**2,
         time_step=flow_time(1, chosen.rate) * time_factor("none", "1/N", length=CONTEXT, factors=2),
     )
-    return found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+    return errors.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def in_paper_weights(model: MergedAttention) -> MergedAttention:

@@ -125,9 +125,9 @@ class FirstFall:
     def tangent(self) -> Float[np.ndarray, "features directions"]:
         """Directions in which weights that have grown along this mode can change their coefficients."""
         width, dim = self.right.shape
-        turns = [symmetrised(axis, self.right) for axis in np.eye(width)]
-        turns += [symmetrised(self.left, axis.reshape(width, dim)) for axis in np.eye(width * dim)]
-        return np.stack(turns, axis=1)
+        columns = [symmetrised(axis, self.right) for axis in np.eye(width)]
+        columns += [symmetrised(self.left, axis.reshape(width, dim)) for axis in np.eye(width * dim)]
+        return np.stack(columns, axis=1)
 
 
 def symmetrised(values: Float[np.ndarray, " width"], key_query: Float[np.ndarray, "width dim"]) -> np.ndarray:
@@ -172,14 +172,14 @@ def leftover(
     mode as $V_h = \sqrt s\,\hat\mu_h\ell$, $KQ_h = \sqrt s\,\hat\mu_h r$: what the others have along
     $\hat\mu$ counts in first order, through the tangent directions; all of them in second.
     """
-    theta, turns, half = first.theta, first.tangent(), first.half_time(values, key_queries)
+    theta, tangent, half = first.theta, first.tangent(), first.half_time(values, key_queries)
     growing = values @ first.left + np.einsum("hbc,bc->h", key_queries, first.right)
     unit = growing / np.linalg.norm(growing)
     later = leading_mode(trained_on.gram, trained_on.cross - trained_on.gram @ theta, first.left.size - 1).rate
     beside = _grown(first, unit[None] @ values, np.einsum("h,hbc->bc", unit, key_queries)[None], half)
     everything = _grown(first, values, key_queries, half)
     gradient = 2 * (tested_on.gram @ theta - tested_on.cross)
-    linear = (first.rate / first.curvature) ** 0.5 * np.linalg.norm(turns.T @ gradient) * beside**0.5
+    linear = (first.rate / first.curvature) ** 0.5 * np.linalg.norm(tangent.T @ gradient) * beside**0.5
     second = np.linalg.norm(gradient) * everything / 2
     more = np.exp(later * (duration - half))
     return float(linear * more + second * more**2)
@@ -207,10 +207,10 @@ def expected_deviation(
     r"""Delta method at the theory's $\Theta$. The sample shifts it, within the tangent directions J, by
     $\delta = J(J^\top GJ)^+J^\top\langle e\phi\rangle$, e the errors on the training sequences; the test loss by
     $\nabla L\cdot\delta + \delta^\top G_{test}\delta$. To this comes the standard error of the test set itself."""
-    theta, turns = first.theta, first.tangent()
+    theta, tangent = first.theta, first.tangent()
     features, labels = _features(train)
     scores = (labels - features @ theta)[:, None] * features
-    solve = turns @ np.linalg.pinv(turns.T @ trained_on.gram @ turns, rcond=1e-10, hermitian=True) @ turns.T
+    solve = tangent @ np.linalg.pinv(tangent.T @ trained_on.gram @ tangent, rcond=1e-10, hermitian=True) @ tangent.T
     spread = solve @ (scores.T @ scores) @ solve / len(labels) ** 2
     gradient = 2 * (tested_on.gram @ theta - tested_on.cross)
     features, labels = _features(test)
@@ -232,5 +232,5 @@ def _full(batch: Batch):
 
 
 def _features(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    found = _full(batch)
-    return np.asarray(found.features), np.asarray(found.labels)[:, 0]
+    cubic = _full(batch)
+    return np.asarray(cubic.features), np.asarray(cubic.labels)[:, 0]

@@ -1,11 +1,11 @@
 r"""Figs 4 and 12: separate attention of rank R waits where R divides the number of components learned.
 
 **Settings.** The published run ends after 20 001 steps at $t/\tau \approx 8000$, on an early plateau: most of the
-staircase is never seen. Here the loss is that of infinitely many sequences, all weights start as plain
+staircase is not reached. Here the loss is that of infinitely many sequences, all weights start as plain
 $\mathcal N(0, w^2)$, and time goes on to the end. The published $w = 0.005$ is without the factor 1/N of the paper's
 attention; with it the same start is $s = N^{1/3} w$.
 
-**What counts as conspicuous**, fixed before any duration was looked at. Plateau m lasts from when the loss has made
+**What counts as conspicuous**, fixed before any duration was measured. Plateau m lasts from when the loss has made
 90 % of its fall from $L_{m-1}$ to $L_m$ until it has made 10 % of the next, as rise times are defined: $T_m$. Theory
 knows two ways off plateau m, both slower by the same $\rho_m = \lambda_{m+1}^2$:
 
@@ -17,9 +17,9 @@ many times above the one as below the other. $v_1 = a_1^{1/3}$ is the value of a
 component alone, the least that a grown head has. The level $L_D$ is the end and no plateau.
 
 A fresh head grows in all directions from the start, not only once the plateau before is over, and random heads are
-unequal. So a plateau with R | m can be cut short in one seed or another; hence the claim for the middle of the seeds
-beside that for each of them. `drop_schedule` follows every head from its initial weights, and should know; this
-comparison was added when the rule had been seen to fail in some seeds. All waits for fresh heads scale as 1/s, the
+unequal. So a plateau with R | m can be cut short in one seed or another; hence the claim for the median over seeds
+beside that for each of them. `drop_schedule` follows every head from its initial weights, and should predict which;
+this comparison was added when the rule was observed to fail in some seeds. All waits for fresh heads scale as 1/s, the
 threshold only as its root, so the rule should become exact as $s \to 0$; at the published start it is not.
 """
 
@@ -55,13 +55,14 @@ CAPTION = (
     "Separate attention of rank R, six seeds, eight components with variances in proportion 1/d. Above, the loss. "
     "Dashed lines are the predicted levels L(M_m) with m components learned, black where R divides m. There a fresh "
     "head has to grow from its small start, which is slow (hyperbolic); elsewhere a head that has grown already takes "
-    "up a further pair, which is fast (exponential). Below, how long each plateau lasts, times its escape rate "
-    "ρ_m = λ_{m+1}², against the two laws (dotted) and the threshold between them, from which a plateau counts as "
-    "conspicuous; shaded where R divides m. No plateau is conspicuous outside the shade. Inside it some are cut short, "
-    "because another head was ready early; the schedule, which follows each head from its initial weights, foretells "
-    "which. These are not the published settings, which do not finish: with the published initialisation and 20 001 "
-    "steps, runs end on an early plateau. Here training is carried to the end, on infinitely many sequences, from "
-    "plain Gaussian weights of standard deviation 0.005 (without 1/N; 0.0157 in the paper's convention, s)."
+    "up a further pair, which is fast (exponential). Below, how long each plateau lasts, times its escape rate ρ_m = "
+    "λ_{m+1}² (this product is ρT), against the two laws (dotted) and the threshold between them, from which a "
+    "plateau counts as conspicuous; shaded where R divides m. No plateau is conspicuous outside the shade. Inside it "
+    "some are cut short, because another head was ready early; the schedule, which follows each head from its initial "
+    "weights, predicts which. These are not the published settings, which do not finish: with the published "
+    "initialisation and 20 001 steps, runs end on an early plateau. Here training is carried to the end, on "
+    "infinitely many sequences, from plain Gaussian weights of standard deviation 0.005 (without 1/N; 0.0157 in the "
+    "paper's convention, s)."
 )
 
 
@@ -99,11 +100,11 @@ def settings(ranks: tuple[int, ...], quick: bool) -> dict[str, Any]:
 
 
 def simulate(name: str, ranks: tuple[int, ...], chosen: Settings) -> dict[str, xr.Dataset]:
-    found = {"theory": predict(name), "schedule": schedule(name, ranks, chosen)}
+    data = {"theory": predict(name), "schedule": schedule(name, ranks, chosen)}
     for rank in ranks:
-        found[f"rank{rank}"] = train(name, rank, chosen)
-        found[f"rank{rank}_check"] = train(name, rank, chosen, halved=True)
-    return found
+        data[f"rank{rank}"] = train(name, rank, chosen)
+        data[f"rank{rank}_check"] = train(name, rank, chosen, halved=True)
+    return data
 
 
 def starts(rank: int, chosen: Settings) -> list[SeparateAttention]:
@@ -128,7 +129,7 @@ def train(name: str, rank: int, chosen: Settings, *, halved: bool = False) -> xr
     steps = round(until / time_step)
     # Every step while drops are fast, fewer as they become slow.
     marks = [np.arange(0, 1500), np.arange(0, 10_000, 4), np.arange(0, steps, 20)]
-    found = descend(
+    trajectory = descend(
         Ensemble.of(starts(rank, chosen)),
         Population(task()),
         rate=rate_for(time_step, 1),
@@ -138,7 +139,7 @@ def train(name: str, rank: int, chosen: Settings, *, halved: bool = False) -> xr
         progress=False,
         configuration={"figure": name, "rank": rank, "halved rate": halved, **asdict(chosen)},
     )
-    return completed(found)[["loss"]]
+    return completed(trajectory)[["loss"]]
 
 
 def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
@@ -149,9 +150,9 @@ def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
             value, key, query = (np.asarray(weight) for weight in (model.value, model.key, model.query))
             drops = theory.drop_schedule(task(), value[:, 0, DIM], key[:, :, :DIM], query)
             times[place, run, : len(drops)] = [drop.time for drop in drops]
-    found = xr.Dataset({"drop_time": (("rank", "run", "plateau"), times)}, {"rank": list(ranks)})
-    found["drop_time"].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": name, **asdict(chosen)}))
+    drop_times = xr.Dataset({"drop_time": (("rank", "run", "plateau"), times)}, {"rank": list(ranks)})
+    drop_times["drop_time"].attrs["units"] = TIME_UNIT
+    return drop_times.assign_attrs(provenance({"figure": name, **asdict(chosen)}))
 
 
 def predict(name: str, *, context: int = CONTEXT) -> xr.Dataset:
@@ -175,7 +176,7 @@ def predict(name: str, *, context: int = CONTEXT) -> xr.Dataset:
 
 
 def durations(trajectory: xr.Dataset, levels: Float[np.ndarray, " component"]) -> Float[np.ndarray, "run plateau"]:
-    """$T_m$ for m = 0 to D-1; nan where the run did not come so far."""
+    """$T_m$ for m = 0 to D-1; nan where the run ends before."""
     time = trajectory["time"].values
     falls = -np.diff(levels)
     rows = []
@@ -201,51 +202,51 @@ def scaled_waits(
 def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> list[Claim]:
     predicted = data["theory"]
     levels, threshold = predicted["level"].values, float(predicted["conspicuous_from"])
-    found = {rank: scaled_durations(data[f"rank{rank}"], predicted) for rank in ranks}
+    scaled = {rank: scaled_durations(data[f"rank{rank}"], predicted) for rank in ranks}
     divides = {rank: np.arange(DIM) % rank == 0 for rank in ranks}
     basis = "stated in advance: geometric mean of the two laws of escape"
-    made = []
+    rank_claims = []
     for rank in ranks:
         if rank > 1:
-            made.append(
+            rank_claims.append(
                 Claim.over_seeds(
                     f"{name}/rank-{rank}-short-elsewhere",
                     f"R = {rank}: no plateau is conspicuous where R does not divide m: longest ρT",
                     predicted=threshold,
-                    measured=found[rank][:, ~divides[rank]].max(axis=1),
+                    measured=scaled[rank][:, ~divides[rank]].max(axis=1),
                     tolerance=0.0,
                     basis=basis,
                     relation="<=",
                 )
             )
         waits = ", ".join(str(m) for m in np.flatnonzero(divides[rank]))
-        made.append(
+        rank_claims.append(
             Claim.over_seeds(
                 f"{name}/rank-{rank}-waits",
                 f"R = {rank}: every plateau is conspicuous where R divides m, m = {waits}: shortest ρT",
                 predicted=threshold,
-                measured=found[rank][:, divides[rank]].min(axis=1),
+                measured=scaled[rank][:, divides[rank]].min(axis=1),
                 tolerance=0.0,
                 basis=basis,
                 relation=">=",
             )
         )
-    verdicts = {rank: found[rank] >= threshold for rank in ranks}
-    middle = sum(int(np.sum((np.median(found[rank], axis=0) >= threshold) != divides[rank])) for rank in ranks)
+    verdicts = {rank: scaled[rank] >= threshold for rank in ranks}
+    middle = sum(int(np.sum((np.median(scaled[rank], axis=0) >= threshold) != divides[rank])) for rank in ranks)
     by_rule = sum(int(np.sum(verdicts[rank] != divides[rank])) for rank in ranks)
-    foreseen = {rank: scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted) for rank in ranks}
-    by_schedule = sum(int(np.sum((foreseen[rank] >= threshold) != verdicts[rank])) for rank in ranks)
+    scheduled = {rank: scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted) for rank in ranks}
+    by_schedule = sum(int(np.sum((scheduled[rank] >= threshold) != verdicts[rank])) for rank in ranks)
     total = sum(verdict.size for verdict in verdicts.values())
     halfway = (levels[0] + levels[1]) / 2
-    runs = [(rank, run) for rank in ranks for run in range(found[rank].shape[0])]
+    runs = [(rank, run) for rank in ranks for run in range(scaled[rank].shape[0])]
     curves = [(data[f"rank{rank}"]["time"].values, data[f"rank{rank}"]["loss"].values[run]) for rank, run in runs]
     step = float(data[f"rank{ranks[0]}"]["time"][1])
     delay = step * np.log(1 / START)
     return [
-        *made,
+        *rank_claims,
         Claim.close(
             f"{name}/middle-seed",
-            f"In the middle of the seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "
+            f"In the median over seeds, plateau m is conspicuous exactly where R divides m: of {DIM * len(ranks)} "
             "plateaus of all ranks, those for which this is not so",
             predicted=0,
             measured=middle,
@@ -254,16 +255,16 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.at_most(
             f"{name}/schedule-beats-rule",
-            "Which plateaus are conspicuous in which seed is foretold by the schedule from the initial weights better "
-            f"than by R dividing m: wrong of {total}, against those of the rule",
+            "Which plateaus are conspicuous in which seed is predicted by the schedule from the initial weights better "
+            f"than by R dividing m: wrong predictions of {total}, against those of the rule",
             predicted=by_rule,
             measured=by_schedule,
             basis="a count; same threshold",
         ),
         Claim.over_seeds(
             f"{name}/first-drop",
-            "The first drop comes when the schedule from the initial weights says, all ranks and seeds: time t/τ of "
-            "half the drop",
+            "The first drop comes when the schedule from the initial weights says: time t/τ of half the drop, one for "
+            "each rank and seed",
             predicted=[float(data["schedule"]["drop_time"].sel(rank=rank)[run, 0]) for rank, run in runs],
             measured=[passage_time(*curve, halfway) for curve in curves],
             tolerance=float(predicted["drop_duration"]) + delay,
@@ -271,7 +272,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.over_seeds(
             f"{name}/end",
-            "Every run comes to the end, all ranks and seeds: part of the last fall that is left",
+            "Every run comes to the end: part of the last fall that is left, one value for each rank and seed",
             predicted=0.0,
             measured=[(loss[-1] - levels[-1]) / (levels[-2] - levels[-1]) for _, loss in curves],
             tolerance=0.01,
@@ -279,7 +280,8 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.at_most(
             f"{name}/half-rate",
-            "Halving the rate changes no ρT, up to the time run so, all ranks: largest change over the threshold",
+            "Halving the rate changes no ρT, as far as runs at half the rate go, all ranks: largest change over the "
+            "threshold",
             measured=max(_change(data[f"rank{rank}"], data[f"rank{rank}_check"], predicted) for rank in ranks)
             / threshold,
             tolerance=0.1,

@@ -22,8 +22,8 @@ def draw_ranks(ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> Figure:
         for place, rank in enumerate(ranks):
             run = data[f"rank{rank}"]
             _losses(above[place], rank, run, predicted["level"].values, end)
-            foreseen = scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted)
-            _waits(below[place], rank, scaled_durations(run, predicted), foreseen, predicted)
+            scheduled = scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted)
+            _waits(below[place], rank, scaled_durations(run, predicted), scheduled, predicted)
         above[0].set_ylabel("loss (mean squared error)")
         below[0].set_ylabel("length of the plateau, $\\rho_m T_m$")
         _laws(below[-1], predicted)
@@ -35,8 +35,8 @@ def draw_ranks(ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> Figure:
 def _losses(axes: Axes, rank: int, run: xr.Dataset, levels: Float[np.ndarray, " component"], end: float) -> None:
     for m, level in enumerate(levels):
         waits = m % rank == 0 and m < DIM
-        look: dict[str, Any] = {"color": BLACK, "linewidth": 1.2} if waits else {"color": "#B0B0B0", "linewidth": 0.8}
-        axes.axhline(level, linestyle="--", zorder=0, **look)
+        style: dict[str, Any] = {"color": BLACK, "linewidth": 1.2} if waits else {"color": "#B0B0B0", "linewidth": 0.8}
+        axes.axhline(level, linestyle="--", zorder=0, **style)
         if waits or m == DIM:
             words = f"$m={m}$" if waits else "end"
             place: dict[str, Any] = {"xytext": (4, -3), "textcoords": "offset points", "annotation_clip": False}
@@ -57,22 +57,22 @@ def _losses(axes: Axes, rank: int, run: xr.Dataset, levels: Float[np.ndarray, " 
 def _waits(
     axes: Axes,
     rank: int,
-    found: Float[np.ndarray, "run plateau"],
-    foreseen: Float[np.ndarray, "run plateau"],
+    durations: Float[np.ndarray, "run plateau"],
+    expected_waits: Float[np.ndarray, "run plateau"],
     predicted: xr.Dataset,
 ) -> None:
     place = np.arange(DIM)
     for m in place[place % rank == 0]:
         label = "R divides m" if m == 0 else None
         axes.axvspan(m - 0.5, m + 0.5, color="#E3EAF2", zorder=0, linewidth=0, label=label)
-    spread = np.linspace(-0.25, 0.25, len(found)) if len(found) > 1 else [0.0]
+    spread = np.linspace(-0.25, 0.25, len(durations)) if len(durations) > 1 else [0.0]
     for run, shift in enumerate(spread):
         measured, scheduled = ("measured, each seed", "schedule from its initial weights, drop to drop")
         if run > 0:
             measured = scheduled = None
-        look: dict[str, Any] = {"color": VERMILION, "markersize": 7, "markeredgewidth": 1.5}
-        axes.plot(place + shift, found[run], "o", color=BLUE, markersize=3.6, zorder=2, label=measured)
-        axes.plot(place + shift, foreseen[run], "_", zorder=3, label=scheduled, **look)
+        style: dict[str, Any] = {"color": VERMILION, "markersize": 7, "markeredgewidth": 1.5}
+        axes.plot(place + shift, durations[run], "o", color=BLUE, markersize=3.6, zorder=2, label=measured)
+        axes.plot(place + shift, expected_waits[run], "_", zorder=3, label=scheduled, **style)
     axes.axhline(float(predicted["conspicuous_from"]), color=BLACK, linewidth=1.2, zorder=1)
     for law in ("fresh_head", "further_pair"):
         axes.axhline(float(predicted[law]), color=GREY, linestyle=":", linewidth=1.4, zorder=1)

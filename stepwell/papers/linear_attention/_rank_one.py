@@ -46,5 +46,5 @@ def run_flows(
 ) -> xr.Dataset:
     """Gradient flow of all seeds as one program, saved at common times."""
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": configuration}
-    found = flow(Ensemble.of(models), objective, until=times[-1], save=times, **options)
-    return completed(found).assign_coords(run=list(seeds))
+    trajectory = flow(Ensemble.of(models), objective, until=times[-1], save=times, **options)
+    return completed(trajectory).assign_coords(run=list(seeds))

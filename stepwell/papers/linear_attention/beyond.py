@@ -49,8 +49,8 @@ CAPTION = (
     "flow on infinite data (lines, one a seed) and the staircase predicted from the task and the initial weights "
     "(dashed); nothing is fitted. Left, Ω shares the eigenvectors of the input covariance Λ and changes the order in "
     "which they are learned; right, it does not share them. Below, the relative error of every drop time (points) and "
-    "what the theory allows (dashes): heads need a time of order ln(1/init) to turn past a strict saddle, which the "
-    "schedule takes as none."
+    "what the theory allows (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the "
+    "schedule neglects."
 )
 
 
@@ -93,7 +93,7 @@ def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRe
     configuration = {"figure": NAME, **asdict(chosen)}
     tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
     flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
-    made = xr.Dataset(
+    results = xr.Dataset(
         {
             "loss": flows["loss"],
             "staircase": (
@@ -107,7 +107,7 @@ def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRe
             "head_order": winners(flows)["order"],
         }
     )
-    return made.merge(_read(theory_task, flows, made, chosen.init))
+    return results.merge(_read(theory_task, flows, results, chosen.init))
 
 
 def save_times(task: InContextRegression, expected: np.ndarray, points: int) -> np.ndarray:
@@ -147,9 +147,9 @@ def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarra
     return solver + own + settling * earlier / rates * np.maximum(1.0, DIM * (init * rates * waits) ** 2)
 
 
-def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: float) -> xr.Dataset:
+def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, init: float) -> xr.Dataset:
     """Plateaus, drop times and components learned, from the runs."""
-    level, rates = made["level"].values, theory.escape_rates(task)
+    level, rates = results["level"].values, theory.escape_rates(task)
     time, loss = flows["time"].values, flows["loss"].values
     shape = (len(loss), level.size)
     # A strict saddle on the way may show as a step, but is left within this time.
@@ -159,7 +159,7 @@ def _read(task: InContextRegression, flows: xr.Dataset, made: xr.Dataset, init: 
         [[passage_time(time, each, (a + b) / 2) for a, b in zip(level[:-1], level[1:], strict=True)] for each in loss]
     )
     # Plateaus lie between the drops that are predicted; they are read in the middle.
-    edges = np.concatenate([np.zeros((shape[0], 1)), made["predicted_time"].values], axis=1)
+    edges = np.concatenate([np.zeros((shape[0], 1)), results["predicted_time"].values], axis=1)
     ends = np.concatenate([edges[:, 1:], np.full((shape[0], 1), time[-1])], axis=1)
     places = np.abs(time - ((edges + ends) / 2)[..., None]).argmin(axis=-1)
     maps = effective_map(flows).values
@@ -190,31 +190,32 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [claim for name in NAMES for claim in _claims(name, data[name])]
 
 
-def _claims(name: str, found: xr.Dataset) -> list[Claim]:
+def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     which = NAMES[name]
-    runs = range(found.sizes["run"])
+    runs = range(trained.sizes["run"])
     expected = np.tri(DIM + 1, DIM, -1)
-    wrong = (found["learned"] != xr.DataArray(expected, dims=("plateau", "component"))).any("component").sum("plateau")
-    off = (found["plateau_loss"] - found["level"]) / found["level"]
-    allowed = found["plateau_tolerance"] / found["level"]
+    in_order = xr.DataArray(expected, dims=("plateau", "component"))
+    wrong = (trained["learned"] != in_order).any("component").sum("plateau")
+    off = (trained["plateau_loss"] - trained["level"]) / trained["level"]
+    allowed = trained["plateau_tolerance"] / trained["level"]
     worst = (abs(off) / allowed).fillna(-1.0).values.argmax(axis=1)
     heads = [
         sum(
-            int(found["head_order"][run, head]) != place
-            for place, head in enumerate(found["predicted_head"].values[run])
+            int(trained["head_order"][run, head]) != place
+            for place, head in enumerate(trained["predicted_head"].values[run])
         )
         for run in runs
     ]
-    error = found["measured_time"] / found["predicted_time"] - 1
-    slack = found["allowed"] / found["predicted_time"]
+    error = trained["measured_time"] / trained["predicted_time"] - 1
+    slack = trained["allowed"] / trained["predicted_time"]
     # A drop that never comes has no time: the worst.
     latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
     return [
         Claim.over_seeds(
             f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
-            predicted=found["predicted_plateaus"].values,
-            measured=found["plateaus"].values,
+            predicted=trained["predicted_plateaus"].values,
+            measured=trained["plateaus"].values,
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
@@ -258,27 +259,27 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         figure = new_figure(9.6, 6.4)
         panels = figure.subplots(2, 2, height_ratios=(3, 2), sharey="row")
         for column, (name, words) in enumerate(NAMES.items()):
-            found = data[name]
+            trained = data[name]
             curve, errors = panels[:, column]
-            for level in found["level"].values:
+            for level in trained["level"].values:
                 curve.axhline(level, color=GREY, linestyle=":", linewidth=0.9, zorder=0)
-            runs = found.sizes["run"]
+            runs = trained.sizes["run"]
             for run in range(runs):
                 colour = PALETTE[run % len(PALETTE)]
                 label = "gradient flow, one line a seed" if run == 0 else None
-                curve.plot(found["time"], found["loss"][run], color=colour, linewidth=1.8, label=label)
+                curve.plot(trained["time"], trained["loss"][run], color=colour, linewidth=1.8, label=label)
                 label = "predicted from the initial weights" if run == 0 else None
-                curve.plot(found["time"], found["staircase"][run], "--", color=BLACK, linewidth=0.9, label=label)
+                curve.plot(trained["time"], trained["staircase"][run], "--", color=BLACK, linewidth=0.9, label=label)
                 drop = np.arange(1, DIM + 1) + 0.1 * (run - (runs - 1) / 2)
-                error = 100 * abs(found["measured_time"] / found["predicted_time"] - 1)[run]
-                allowed = 100 * (found["allowed"] / found["predicted_time"])[run]
+                error = 100 * abs(trained["measured_time"] / trained["predicted_time"] - 1)[run]
+                allowed = 100 * (trained["allowed"] / trained["predicted_time"])[run]
                 label = "allowed" if run == 0 else None
                 errors.plot(drop, allowed, "_", color=GREY, markersize=9, markeredgewidth=2, label=label)
                 label = "measured" if run == 0 else None
                 errors.plot(drop, error, "o", color=colour, markersize=4, label=label)
             curve.set_xscale("log")
-            curve.set_xlim(float(found["time"][1]), float(found["time"][-1]))
-            curve.set_ylim(0, 1.1 * float(found["level"][0]))
+            curve.set_xlim(float(trained["time"][1]), float(trained["time"][-1]))
+            curve.set_ylim(0, 1.1 * float(trained["level"][0]))
             curve.set_xlabel("time t/τ")
             curve.set_title(f"({'ab'[column]}) {words}, noisy labels")
             errors.set_yscale("log")

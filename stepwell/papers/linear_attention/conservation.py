@@ -113,7 +113,7 @@ def movement(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
 
 
 def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
-    """Gradient flow at each tolerance: how far the conserved quantities drift, and how far the weights go.
+    """Gradient flow at each tolerance: how much the conserved quantities drift, and how much the weights change.
 
     By LSODA, whose program is compiled in half the time: each kind of model needs one of its own for four runs.
     """
@@ -153,10 +153,10 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     tolerance = flows["tolerance"].values
     rates = descent["rate"].values
     slopes = [np.polyfit(np.log(rates), np.log(row), 1)[0] for row in descent["drift"].values]
-    found = []
+    drift_claims = []
     for kind in KINDS:
         moved = float(flows["moved"].sel(kind=kind).max())
-        found.append(
+        drift_claims.append(
             Claim.at_most(
                 f"{NAME}/drift-{slug(kind)}",
                 f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
@@ -167,10 +167,10 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
     return [
-        *found,
+        *drift_claims,
         Claim.over_seeds(
             f"{NAME}/by-tolerance",
-            "The drift falls with the solver's tolerance: exponent fitted over tolerances (each kind of model)",
+            "The drift falls with the solver's tolerance: exponent fitted over tolerances, one for each kind of model",
             predicted=1.0,
             measured=[
                 np.polyfit(np.log(tolerance), np.log(row), 1)[0] for row in largest.transpose("kind", ...).values
@@ -180,7 +180,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/by-rate",
-            "Under descent the drift over a given time goes as the rate η: exponent fitted (each kind of model)",
+            "Under descent the drift over a given time goes as the rate η: exponent fitted, one for each kind of model",
             predicted=1.0,
             measured=slopes,
             tolerance=float(rates.max() * 2),

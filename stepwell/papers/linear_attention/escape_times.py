@@ -38,9 +38,9 @@ TITLE = "How long small weights wait: a logarithm for merged attention, a hyperb
 CAPTION = (
     "Time from the start until the first drop is half done, on infinitely many sequences, and the paper's two laws. "
     "(a) Merged attention, random weights of standard deviation w, three covariances, a curve for each seed. Beyond "
-    "the law ln(1/w) there is a constant of the draw and of the drop itself, which does not depend on w: curves are "
+    "the law ln(1/w) there is a constant that depends on the seed and on the drop itself, but not on w: curves are "
     "flat over five decades, in which ln(1/w) goes from 18 to 7. (b) Separate attention, one head along component "
-    "d at k = q = v₀ e_d: times λ_d² v₀, the law says one for all components as v₀ → 0. Lines are the solution of the "
+    "d at k = q = v₀ e_d: multiplied by λ_d² v₀, the time tends to 1 for all components as v₀ → 0. Lines solve the "
     "scalar equation, which holds at any v₀."
 )
 
@@ -94,7 +94,7 @@ def merged_times(chosen: Settings) -> xr.Dataset:
             until = 1.5 * theory.merged_escape_time(given, scale) + 10 / theory.merged_escape_rate(given)
             runs = flow_losses(models, given, until, name=NAME)
             times[row, :, column] = waits(runs, levels[0], levels[-1], part=0.5)
-    found = xr.Dataset(
+    waiting = xr.Dataset(
         {
             "time": (("spectrum", "seed", "scale"), times),
             "rate": ("spectrum", [theory.merged_escape_rate(task(spectrum)) for spectrum in SPECTRA]),
@@ -102,8 +102,8 @@ def merged_times(chosen: Settings) -> xr.Dataset:
         },
         {"seed": list(chosen.seeds), "scale": list(chosen.scales)},
     )
-    found["time"].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+    waiting["time"].attrs["units"] = TIME_UNIT
+    return waiting.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
@@ -124,9 +124,9 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         given = task(ALIGNED)
         high = theory.levels(given)[0]
         low = high - theory.component_gains(given)[component]
-        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, look=fine)
+        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, extra_times=fine)
         times[place] = waits(run, high, low, part=HALF_OF_THE_MAP)[0]
-    found = xr.Dataset(
+    waiting = xr.Dataset(
         {
             "time": (("component", "value"), times),
             "course": (("component", "value"), course),
@@ -136,8 +136,8 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {"value": list(chosen.values)},
     )
     for name in ("time", "course", "law"):
-        found[name].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, "context": context, **asdict(chosen)}))
+        waiting[name].attrs["units"] = TIME_UNIT
+    return waiting.assign_attrs(provenance({"figure": NAME, "context": context, **asdict(chosen)}))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -152,7 +152,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return [
         Claim.over_seeds(
             f"{NAME}/merged-slope",
-            f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖, {len(SPECTRA)} covariances, all seeds: slope × ‖Λ²‖",
+            f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖: slope × ‖Λ²‖, one for each of {len(SPECTRA)} "
+            "covariances and each seed",
             predicted=1.0,
             measured=(np.array(slopes) * merged["rate"].values[:, None]).ravel(),
             tolerance=allowed + 1e-4,
@@ -160,7 +161,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/separate-exponent",
-            f"Separate: time goes as a power of the start v₀, {DIM} components: exponent",
+            f"Separate: time goes as a power of the initial weight v₀: exponent, one for each of {DIM} components",
             predicted=-1.0,
             measured=[slope(np.log(starts), np.log(row)) for row in small["time"].values],
             tolerance=starts.max() / small["grown"].values,
@@ -168,7 +169,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/separate-prefactor",
-            f"Separate: time of the smallest start over 1/(λ²v₀), {DIM} components",
+            f"Separate: time from the smallest v₀ over 1/(λ²v₀), one ratio for each of {DIM} components",
             predicted=1.0,
             measured=(small["time"] / small["law"]).isel(value=0).values,
             tolerance=starts[0] / small["grown"].values,
@@ -176,7 +177,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/separate-course",
-            f"Separate: time over that of the scalar equation, {DIM} components, all starts",
+            f"Separate: time over that of the scalar equation, one ratio for each of {DIM} components and each v₀",
             predicted=1.0,
             measured=ratios,
             tolerance=SOLVER,
@@ -195,8 +196,8 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
             one = merged.isel(spectrum=place)
             label = "λ = " + ", ".join(f"{value:g}" for value in spectrum)
             for row in one["time"].values * float(one["rate"]):
-                look: dict[str, Any] = {"color": colour, "markersize": 5, "linewidth": 1.1, "label": label}
-                left.plot(scales, row - np.log(1 / scales), marker + "-", fillstyle="none", **look)
+                style: dict[str, Any] = {"color": colour, "markersize": 5, "linewidth": 1.1, "label": label}
+                left.plot(scales, row - np.log(1 / scales), marker + "-", fillstyle="none", **style)
                 label = None
         left.axhline(0.0, color=BLACK, linestyle="--", linewidth=1.2, label="law: $\\ln(1/w)/\\|\\Lambda^2\\|$")
         left.set_xscale("log")

@@ -135,7 +135,7 @@ def slide(
 
 def train_attention(batch: Batch, model: SeparateAttention, chosen: Settings) -> xr.Dataset:
     """Descent of attention through every token. The label blocks are kept where they are, at zero."""
-    found = descend(
+    trajectory = descend(
         model,
         Sampled(batch),
         optimiser=_held_descent(model, chosen.rate),
@@ -145,7 +145,7 @@ def train_attention(batch: Batch, model: SeparateAttention, chosen: Settings) ->
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    return completed(found)
+    return completed(trajectory)
 
 
 def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransformation:
@@ -167,7 +167,7 @@ def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransf
 
 def train_convolution(batch: Batch, model: SeparateAttention, chosen: Settings) -> xr.Dataset:
     """Descent of the convolution by the moments of z."""
-    found = descend(
+    trajectory = descend(
         ConvolutionalAttention.from_separate(model),
         Moments.of_features(batch.cubic_features()),
         rate=chosen.rate,
@@ -177,7 +177,7 @@ def train_convolution(batch: Batch, model: SeparateAttention, chosen: Settings) 
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    return completed(found)
+    return completed(trajectory)
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -195,28 +195,30 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/sliding",
-            "So does a general convolution with kernel k and stride D: largest difference over the largest prediction",
+            "A general convolution with kernel k and stride D predicts the same as attention: largest difference over "
+            "the largest prediction",
             measured=_apart(each["attention"], each["sliding"]),
             tolerance=1e-13,
             basis="rounding of sums of 31 terms",
         ),
         Claim.at_most(
             f"{NAME}/gradient",
-            "Their losses have the same gradient in v, k and q: largest difference over the largest entry",
+            "The losses of attention and convolution have the same gradient in v, k and q: largest difference over the "
+            "largest entry",
             measured=_apart(each["attention_gradient"], each["convolution_gradient"]),
             tolerance=1e-12,
             basis="rounding of sums over tokens and sequences",
         ),
         Claim.at_most(
             f"{NAME}/curve",
-            "Trained from the same weights, they have one loss curve: largest difference",
+            "Trained from the same weights, attention and convolution have one loss curve: largest difference",
             measured=abs(attention["loss"].values - convolution["loss"].values).max(),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",
         ),
         Claim.at_most(
             f"{NAME}/weights",
-            "… and end at the same weights: largest difference",
+            "Trained from the same weights, attention and convolution end at the same weights: largest difference",
             measured=max(weights),
             tolerance=ROUNDING,
             basis="rounding, through a staircase that amplifies it",

@@ -39,12 +39,12 @@ CAPTION = (
     "levels L(M_m), at which m principal components of the inputs are learned. (b) Value weights of the four heads of "
     "one run on infinite data. Dashed, the solution of the scalar equation τ dv/dt = λ²v² − λcv⁵, placed at the time "
     "that the schedule predicts from the initial weights; nothing is fitted. (c) Keys of one run of (a) in the middle "
-    "of each plateau, one row a head, beside the eigenvectors of the covariance: at each step one more head has turned "
-    "to the next eigenvector. Keys are off by the sampling error and by the finite size of the initial weights, "
-    "and once all is learned they go on turning slowly, because the label blocks, free as in training, pick up "
-    "sampling error too. (d) Relative error of the predicted drop times on infinite data, against the size of the "
-    "initial weights, for every seed and drop; the outliers at 0.01 and 0.001 are one run, in which two heads "
-    "of nearly equal times exchange components. The video shows the run of (b)."
+    "of each plateau, one row a head, beside the eigenvectors of the covariance: at each step one more head has "
+    "rotated to the next eigenvector. Keys are off by the sampling error and by the finite size of the initial "
+    "weights, and once all is learned they go on rotating slowly, because the label blocks, free as in training, pick "
+    "up sampling error too. (d) Relative error of the predicted drop times on infinite data, against the size of the "
+    "initial weights, for every seed and drop; the outliers at 0.01 and 0.001 are one run, in which two heads of "
+    "nearly equal times exchange components. The video shows the run of (b)."
 )
 
 
@@ -112,7 +112,7 @@ def save_times(
 def levels(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
     """The levels, the eigenvectors, and the course of an aligned head about the half of its drop."""
     theory_task = InContextRegression(task.covariance, context)
-    found = theory.modes(theory_task)
+    modes = theory.modes(theory_task)
     height = np.concatenate([np.geomspace(0.01, 0.5, 60), 1 - np.geomspace(0.5, 1e-4, 60)[1:]])
     # The gain of a head is 1 - (1 - x³)², x = v/v_end: half of it at this x.
     half = (1 - 0.5**0.5) ** (1 / 3)
@@ -124,9 +124,9 @@ def levels(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
     return xr.Dataset(
         {
             "level": ("plateau", theory.levels(theory_task)),
-            "eigenvectors": (("dim", "component"), found.directions),
-            "value_end": ("component", found.ends ** (1 / 3)),
-            "map_end": ("component", found.ends),
+            "eigenvectors": (("dim", "component"), modes.directions),
+            "value_end": ("component", modes.ends ** (1 / 3)),
+            "map_end": ("component", modes.ends),
             "course": (("component", "height"), np.array(courses), {"units": TIME_UNIT + ", from half the drop"}),
         },
         {"height": height},
@@ -142,23 +142,24 @@ def drops(
     steps, vectors = predictions["level"].values, predictions["eigenvectors"].values
     midway = (steps[:-1] + steps[1:]) / 2
     rows = []
-    for init, found in flows.items():
+    for init, trajectory in flows.items():
         measured = [
-            [passage_time(found["time"].values, loss, level) for level in midway] for loss in found["loss"].values
+            [passage_time(trajectory["time"].values, loss, level) for level in midway]
+            for loss in trajectory["loss"].values
         ]
-        runs = [found.isel(run=i) for i in range(found.sizes["run"])]
+        runs = [trajectory.isel(run=i) for i in range(trajectory.sizes["run"])]
         carried = np.stack([shares(each, vectors)[-1] for each in runs])
         rows.append(
             xr.Dataset(
                 {
-                    "aligned": ("run", np.array([seen(each, predictions)["aligned"] for each in runs])),
+                    "aligned": ("run", np.array([observe_plateaus(each, predictions)["aligned"] for each in runs])),
                     "rise": ("run", np.array([rise(each, predictions) for each in runs])),
                     "measured": (("run", "drop"), np.array(measured)),
                     "head": (("run", "drop"), carried.argmax(axis=1)),
                     "predicted": (("run", "drop"), np.array([[d.time for d in each] for each in predicted[init]])),
                     "predicted_head": (("run", "drop"), np.array([[d.head for d in each] for each in predicted[init]])),
                 },
-                {"run": found["run"].values},
+                {"run": trajectory["run"].values},
             )
         )
     together = xr.concat(rows, dim="init").assign_coords(init=list(flows))
@@ -177,7 +178,7 @@ def shares(run: xr.Dataset, vectors: Float[np.ndarray, "dim dim"]) -> Float[np.n
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     training, timing, predictions = data["training"], data["drops"], data["theory"]
-    found = [seen(training.isel(run=i), predictions) for i in range(training.sizes["run"])]
+    observed = [observe_plateaus(training.isel(run=i), predictions) for i in range(training.sizes["run"])]
     error = abs(timing["measured"] / timing["predicted"] - 1).max("drop")
     smallest = timing.isel(init=-1)
     right_heads = (smallest["head"] == smallest["predicted_head"]).sum("drop").values
@@ -187,7 +188,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/drops",
             "The loss on P sequences drops once for each of the D components: number of drops",
             predicted=DIM,
-            measured=[len(each["stairs"].drops) for each in found],
+            measured=[len(each["stairs"].drops) for each in observed],
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
@@ -195,7 +196,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/levels",
             "Every plateau on P sequences is at its level L(M_m): largest relative difference",
             predicted=0.0,
-            measured=[each["off_level"] for each in found],
+            measured=[each["off_level"] for each in observed],
             tolerance=0.02,
             basis="3 standard errors of a mean square over 80 000 sequences, 0.7 % each at the first plateau",
             relation="<=",
@@ -204,7 +205,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/order",
             "Components are learned in falling order of λ: plateaus m = 1 … D on which exactly the first m are learned",
             predicted=DIM,
-            measured=[each["in_order"] for each in found],
+            measured=[each["in_order"] for each in observed],
             tolerance=0,
             basis="a count; learned is more than half of its final share in the map",
         ),
@@ -212,7 +213,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/heads",
             "Each component is learned by a head of its own: number of heads with the largest share of one in the end",
             predicted=DIM,
-            measured=[each["heads"] for each in found],
+            measured=[each["heads"] for each in observed],
             tolerance=0,
             basis="a count",
         ),
@@ -220,14 +221,15 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/keys",
             "On plateau m, on P sequences, the keys of the m grown heads lie along eigenvectors: smallest cos²",
             predicted=0.99,
-            measured=[each["aligned"] for each in found],
+            measured=[each["aligned"] for each in observed],
             tolerance=0.0,
             basis="as stated in advance, in the middle of each plateau",
             relation=">=",
         ),
         Claim.over_seeds(
             f"{NAME}/keys-small-init",
-            f"The same on infinite data from weights of size {inits[-1]:g}: smallest cos²",
+            f"On plateau m, on infinite data from weights of size {inits[-1]:g}, the keys of the m grown heads lie "
+            "along eigenvectors: smallest cos²",
             predicted=0.99,
             measured=smallest["aligned"].values,
             tolerance=0.0,
@@ -282,11 +284,11 @@ def extras(data: dict[str, xr.Dataset]) -> dict[str, Callable[[str], None]]:
     return written
 
 
-def seen(run: xr.Dataset, predictions: xr.Dataset) -> dict[str, Any]:
-    """What is read off one run, plateau by plateau."""
+def observe_plateaus(run: xr.Dataset, predictions: xr.Dataset) -> dict[str, Any]:
+    """The staircase of one run; on its plateaus: error of levels, components learned in order, alignment of keys."""
     time, vectors = run["time"].values, predictions["eigenvectors"].values
     stairs = staircase(time, run["loss"].values)
-    levels, found = predictions["level"].values, np.array([plateau.level for plateau in stairs.plateaus])
+    levels, plateau_levels = predictions["level"].values, np.array([plateau.level for plateau in stairs.plateaus])
     share = shares(run, vectors)
     places = middles(time, stairs)
     cosines = alignment(run.isel(time=places).expand_dims("run"), vectors)["key"]
@@ -299,7 +301,7 @@ def seen(run: xr.Dataset, predictions: xr.Dataset) -> dict[str, Any]:
         aligned = min(aligned, float(nearest[m, grown].min(initial=1.0)))
     return {
         "stairs": stairs,
-        "off_level": float(abs(found / levels - 1).max()) if found.size == levels.size else np.nan,
+        "off_level": float(abs(plateau_levels / levels - 1).max()) if plateau_levels.size == levels.size else np.nan,
         "in_order": in_order,
         "heads": len(set(share[-1].argmax(axis=0).tolist())),
         "aligned": aligned,

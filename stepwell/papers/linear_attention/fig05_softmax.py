@@ -1,9 +1,10 @@
 """Fig 5: with softmax the loss still drops once where key and query are merged, and several times where not.
 
 The linear theory does not cover softmax: its levels are drawn for comparison, and no claim is made of them. A drop
-counts if it is `COUNTED` of the whole fall, which leaves out the early gain by chance (see `predict`), and is told from
-a plateau by the default of `probes.staircase`, four times the speed. Sequences are few, since every step passes every
-token through the model; with a quarter of them, the first two components fall together in one of six seeds.
+counts if it is `COUNTED` of the whole fall, which leaves out the early gain by chance (see `predict`). Drops and
+plateaus are separated by the default of `probes.staircase`, four times the speed. Sequences are few, since every step
+passes every token through the model; with a quarter of them, the first two components fall together in one of six
+seeds.
 """
 
 from dataclasses import asdict, dataclass
@@ -31,8 +32,8 @@ TITLE = "Softmax attention: one drop with merged key and query, several with sep
 CAPTION = (
     "Training loss of softmax attention, divided by that of answering zero, from small initial weights; a colour for "
     "each seed, with its own sequences and start. Left, merged key and query; right, separate key and query of rank "
-    "one. Dots: halves of the drops found in the curves. Dashed: the levels L(M_m) of linear attention on infinite "
-    "data, for comparison only: no theory of the softmax levels is claimed."
+    "one. Dots: the middle of each drop detected in the curves. Dashed: the levels L(M_m) of linear attention on "
+    "infinite data, for comparison only: no theory of the softmax levels is claimed."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -117,7 +118,7 @@ def _weights(seed: int):
 
 def train(models: list[AbstractAttention], batches: list[Batch], steps: int, chosen: Settings) -> xr.Dataset:
     """Full-batch descent of all seeds as one program, every token passed through the model at every step."""
-    found = descend(
+    trajectory = descend(
         Ensemble.of(models),
         Ensemble.of([Sampled(batch, precision=chosen.precision) for batch in batches]),
         rate=chosen.rate,
@@ -127,7 +128,7 @@ def train(models: list[AbstractAttention], batches: list[Batch], steps: int, cho
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    return completed(found)
+    return completed(trajectory)
 
 
 def predict(batches: list[Batch]) -> xr.Dataset:
@@ -154,7 +155,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     merged, separate, predicted = data["merged"], data["separate"], data["theory"]
     powers, gains = predicted["power"].values, predicted["gain"].values
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
-    made = [
+    all_claims = [
         Claim.over_seeds(
             f"{NAME}/merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
@@ -173,26 +174,29 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
     ]
-    for name, found in (("merged", merged), ("separate", separate)):
-        made.append(
+    for name, trajectory in (("merged", merged), ("separate", separate)):
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-start",
-                f"The first drop of the {name} model begins where it answers zero, up to what the mean label tells by "
+                f"The first drop of the {name} model begins where it answers zero, up to what the mean label gains by "
                 "chance: level before it",
                 predicted=powers,
-                measured=[_drops(found, run)[0].before if _drops(found, run) else np.nan for run in range(powers.size)],
-                tolerance=gains + COUNTED * (powers - found["loss"].values[:, -1]),
+                measured=[
+                    _drops(trajectory, run)[0].before if _drops(trajectory, run) else np.nan
+                    for run in range(powers.size)
+                ],
+                tolerance=gains + COUNTED * (powers - trajectory["loss"].values[:, -1]),
                 basis="⟨y_q ȳ⟩²/⟨ȳ²⟩ on the sample; the smallest drop that counts",
             )
         )
-    return made
+    return all_claims
 
 
 def _drops(trajectory: xr.Dataset, run: int):
     """Drops that count. One that does not is joined to none: what it falls is part of no drop."""
     loss = trajectory["loss"].values[run]
-    found = staircase(trajectory["time"].values, loss).drops
-    return [drop for drop in found if drop.before - drop.after >= COUNTED * (loss[0] - loss.min())]
+    all_drops = staircase(trajectory["time"].values, loss).drops
+    return [drop for drop in all_drops if drop.before - drop.after >= COUNTED * (loss[0] - loss.min())]
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
@@ -203,17 +207,17 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         panels = figure.subplots(1, 2, sharey=True, width_ratios=(2, 3))
         titles = {"merged": "(a) Merged key and query", "separate": "(b) Separate key and query, rank one"}
         for axes, (name, title) in zip(panels, titles.items(), strict=True):
-            found = data[name]
-            time = found["time"].values
+            trajectory = data[name]
+            time = trajectory["time"].values
             shown = levels if name == "separate" else levels[[0, -1]]
             for level in shown:
                 axes.axhline(level / levels[0], color=GREY, linestyle="--", linewidth=1.0, zorder=0)
             counts = []
             for run, power in enumerate(powers):
                 colour = PALETTE[run % len(PALETTE)]
-                drops = _drops(found, run)
+                drops = _drops(trajectory, run)
                 counts.append(len(drops))
-                axes.plot(time, found["loss"].values[run] / power, color=colour, linewidth=1.6)
+                axes.plot(time, trajectory["loss"].values[run] / power, color=colour, linewidth=1.6)
                 for drop in drops:
                     height = (drop.before + drop.after) / 2 / power
                     axes.plot([drop.time], [height], "o", color=colour, markersize=5, markeredgecolor=BLACK)

@@ -89,8 +89,8 @@ def task(*, context: int = CONTEXT) -> InContextRegression:
 
 def start(kind: str, scale: float, seed: int) -> MergedAttention | SeparateAttention:
     """Random heads, the second half a copy of the first with opposite values."""
-    made = MergedAttention if kind == "merged" else SeparateAttention
-    model = made.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
+    model_class = MergedAttention if kind == "merged" else SeparateAttention
+    model = model_class.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
     half = HEADS[kind] // 2
     weights = {name: np.asarray(weight)[:half] for name, weight in model.weights().items()}
     return model.with_weights(
@@ -133,7 +133,7 @@ def sweep(kind: str, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             if row == 0:
                 for name, values in zip(curves, (times, loss, predicted), strict=True):
                     curves[name].append(values)
-    found = xr.Dataset(
+    runs = xr.Dataset(
         {
             **{name: (("seed", "scale"), values) for name, values in table.items()},
             **{name: (("scale", "point"), np.array(values)) for name, values in curves.items()},
@@ -141,8 +141,8 @@ def sweep(kind: str, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {"seed": list(chosen.seeds), "scale": list(scales)},
     )
     for name in ("wait", "half", "time", "lazy_wait"):
-        found[name].attrs["units"] = TIME_UNIT
-    return found.assign_attrs(provenance({"figure": NAME, "kind": kind, **asdict(chosen)}))
+        runs[name].attrs["units"] = TIME_UNIT
+    return runs.assign_attrs(provenance({"figure": NAME, "kind": kind, **asdict(chosen)}))
 
 
 def first_fall(kind: str) -> tuple[float, float]:
@@ -180,13 +180,13 @@ def _rate(times: np.ndarray, loss: np.ndarray) -> float:
     return float(np.log(50) / (passage_time(times, loss, _down(0.99)) - passage_time(times, loss, _down(0.5))))
 
 
-def among(found: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
+def among(runs: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
     """Of these scales, those that were run."""
-    return found.sel(scale=[scale for scale in found["scale"].values if scale in scales])
+    return runs.sel(scale=[scale for scale in runs["scale"].values if scale in scales])
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    made = [_merged_claim(data["merged"]), _separate_claim(data["separate"])]
+    all_claims = [_merged_claim(data["merged"]), _separate_claim(data["separate"])]
     for kind in KINDS:
         lazy = among(data[kind], LAZY[kind])
         logs = np.log(lazy["scale"].values)
@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         many = len(logs)
         solver = LAZY_RTOL * HEADS[kind] * len(SPECTRUM) * lazy["scale"].values ** FACTORS[kind]
         allowed = (lazy["change"].values + solver).ravel()
-        made += [
+        all_claims += [
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-power",
                 f"Lazy, {kind}: the time of half the fall goes as a power of the initial weights: exponent",
@@ -205,7 +205,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             ),
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-rate",
-                f"Lazy, {kind}: rate of decay over that of training linearised at its start, {many} scales a seed",
+                f"Lazy, {kind}: rate of decay over that of training linearised at its start, one ratio for each of "
+                f"{many} scales and each seed",
                 predicted=1.0,
                 measured=(lazy["rate"] / lazy["predicted_rate"]).values.ravel(),
                 tolerance=allowed,
@@ -213,20 +214,20 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             ),
             Claim.over_seeds(
                 f"{NAME}/lazy-{kind}-curve",
-                f"Lazy, {kind}: the whole loss curve is that of linearised training, {many} scales a seed: largest "
-                "difference",
+                f"Lazy, {kind}: the whole loss curve is that of linearised training: largest difference, one for each "
+                f"of {many} scales and each seed",
                 predicted=0.0,
                 measured=lazy["difference"].values.ravel(),
                 tolerance=allowed,
-                basis="the same",
+                basis="change of the tangent kernel along the linearised path; digits lost by the solver",
                 relation="<=",
             ),
         ]
-    return made
+    return all_claims
 
 
-def _merged_claim(found: xr.Dataset) -> Claim:
-    rich = among(found, RICH["merged"])
+def _merged_claim(runs: xr.Dataset) -> Claim:
+    rich = among(runs, RICH["merged"])
     logs = np.log(1 / rich["scale"].values)
     dim = len(SPECTRUM)
     size = rich["scale"].values[-1] * (HEADS["merged"] * (dim**2 + 1)) ** 0.5
@@ -241,8 +242,8 @@ def _merged_claim(found: xr.Dataset) -> Claim:
     )
 
 
-def _separate_claim(found: xr.Dataset) -> Claim:
-    rich = among(found, RICH["separate"])
+def _separate_claim(runs: xr.Dataset) -> Claim:
+    rich = among(runs, RICH["separate"])
     logs = np.log(rich["scale"].values)
     size = rich["scale"].values[-1] * (2 * len(SPECTRUM) + 1) ** 0.5
     return Claim.over_seeds(

@@ -81,8 +81,8 @@ def settings(quick: bool) -> dict[str, Any]:
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
     task = InContextRegression(covariance(EIGENVALUES), CONTEXT)
-    found = {f"new_{kind}": grow(task, kind, chosen) for kind in KINDS}
-    return {**found, "waits": waits(task, chosen), "theory": predict(task)}
+    growth = {f"new_{kind}": grow(task, kind, chosen) for kind in KINDS}
+    return {**growth, "waits": waits(task, chosen), "theory": predict(task)}
 
 
 def start(task: InContextRegression, kind: Newcomer, weights: Float[np.ndarray, " weights"]) -> SeparateAttention:
@@ -125,14 +125,14 @@ def grow(task: InContextRegression, kind: Newcomer, chosen: Settings) -> xr.Data
 def _stretch(
     task: InContextRegression, model: SeparateAttention, kind: Newcomer, low: float, high: float, chosen: Settings
 ) -> Float[np.ndarray, " point"]:
-    """Times between the two sizes, found by looking more and more closely."""
-    ran = run(task, model, _patience(task, kind, chosen.init))
+    """Times between the two sizes, by runs that resolve them more and more finely."""
+    trajectory = run(task, model, _patience(task, kind, chosen.init))
     for _ in range(2):
-        time, grown = ran["time"].values, size(ran, kind)
+        time, grown = trajectory["time"].values, size(trajectory, kind)
         after = int(np.argmax(grown > high))
         before = max(int(np.argmax(grown > low)) - 1, 0)
-        ran = run(task, model, np.linspace(time[before], time[after], 800))
-    time, grown = ran["time"].values, size(ran, kind)
+        trajectory = run(task, model, np.linspace(time[before], time[after], 800))
+    time, grown = trajectory["time"].values, size(trajectory, kind)
     first, last = (passage_time(time, -grown, -level) for level in (low, high))
     return np.linspace(first, last, chosen.points)
 
@@ -164,14 +164,16 @@ def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], 
 def waits(task: InContextRegression, chosen: Settings) -> xr.Dataset:
     """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
     steps = theory.levels(task)
-    found = {kind: [] for kind in KINDS}
+    passage_times = {kind: [] for kind in KINDS}
     for small in chosen.sizes:
         weights = np.zeros(2 * DIM + 1)
         weights[[0, 1 + NEXT, 1 + DIM + NEXT]] = small
         for kind in KINDS:
-            ran = run(task, start(task, kind, weights), _patience(task, kind, small) / 4)
-            found[kind].append(passage_time(ran["time"].values, ran["loss"].values[0], float(steps[1:3].mean())))
-    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in found.items()}
+            trajectory = run(task, start(task, kind, weights), _patience(task, kind, small) / 4)
+            passage_times[kind].append(
+                passage_time(trajectory["time"].values, trajectory["loss"].values[0], float(steps[1:3].mean()))
+            )
+    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in passage_times.items()}
     return xr.Dataset(waited, {"size": list(chosen.sizes)}, provenance({"figure": NAME, **asdict(chosen)}))
 
 
@@ -185,10 +187,10 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
     return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
 
 
-def size(ran: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
+def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
     if kind == "head":
-        return abs(ran["value"].values[0, :, 1, 0, DIM])
-    return abs(ran["key"].values[0, :, 0, 1, NEXT] + ran["query"].values[0, :, 0, 1, NEXT]) / 2
+        return abs(trajectory["value"].values[0, :, 1, 0, DIM])
+    return abs(trajectory["key"].values[0, :, 0, 1, NEXT] + trajectory["query"].values[0, :, 0, 1, NEXT]) / 2
 
 
 def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
@@ -276,8 +278,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _init(ran: xr.Dataset) -> float:
-    return float(json.loads(ran.attrs["configuration"])["init"])
+def _init(trajectory: xr.Dataset) -> float:
+    return float(json.loads(trajectory.attrs["configuration"])["init"])
 
 
 def _slopes(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run point"]) -> Float[np.ndarray, " run"]:

@@ -38,11 +38,11 @@ NAME = "linear/fig14"
 TITLE = "In-context and in-weight learning, from contexts that say nothing to a task in every context"
 CAPTION = (
     "Merged linear attention trained on mixtures. A share icl of the training sequences has a task vector of its own, "
-    "which only the context tells; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
+    "which only the context reveals; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
     "labels in the context are noise.) Training loss, and the loss on two test sets: in-context, new task vectors; "
     "in-weight, the vector w* behind contexts of noise. Dashed: the same descent on infinitely many sequences, whose "
-    "moments are exact. Dotted: ends that theory gives in closed form. In between, w* is learned by heart first and "
-    "given up later, for attention to the context."
+    "moments are exact. Dotted: final losses that theory gives in closed form. For icl between 0 and 1, w* is learned "
+    "by heart first and given up later, in favour of the context."
 )
 
 DIM, CONTEXT, HEADS, INIT = 4, 31, 8, 1e-6
@@ -139,7 +139,7 @@ def _objective(problem: Quadratic) -> Moments:
 
 
 def _descend(models: list[MergedAttention], objectives: list[Moments], tests: list[Moments], chosen: Settings):
-    found = descend(
+    trajectory = descend(
         Ensemble.of([model for model in models for _ in SHARES]),
         Ensemble.of(objectives),
         rate=chosen.rate,
@@ -150,7 +150,7 @@ def _descend(models: list[MergedAttention], objectives: list[Moments], tests: li
         progress=False,
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    kept = completed(found)[["loss", *TESTS]]
+    kept = completed(trajectory)[["loss", *TESTS]]
     shape = (len(models), len(SHARES), kept.sizes["step"])
     by_share = {name: (("seed", "share", "step"), kept[name].values.reshape(shape)) for name in kept.data_vars}
     coordinates = {"step": kept["step"], "time": kept["time"], "share": list(SHARES)}
@@ -194,13 +194,13 @@ def predict(setup: Setup, chosen: Settings, *, context: int = CONTEXT) -> xr.Dat
         left = [missing(modes[place], half, duration, flow_time(1, chosen.rate)) for half in halves]
         rows[f"missing_at_{which}"] = ("seed", left)
         for name, problem, batch in zip(("in_context", "in_weight"), tested, setup.tests, strict=True):
-            found = [
+            departures = [
                 expected_deviation(modes[place], problems[place], row[place], problem, batch) for row in setup.batches
             ]
             left = [leftover(modes[place], problems[place], problem, *_blocks(m), duration) for m in setup.models]
             rows[f"{name}_leftover_at_{which}"] = ("seed", left)
-            rows[f"{name}_error_at_{which}"] = ("seed", [d.error for d in found])
-            rows[f"{name}_excess_at_{which}"] = ("seed", [d.excess for d in found])
+            rows[f"{name}_error_at_{which}"] = ("seed", [d.error for d in departures])
+            rows[f"{name}_excess_at_{which}"] = ("seed", [d.excess for d in departures])
     attributes = provenance({"figure": NAME, "context": context, **asdict(chosen)})
     return xr.Dataset(rows, {"share": list(SHARES)}, attrs=attributes)
 
@@ -211,7 +211,7 @@ def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
-    made = []
+    all_claims = []
     last = {which: predicted[f"missing_at_{which}"].values for which in (0, 1)}
     slopes = {
         (0, "in_context"): 2 * float(predicted["in_context_end_at_0"] - 1) * last[0],
@@ -220,16 +220,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         (1, "in_weight"): 2 * float(predicted["in_weight_end_at_1"] - 1) * last[1],
     }
     rests = {key: rest + predicted[f"{key[1]}_leftover_at_{key[0]}"].values for key, rest in slopes.items()}
-    said = {
+    statements = {
         (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
         (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
         (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
         (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
     }
-    for (which, name), statement in said.items():
+    for (which, name), statement in statements.items():
         at = {"share": float(which), "step": infinite["step"][-1]}
         end = float(predicted[f"{name}_end_at_{which}"])
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-end-at-{which}",
                 f"{statement} (infinite data)",
@@ -240,7 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
         error, excess = (predicted[f"{name}_{part}_at_{which}"].values for part in ("error", "excess"))
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-end-at-{which}-sampled",
                 f"{statement} (P sequences)",
@@ -253,7 +253,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     for name, words, sign in (("in_context", "falls", -1), ("in_weight", "rises", 1)):
         ends = sampled[f"{name}_test_loss"][..., -1].values
         wrong = (np.diff(ends, axis=1) * sign <= 0).sum(axis=1)
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-order",
                 f"The final {name.replace('_', '-')} test loss {words} with every rise of icl, as on infinite data: "
@@ -268,18 +268,23 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         kind: _half_times(data[kind], predicted) / predicted["half_time"].values for kind in data if kind != "theory"
     }
     euler = predicted["rate"].values * float(predicted["time_step"]) / 2
-    turning = np.where(np.isin(SHARES, (0.0, 1.0)), 0.0, 1 / (predicted["half_time"] * predicted["rate"]).values)
-    mixed = (euler + turning) * np.ones_like(times["infinite"])
+    rotation = np.where(np.isin(SHARES, (0.0, 1.0)), 0.0, 1 / (predicted["half_time"] * predicted["rate"]).values)
+    mixed = (euler + rotation) * np.ones_like(times["infinite"])
     noisy = mixed + STANDARD_ERRORS * predicted["rate_error"].values
     for kind, words, allowed, basis in (
-        ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode turns"),
-        ("sampled", "P sequences", noisy, "the same, and 3 standard errors of the growth rate"),
+        ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode rotates"),
+        (
+            "sampled",
+            "P sequences",
+            noisy,
+            "half a step of descent; an e-folding for mixtures; 3 standard errors of the growth rate",
+        ),
     ):
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/time-{kind}",
                 "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
-                f"grown: measured over predicted time at half of it, by seed and icl ({words})",
+                f"grown: measured over predicted time at half of it, one ratio for each seed and icl ({words})",
                 predicted=1.0,
                 measured=times[kind].ravel(),
                 tolerance=allowed.ravel(),
@@ -290,18 +295,18 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     expected = infinite["in_weight_test_loss"].isel(share=slice(1, -1))
     middle = (expected.min("step") + expected.isel(step=-1)) / 2
     dips = ((given_up.min("step") < middle) & (given_up.isel(step=-1) > middle)).values
-    made.append(
+    all_claims.append(
         Claim.over_seeds(
             f"{NAME}/given-up",
-            "Between, w* is learned by heart and then given up: runs whose in-weight test loss goes below the middle "
-            "between the lowest and the last of infinite data, and ends above it",
+            "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight "
+            "test loss goes below the middle between the lowest and the last of infinite data, and ends above it",
             predicted=dips.size / dips.shape[0],
             measured=dips.sum(axis=1),
             tolerance=0,
             basis="a count",
         )
     )
-    return made
+    return all_claims
 
 
 def _half_times(trajectory: xr.Dataset, predicted: xr.Dataset) -> np.ndarray:

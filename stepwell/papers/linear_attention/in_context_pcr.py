@@ -1,6 +1,6 @@
 r"""On plateau m the model does principal component regression with m components, in context.
 
-The model is trained by gradient flow on infinite data and then asked about fresh sequences. Plateaus are found in the
+The model is trained by gradient flow on infinite data and then tested on fresh sequences. Plateaus are detected in the
 loss curve; the regression is solved by least squares within each context, with the true eigenvectors.
 """
 
@@ -45,12 +45,12 @@ QUICK = Settings(seeds=(0,), held_out=2000, points=200)
 TITLE = "On plateau m, attention does principal component regression with m components in context"
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
-    "of each seed; the points, in the middle of the plateaus found in the curve, are where the model is tested. (b) At "
-    "each of them, the mean squared difference between the model's predictions on fresh sequences and principal "
-    "component regression with m components: least squares within the same context on the first m true principal "
-    "components of the inputs. One line a plateau, all seeds; the ring is the smallest. Between the model and the "
-    "regression that is closest there remains what a context of 31 tokens cannot tell: attention uses the covariance "
-    "of all inputs, least squares that of its own context."
+    "of each seed; the points, in the middle of the plateaus detected in the curve, are where the model is tested. "
+    "(b) At each of them, the mean squared difference between the model's predictions on fresh sequences and "
+    "principal component regression with m components: least squares within the same context on the first m true "
+    "principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. Between the model "
+    "and the regression that is closest there remains what a context of 31 tokens cannot tell: attention uses the "
+    "covariance of all inputs, least squares that of its own context."
 )
 
 
@@ -99,7 +99,7 @@ def examine(
     template = SeparateAttention.random(dim=DIM, heads=HEADS, scale=1.0, key=jax.random.key(0))
     shape = (len(chosen.seeds), levels.size)
     names = ("time", "level", "closest", "margin", "held_out", "held_out_error", "recorded")
-    found = {name: np.full(shape, np.nan) for name in names}
+    table = {name: np.full(shape, np.nan) for name in names}
     difference = np.full((*shape, DIM + 1), np.nan)
     counts = np.zeros(len(chosen.seeds), dtype=int)
     time = flows["time"].values
@@ -119,16 +119,16 @@ def examine(
             closest, margin = int(test["closest"]), float(test["margin"])
             values = (time[place], plateau.level, closest, margin, errors.mean(), held_out_error, loss[place])
             for name, value in zip(names, values, strict=True):
-                found[name][run, m] = value
+                table[name][run, m] = value
     dims = ("run", "plateau")
-    made = xr.Dataset(
-        {name: (dims, values) for name, values in found.items()} | {"plateaus": ("run", counts)},
+    examined = xr.Dataset(
+        {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
         {"run": list(chosen.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
     )
-    made["difference"] = ((*dims, "components"), difference)
-    made["predicted_level"] = ("plateau", levels)
-    made["time"].attrs["units"] = TIME_UNIT
-    return made
+    examined["difference"] = ((*dims, "components"), difference)
+    examined["predicted_level"] = ("plateau", levels)
+    examined["time"].attrs["units"] = TIME_UNIT
+    return examined
 
 
 def _errors(model: SeparateAttention, batch: Batch) -> Float[np.ndarray, " sequences"]:

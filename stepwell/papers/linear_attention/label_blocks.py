@@ -29,14 +29,15 @@ from ._described import described
 from ._fig14_expectations import exact_moments
 
 NAME = "linear/label-blocks"
-TITLE = "Label blocks that start at zero stay there, up to sampling error; others grow, then fall silent"
+TITLE = "Label blocks that start at zero stay there, up to sampling error; others grow, then cease to contribute"
 CAPTION = (
-    "The weights that let inputs pass for labels and labels for inputs, in merged attention. (a) Halfway down the "
-    "drop, blocks at zero: the size of their gradient on P sequences, and what is expected of a mean of P terms whose "
-    "own mean is zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks zero or not: the "
-    "loss has the same end from every start. (c) Of the same runs, in the same colours, the size of the blocks, with "
-    "their growth in linear theory up to the drop, and what they add to the answer, the coefficients of S_xx x_q and "
-    "S_yy x_q: that is pushed back after the drop, while the blocks themselves remain."
+    "Label blocks of merged attention: the weights that let inputs pass for labels and labels for inputs. (a) Halfway "
+    "down the drop, with blocks at zero: the size of their gradient on P sequences, and that expected of a mean of P "
+    "terms of expectation zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks that are "
+    "zero or not: the loss ends at the same value from every start. (c) The same runs in the same colours: the size "
+    "of the blocks, with the growth that linear theory predicts up to the drop, and what they add to the answer (the "
+    "coefficients of S_xx x_q and S_yy x_q). That contribution shrinks after the drop, while the blocks themselves "
+    "remain."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -92,11 +93,11 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def at_half_drop(chosen: Settings) -> MergedAttention:
     """Weights halfway down the drop on the population, blocks at zero. For one run LSODA is compiled faster."""
     model = start(chosen.seed, 0.0)
-    found = completed(
+    trajectory = completed(
         flow(model, Population(TASK), solver="lsoda", until=chosen.duration, save=2001, rtol=1e-8, progress=False)
     )
-    loss = found["loss"].values[0]
-    return model_at(found, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
+    loss = trajectory["loss"].values[0]
+    return model_at(trajectory, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
 
 
 def gradients(model: MergedAttention, chosen: Settings) -> xr.Dataset:
@@ -104,16 +105,18 @@ def gradients(model: MergedAttention, chosen: Settings) -> xr.Dataset:
 
     @eqx.filter_jit
     def by_blocks(objective: Moments):
-        found = eqx.filter_grad(lambda m: objective(m))(model)
-        return jnp.sqrt(jnp.sum(found.value[:, :, :DIM] ** 2) + jnp.sum(found.key_query[:, DIM:] ** 2))
+        gradient = eqx.filter_grad(lambda m: objective(m))(model)
+        return jnp.sqrt(jnp.sum(gradient.value[:, :, :DIM] ** 2) + jnp.sum(gradient.key_query[:, DIM:] ** 2))
 
     sizes = np.zeros((len(chosen.sizes), chosen.sets))
     for row, count in enumerate(chosen.sizes):
         keys = jax.random.split(jax.random.key(1000 + row), chosen.sets)
         for column, key in enumerate(keys):
             sizes[row, column] = by_blocks(Moments.of_task(TASK, count, progress=False, key=key))
-    found = {"gradient": (("sequences", "set"), sizes)}
-    return xr.Dataset(found, {"sequences": list(chosen.sizes)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
+    variables = {"gradient": (("sequences", "set"), sizes)}
+    return xr.Dataset(
+        variables, {"sequences": list(chosen.sizes)}, attrs=provenance({"figure": NAME, **asdict(chosen)})
+    )
 
 
 def infinite_data() -> Moments:
@@ -139,7 +142,7 @@ def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
 
     runs = []
     for size in BLOCK_STARTS:
-        found = flow(
+        trajectory = flow(
             start(chosen.seed, size),
             objective,
             solver="lsoda",
@@ -151,7 +154,7 @@ def flows(chosen: Settings, objective: Moments | None = None) -> xr.Dataset:
             progress=False,
             configuration={"figure": NAME, **asdict(chosen)},
         )
-        runs.append(completed(found)[["loss", "blocks", "added"]].isel(run=0))
+        runs.append(completed(trajectory)[["loss", "blocks", "added"]].isel(run=0))
     return xr.concat(runs, dim="start", combine_attrs="drop_conflicts").assign_coords(start=list(BLOCK_STARTS))
 
 
@@ -168,8 +171,8 @@ def predict(model: MergedAttention, chosen: Settings) -> xr.Dataset:
 
     @eqx.filter_jit
     def each(tokens, label):
-        found = eqx.filter_grad(lambda m: (m(tokens)[0] - label) ** 2)(model)
-        return jnp.concatenate([found.value[:, :, :DIM].reshape(-1), found.key_query[:, DIM:].reshape(-1)])
+        gradient = eqx.filter_grad(lambda m: (m(tokens)[0] - label) ** 2)(model)
+        return jnp.concatenate([gradient.value[:, :, :DIM].reshape(-1), gradient.key_query[:, DIM:].reshape(-1)])
 
     scores = np.asarray(eqx.filter_jit(jax.vmap(each))(batch.tokens, batch.labels[:, -1, 0]))
     spread = scores.T @ scores / len(scores)
@@ -210,9 +213,9 @@ def _linear_growth(model: MergedAttention, driving: np.ndarray, time: np.ndarray
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, runs, predicted = data["gradients"], data["flows"], data["theory"]
-    sizes, sets = found["sequences"].values, found.sizes["set"]
-    square = (found["gradient"].values ** 2).mean(axis=1)
+    gradient_sizes, runs, predicted = data["gradients"], data["flows"], data["theory"]
+    sizes, sets = gradient_sizes["sequences"].values, gradient_sizes.sizes["set"]
+    square = (gradient_sizes["gradient"].values ** 2).mean(axis=1)
     away = np.log(sizes) - np.log(sizes).mean()
     slope = away @ np.log(square) / 2 / (away @ away)
     error = (float(predicted["relative_variance"]) / sets) ** 0.5
@@ -237,7 +240,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/gradient-exponent",
-            "On P sequences their gradient falls as P^(-1/2): fitted exponent of its root mean square",
+            "On P sequences the gradient of blocks at zero falls as P^(-1/2): fitted exponent of its root mean square",
             predicted=-0.5,
             measured=slope,
             tolerance=STANDARD_ERRORS * error / 2 / (away @ away) ** 0.5,
@@ -245,16 +248,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/gradient-size",
-            "It is a sampling error and no more: mean square times P, over its expectation",
+            "The gradient of blocks at zero is a sampling error and no more: mean square times P, over its expectation",
             predicted=1.0,
             measured=(square * sizes).mean() / float(predicted["mean_square"]),
             tolerance=STANDARD_ERRORS * error / sizes.size**0.5,
-            basis="the same",
+            basis="3 standard errors, from the covariance of one sequence's gradient",
         ),
         Claim.over_seeds(
             f"{NAME}/growth",
             "Blocks that do not start at zero grow as linear theory says, at rates λ_d², until the drop begins: "
-            "largest difference of the logarithms, for each start",
+            "largest difference of the logarithms, one for each start of the blocks",
             predicted=0.0,
             measured=apart,
             tolerance=early / (2 * predicted["rate"]) * predicted["curvature"] / (2 * predicted["rate"]),
@@ -270,7 +273,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/end",
-            "From every start of the blocks the loss ends at L(M_D)",
+            "From every start of the blocks the loss ends at L(M_D): final loss, one for each start",
             predicted=float(predicted["last_level"]),
             measured=ends["loss"].values,
             tolerance=ends["added"].values ** 2 * float(predicted["curvature"]) + rest,
@@ -278,7 +281,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/not-unlearned",
-            "Blocks that do not start at zero are not unlearned: size at the end over that at the start",
+            "Blocks that do not start at zero are not unlearned: size at the end over that at the start, one ratio for "
+            "each start of the blocks",
             predicted=1.0,
             measured=ends["blocks"].values[1:] / runs["blocks"].values[1:, 0],
             tolerance=0,
@@ -289,19 +293,24 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    found, runs, predicted = data["gradients"], data["flows"], data["theory"]
-    sizes = found["sequences"].values
+    gradient_sizes, runs, predicted = data["gradients"], data["flows"], data["theory"]
+    sizes = gradient_sizes["sequences"].values
     with styled():
         figure = new_figure(9.6, 5.6)
         grid = figure.add_gridspec(2, 2, width_ratios=(2, 3))
         left, above = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
         below = figure.add_subplot(grid[1, 1], sharex=above)
 
-        each = np.repeat(sizes[:, None], found.sizes["set"], axis=1)
+        each = np.repeat(sizes[:, None], gradient_sizes.sizes["set"], axis=1)
         left.loglog(
-            each.ravel(), found["gradient"].values.ravel(), "o", color="#A0C8E0", markersize=4, label="a data set"
+            each.ravel(),
+            gradient_sizes["gradient"].values.ravel(),
+            "o",
+            color="#A0C8E0",
+            markersize=4,
+            label="a data set",
         )
-        mean = np.sqrt((found["gradient"].values ** 2).mean(axis=1))
+        mean = np.sqrt((gradient_sizes["gradient"].values ** 2).mean(axis=1))
         left.loglog(sizes, mean, "s", color=BLUE, markersize=6, label="root mean square")
         expected = np.sqrt(float(predicted["mean_square"]) / sizes)
         left.loglog(sizes, expected, "--", color=BLACK, label="expected, $(\\mathrm{tr}\\,\\Sigma/P)^{1/2}$")
@@ -339,5 +348,5 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         below.set_ylim(1e-6, 10)
         below.set_xlabel("training time $t/\\tau$")
         below.set_ylabel("size")
-        below.set_title("(c) Blocks grow until the drop; they stay, and fall silent")
+        below.set_title("(c) Blocks grow until the drop, then cease to contribute")
     return figure

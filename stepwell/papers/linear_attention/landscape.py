@@ -71,7 +71,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def survey(
     task: InContextRegression, heads: int, *, theory_task: InContextRegression | None = None, sign: float = 1.0
 ) -> xr.Dataset:
-    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` turns the heads in use."""
+    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` multiplies the values."""
     theory_task = task if theory_task is None else theory_task
     dim = task.dim
     objective = Population(task)
@@ -91,7 +91,7 @@ def survey(
         values, keys, queries = theory.aligned_weights(theory_task, point.learned, heads=heads)
         flat = np.concatenate([sign * values, keys.ravel(), queries.ravel()])
         value, slope, hessian = (np.asarray(part) for part in measure(jnp.asarray(flat)))
-        found = theory.fixed_point_landscape(theory_task, point.learned, heads=heads)
+        expected = theory.fixed_point_landscape(theory_task, point.learned, heads=heads)
         predicted = theory.separate_hessian(theory_task, values, keys, queries)
         eigenvalues, vectors = np.linalg.eigh(hessian)
         size = len(point.learned)
@@ -114,11 +114,11 @@ def survey(
                 "predicted_loss": point.loss,
                 "loss": float(value),
                 "gradient": float(np.abs(slope).max()),
-                "predicted_negative": found.negative,
-                "negative": int(np.sum(eigenvalues < -found.tolerance)),
-                "kind": found.kind,
+                "predicted_negative": expected.negative,
+                "negative": int(np.sum(eigenvalues < -expected.tolerance)),
+                "kind": expected.kind,
                 "lowest": eigenvalues[0],
-                "predicted_lowest": found.eigenvalues[0],
+                "predicted_lowest": expected.eigenvalues[0],
                 "hessian_difference": float(np.abs(hessian - predicted).max()),
                 "hessian_size": float(np.abs(predicted).max()),
                 "fall": falls[:-1],
@@ -129,11 +129,11 @@ def survey(
     columns["subset"] = (("point", "component"), np.array([row["subset"] for row in rows]))
     columns["fall"] = (("point", "distance"), np.array([row["fall"] for row in rows]))
     spectrum = theory.modes(theory_task)
-    made = xr.Dataset(columns, {"distance": STEPS})
-    made["drive"] = ("component", theory.escape_rates(theory_task))
+    surveyed = xr.Dataset(columns, {"distance": STEPS})
+    surveyed["drive"] = ("component", theory.escape_rates(theory_task))
     # τ dv/dt = λ²v² - λc v⁵ ends at v³ = λ/c.
-    made["end"] = ("component", spectrum.ends)
-    return made.assign_attrs(weights=int(start.size))
+    surveyed["end"] = ("component", spectrum.ends)
+    return surveyed.assign_attrs(weights=int(start.size))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -157,14 +157,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/gradient",
-            "All are fixed points of the model: largest entry of the gradient",
+            "All points are fixed points of the model: largest entry of the gradient",
             measured=points["gradient"].max(),
             tolerance=rounding,
             basis="rounding",
         ),
         Claim.at_most(
             f"{NAME}/loss",
-            "The loss of the model there is L(S): largest difference",
+            "The loss of the model at the fixed point that has learned the set S is L(S): largest difference",
             measured=abs(points["loss"] - points["predicted_loss"]).max(),
             tolerance=rounding,
             basis="rounding",
@@ -194,7 +194,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         Claim.over_seeds(
             f"{NAME}/third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
-            "2λ²s³, is 1 − cs³/2λ",
+            "2λ²s³, is 1 − cs³/2λ, one ratio for each saddle",
             predicted=1 - NEAR**3 / (2 * end),
             measured=fall,
             tolerance=rounding / (2 * drive * NEAR**3),
@@ -217,18 +217,18 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _against_the_record(found: xr.Dataset) -> tuple[int, float]:
+def _against_the_record(surveyed: xr.Dataset) -> tuple[int, float]:
     """(largest difference of a count, largest difference of an eigenvalue in units of its last recorded digit)."""
     counts, digits = 0, 0.0
-    for row, subset in enumerate(found["subset"].values):
+    for row, subset in enumerate(surveyed["subset"].values):
         learned = tuple(np.flatnonzero(subset).tolist())
         if learned not in RECORDED:
             continue
         negative, lowest = RECORDED[learned]
-        counts = max(counts, abs(int(found["negative"][row]) - negative))
+        counts = max(counts, abs(int(surveyed["negative"][row]) - negative))
         if lowest is not None:
             unit = 10.0 ** (np.floor(np.log10(-lowest)) - 2)
-            digits = max(digits, abs(float(found["lowest"][row]) - lowest) / unit)
+            digits = max(digits, abs(float(surveyed["lowest"][row]) - lowest) / unit)
     return counts, digits
 
 
@@ -236,7 +236,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     points = data["points"]
     negative, loss, kind = (points[name].values for name in ("negative", "loss", "kind"))
     on_path = points["on_path"].values.astype(bool)
-    looks = {
+    styles = {
         "higher-order saddle": (BLUE, "o", "higher-order saddle: no negative direction"),
         "strict saddle": (VERMILION, "s", "strict saddle"),
         "minimum": (GREEN, "*", "minimum"),
@@ -245,7 +245,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         figure = new_figure(9.6, 4.6)
         map_axes, fall_axes = figure.subplots(1, 2, width_ratios=(3, 2))
         map_axes.plot(negative[on_path], loss[on_path], color=BLUE, linewidth=1.6, zorder=1)
-        for name, (colour, marker, label) in looks.items():
+        for name, (colour, marker, label) in styles.items():
             here = kind == name
             size = 130 if marker == "*" else 42
             map_axes.scatter(negative[here], loss[here], s=size, color=colour, marker=marker, label=label, zorder=2)

@@ -32,8 +32,8 @@ CAPTION = (
     "separate key and query, gradient flow on infinite data goes down the levels predicted for the averaged moments "
     "(dashed; dotted, those of the fixed length 31). (b) The loss at each single length. Lines: theory, for the "
     "minimiser of the averaged moments and for that of length 31. Dots: merged attention trained on infinite data, "
-    "tested on fresh sequences. Crosses: trained on a finite sample, its loss at that length in closed form. Training "
-    "at one long length answers too boldly where the context is short."
+    "tested on fresh sequences. Crosses: trained on a finite sample, its loss at that length in closed form. A model "
+    "trained at one long length gives answers that are too large where the context is short."
 )
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
@@ -98,7 +98,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
     """A flow to convergence. Nearly each has a program of its own, which is compiled faster for LSODA."""
-    found = completed(
+    trajectory = completed(
         flow(
             model,
             objective,
@@ -111,7 +111,7 @@ def _run(model: Any, objective: Any, save: int) -> xr.Dataset:
         )
     )
     maps = eqx.filter_jit(lambda m: m.effective_map()[0, 0])
-    return found.assign(final_map=(("row", "column"), np.asarray(maps(model_at(found, model)))))
+    return trajectory.assign(final_map=(("row", "column"), np.asarray(maps(model_at(trajectory, model)))))
 
 
 def test_losses(models: dict[str, MergedAttention], chosen: Settings, key) -> xr.Dataset:
@@ -125,8 +125,8 @@ def test_losses(models: dict[str, MergedAttention], chosen: Settings, key) -> xr
         for name, model in models.items():
             squares = np.asarray(errors(model, batch, jnp.asarray(n))) ** 2
             rows[name].append(squares.mean())
-    found = {name: ("length", row) for name, row in rows.items()}
-    return xr.Dataset(found, {"length": list(TESTED)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
+    variables = {name: ("length", row) for name, row in rows.items()}
+    return xr.Dataset(variables, {"length": list(TESTED)}, attrs=provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def predict(sample: Moments, chosen: Settings, *, lengths: ContextLengths = VARIED) -> xr.Dataset:
@@ -168,8 +168,8 @@ def predict(sample: Moments, chosen: Settings, *, lengths: ContextLengths = VARI
 
 def _score_covariance(task: InContextRegression, best: np.ndarray) -> np.ndarray:
     r"""Covariance over sequences of $\sum_n \pi_n e_n \phi_n$, on 4000 sequences that nothing is trained on."""
-    found = task.sample(4000, key=jax.random.key(99)).cubic_features("1/N")
-    features, labels = np.asarray(found.features), np.asarray(found.labels)[:, 0]
+    cubic = task.sample(4000, key=jax.random.key(99)).cubic_features("1/N")
+    features, labels = np.asarray(cubic.features), np.asarray(cubic.labels)[:, 0]
     scores = (labels - features @ best.ravel())[:, None] * features
     chances = np.array(task.lengths.probabilities)
     each = np.einsum("snf,n->sf", scores.reshape(-1, chances.size, features.shape[1]), chances)
@@ -181,21 +181,21 @@ def _test_errors(effective_map: np.ndarray, chosen: Settings) -> np.ndarray:
     with a standard error that is low too."""
     batch = task_of(LONGEST).sample(40000, key=jax.random.key(98))
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[..., 0]
-    found = []
+    errors = []
     for n in TESTED:
         x, y, query = tokens[:, :n, :DIM], tokens[:, :n, DIM], tokens[:, n, :DIM]
         answers = np.sum(np.einsum("sn,snd->sd", y, x) / n @ effective_map * query, axis=1)
-        found.append(np.std((labels[:, n] - answers) ** 2) / chosen.test_sequences**0.5)
-    return np.array(found)
+        errors.append(np.std((labels[:, n] - answers) ** 2) / chosen.test_sequences**0.5)
+    return np.array(errors)
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     predicted, tests, separate = data["theory"], data["tests"], data["separate"]
     levels = predicted["levels"].values
-    found = staircase(separate["time"].values, separate["loss"].values[0])
-    reached = [plateau.level for plateau in found.plateaus]
+    stairs = staircase(separate["time"].values, separate["loss"].values[0])
+    reached = [plateau.level for plateau in stairs.plateaus]
     nearest = [levels[np.argmin(abs(levels - level))] for level in reached]
-    made = [
+    all_claims = [
         Claim.at_most(
             f"{NAME}/map",
             "On the population, merged attention ends at the minimiser of the averaged moments: distance of the maps",
@@ -207,17 +207,18 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/drops",
             "On the population, the loss of separate attention drops D times: number of drops",
             predicted=DIM,
-            measured=len(found.drops),
+            measured=len(stairs.drops),
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
         Claim.over_seeds(
             f"{NAME}/levels",
-            "Every plateau of it lies at a level of the averaged moments",
+            "On the population, every plateau of separate attention is at a level of the averaged moments: loss, one "
+            "for each plateau",
             predicted=nearest,
             measured=reached,
             tolerance=PLATEAU_TOLERANCE * np.array(nearest),
-            basis="2 %, as asked of the fixed length",
+            basis="2 %, as for the fixed length",
         ),
     ]
     places = np.array(TESTED) - 1
@@ -225,10 +226,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ("varied", "varying lengths", ""),
         ("fixed", f"length {LONGEST}", "fixed_"),
     ):
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{name}-at-length",
-                f"Trained on {words}, the loss on fresh sequences of each single length {TESTED} is the theory's",
+                f"Trained on {words}, the loss on fresh sequences of a single length is the theory's: loss, one for "
+                f"each of the lengths {TESTED}",
                 predicted=predicted[f"{prefix}loss_at_length"].values[places],
                 measured=tests[name].values,
                 tolerance=STANDARD_ERRORS * predicted[f"{prefix}test_error"].values,
@@ -237,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     trained = data["sampled"]["final_map"].values
     above = theory.loss_at(task_of(VARIED), trained) - float(levels[-1])
-    made.append(
+    all_claims.append(
         Claim.close(
             f"{NAME}/excess",
             "Trained on P sequences of all their lengths, the loss on the population is above the least by what the "
@@ -248,7 +250,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard deviations of a quadratic form of Gaussians, tr T ± (2 tr T²)^½",
         )
     )
-    made.append(
+    all_claims.append(
         Claim.close(
             f"{NAME}/difference",
             f"At length 1, training at length {LONGEST} costs more than training on all: difference over the theory's",
@@ -258,10 +260,10 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=STANDARD_ERRORS
             * float(np.hypot(predicted["fixed_test_error"][0], predicted["test_error"][0]))
             / float(predicted["fixed_loss_at_length"][0] - predicted["loss_at_length"][0]),
-            basis="the same",
+            basis="3 standard errors, the errors from sequences of their own",
         )
     )
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:

@@ -25,17 +25,17 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     return _winners(data["starts"]) + _costs(data["starts"]) + _sharing(data["sharing"]) + _imbalance(data["imbalance"])
 
 
-def _winners(found: xr.Dataset) -> list[Claim]:
-    wrong = (found["head"] != found["predicted"]).values & ~found["contested"].values
-    equal = found["equal_mu"].values
-    predicted_heads = np.array([np.unique(heads).size for heads in found["predicted"].values])
+def _winners(trained: xr.Dataset) -> list[Claim]:
+    wrong = (trained["head"] != trained["predicted"]).values & ~trained["contested"].values
+    equal = trained["equal_mu"].values
+    predicted_heads = np.array([np.unique(heads).size for heads in trained["predicted"].values])
     chance = factorial(TASKS) / HEADS**TASKS
-    runs = found.sizes["run"]
+    runs = trained.sizes["run"]
     return [
         Claim.close(
             f"{NAME}/equal-mu",
             f"Equal μ: a task whose head of largest ω is no other task's gets that head: exceptions among "
-            f"{int((~found['contested'].values)[equal].sum())}",
+            f"{int((~trained['contested'].values)[equal].sum())}",
             predicted=0,
             measured=wrong[equal].sum(),
             tolerance=0,
@@ -46,7 +46,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             "Random ω and μ: a task whose predicted head is no other task's, and leads by more than second-order "
             "terms, gets it: exceptions",
             predicted=0,
-            measured=(wrong & (found["lead"].values > SECOND_ORDER))[~equal].sum(),
+            measured=(wrong & (trained["lead"].values > SECOND_ORDER))[~equal].sum(),
             tolerance=0,
             basis="a count; the rule is of first order in differences of 0.3",
         ),
@@ -54,7 +54,7 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             f"{NAME}/contention",
             f"Contention for a head never adds to sharing: runs of {runs} with fewer heads in use than predicted",
             predicted=0,
-            measured=np.sum(found["heads_used"].values < predicted_heads),
+            measured=np.sum(trained["heads_used"].values < predicted_heads),
             tolerance=0,
             basis="a count",
         ),
@@ -70,43 +70,43 @@ def _winners(found: xr.Dataset) -> list[Claim]:
             f"{NAME}/more-than-chance",
             "Random starts end one head to a task at least as often as the rule alone says: fraction of starts",
             predicted=np.mean(predicted_heads == TASKS),
-            measured=np.mean(found["heads_used"].values == TASKS),
+            measured=np.mean(trained["heads_used"].values == TASKS),
             basis="contention can only drive tasks apart",
         ),
     ]
 
 
-def _costs(found: xr.Dataset) -> list[Claim]:
-    end = found["loss"].values[:, -1]
-    tail = 2 * (found["middle"].values - end)
-    made = []
-    for used, words in ((3, "own heads"), (2, "two tasks in one head"), (1, "all tasks in one head")):
-        chosen = found["heads_used"].values == used
+def _costs(trained: xr.Dataset) -> list[Claim]:
+    end = trained["loss"].values[:, -1]
+    tail = 2 * (trained["middle"].values - end)
+    cost_claims = []
+    for used, words in ((3, "a head for each task"), (2, "two tasks in one head"), (1, "all tasks in one head")):
+        chosen = trained["heads_used"].values == used
         if np.any(chosen):
-            made.append(
+            cost_claims.append(
                 Claim.over_seeds(
                     f"{NAME}/cost-{used}-heads",
-                    f"Runs that end with {words}: final loss",
-                    predicted=found["cost"].values[chosen],
+                    f"Runs that end with {words}: final loss, one for each such run",
+                    predicted=trained["cost"].values[chosen],
                     measured=end[chosen],
                     tolerance=np.abs(tail[chosen]) + 1e-9 * end[chosen],
                     basis="the rest of the tail: at most twice what it lost in the second half of the run; rounding",
                 )
             )
-    return made
+    return cost_claims
 
 
-def _sharing(found: xr.Dataset) -> list[Claim]:
-    rate, wanted = found["rate"].values, found["predicted_rate"].values
+def _sharing(trained: xr.Dataset) -> list[Claim]:
+    rate, wanted = trained["rate"].values, trained["predicted_rate"].values
     worst = int(np.argmax(np.abs(rate - wanted) / (STEP * wanted**2)))
-    root = float(np.interp(0.0, rate, found["x"].values))
-    spacing = float(np.diff(found["x"].values)[0])
-    limit = np.where(found["revives"], found["split"], found["shared"])
-    tail = 2 * np.abs(found["end_middle"].values - found["end_loss"].values)
+    root = float(np.interp(0.0, rate, trained["x"].values))
+    spacing = float(np.diff(trained["x"].values)[0])
+    limit = np.where(trained["revives"], trained["split"], trained["shared"])
+    tail = 2 * np.abs(trained["end_middle"].values - trained["end_loss"].values)
     return [
         Claim.close(
             f"{NAME}/sharing-rate",
-            "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): that furthest off",
+            "A small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): rate at the x furthest off",
             predicted=wanted[worst],
             measured=rate[worst],
             tolerance=1.1 * STEP * wanted[worst] ** 2,
@@ -114,38 +114,38 @@ def _sharing(found: xr.Dataset) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/sharing-threshold",
-            "Sharing is left if the second head's ω is above x times the first's",
-            predicted=float(found["threshold"]),
+            "Two tasks in one head: the second head grows if its ω is above x times that of the first: threshold x",
+            predicted=float(trained["threshold"]),
             measured=root,
             tolerance=spacing**2 / 8,
             basis="a line between the points of the scan: its curvature over slope is below 1",
         ),
         Claim.over_seeds(
             f"{NAME}/sharing-end",
-            f"Two tasks in one head, second head at {found.sizes['end']} sizes x: splits or stays as x = 0.464 "
-            "decides: final loss",
+            "Two tasks in one head split if x is above 0.464 and stay together if it is below: final loss, one for "
+            f"each of {trained.sizes['end']} sizes x of the second head",
             predicted=limit,
-            measured=found["end_loss"].values,
+            measured=trained["end_loss"].values,
             tolerance=tail + 1e-6,
             basis="twice what the loss lost in the second half of the run; 1e-6 for a head that is still dying",
         ),
     ]
 
 
-def _imbalance(found: xr.Dataset) -> list[Claim]:
-    limit, bound = float(found["limit"]), float(found["bound"])
-    time, parts = found["time"].values, found["part"].values[1:]
-    balanced, loss = found["loss"].values[0], found["loss"].values[1:]
+def _imbalance(trained: xr.Dataset) -> list[Claim]:
+    limit, bound = float(trained["limit"]), float(trained["bound"])
+    time, parts = trained["time"].values, trained["part"].values[1:]
+    balanced, loss = trained["loss"].values[0], trained["loss"].values[1:]
     rates, wanted, allowed, left = [], [], [], {}
     for row, part in enumerate(parts, start=1):
-        half = passage_time(time, found["loss"].values[row], (limit + bound) / 2)
-        mu, dying = found["losing_mu"].values[row], found["dying"].values[row]
-        free = (np.abs(mu) < SMALL) & (time > float(found["settled"]))
+        half = passage_time(time, trained["loss"].values[row], (limit + bound) / 2)
+        mu, dying = trained["losing_mu"].values[row], trained["dying"].values[row]
+        free = (np.abs(mu) < SMALL) & (time > float(trained["settled"]))
         if free.sum() < 3:  # an imbalance so large that the limit is left before it is reached
             continue
         # μ = (δ/2) sinh s, and s has the velocity that log μ has where weights are balanced.
-        bent = np.arcsinh(2 * mu / float(found["delta"][row]))
-        rates.append(np.polyfit(time[free], bent[free], 1)[0])
+        arsinh_mu = np.arcsinh(2 * mu / float(trained["delta"][row]))
+        rates.append(np.polyfit(time[free], arsinh_mu[free], 1)[0])
         wanted.append(dying[free].mean())
         allowed.append(
             np.ptp(dying[free]) + (STEP * abs(wanted[-1]) + 0.01) * abs(wanted[-1]) + (HEADS - 1) * VARIANCE * SMALL
@@ -154,8 +154,8 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
     times = np.array(list(left.values()))
     # The limit may never be left.
     slope = np.polyfit(np.log(list(left)), times, 1)[0] if np.all(np.isfinite(times)) else np.nan
-    speed = -found["dying"].values[0][(time >= np.nanmin([*times, time[-1]])) & (time <= np.nanmax([*times, 0.0]))]
-    speed = speed if speed.size else -found["dying"].values[0][-1:]
+    speed = -trained["dying"].values[0][(time >= np.nanmin([*times, time[-1]])) & (time <= np.nanmax([*times, 0.0]))]
+    speed = speed if speed.size else -trained["dying"].values[0][-1:]
     return [
         Claim.close(
             f"{NAME}/balanced-end",
@@ -167,8 +167,8 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-rate",
-            "Unbalanced by δ = o² - v²: a head that lost goes through zero and on, at the rate at which it would have "
-            "died: d arsinh(2μ/δ)/dt",
+            "Unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the rate at which it "
+            "would have decayed: d arsinh(2μ/δ)/dt, one for each δ",
             predicted=wanted,
             measured=rates,
             tolerance=allowed,
@@ -176,8 +176,8 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/unbalanced-time",
-            "Unbalanced: the limit is left after μ has fallen to δ and grown back: slope of that time in ln δ is -2 "
-            "over the rate",
+            "Unbalanced: the loss leaves the flow's limit after μ has fallen to δ and grown back: slope of that time "
+            "in ln δ is -2 over the rate of decay",
             predicted=-2 / speed.mean(),
             measured=slope,
             tolerance=2 * np.ptp(1 / speed) + 2 * STEP + 0.02 / speed.mean(),
@@ -185,7 +185,8 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-end",
-            "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads",
+            "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads: final "
+            "loss, one for each imbalance",
             predicted=(limit + bound) / 2,
             measured=loss[:, -1],
             tolerance=0,
@@ -194,7 +195,7 @@ def _imbalance(found: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/unbalanced-bound",
-            "Unbalanced: the loss stays above the bound for three heads",
+            "Unbalanced: the loss stays above the bound for three heads: least loss, one for each imbalance",
             predicted=bound,
             measured=loss.min(axis=1),
             tolerance=0,

@@ -24,16 +24,16 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _courses(axes: Any, found: xr.Dataset) -> None:
-    time, used = found["time"].values, found["heads_used"].values
+def _courses(axes: Any, trained: xr.Dataset) -> None:
+    time, used = trained["time"].values, trained["heads_used"].values
     for heads, colour in _COLOURS.items():
         chosen = np.flatnonzero(used == heads)
         label = f"{_WORDS[heads]}: {chosen.size} of {used.size} starts"
         axes.plot([], [], color=colour, label=label)
         for run in chosen[:25]:
-            axes.plot(time, found["loss"].values[run], color=colour, linewidth=0.7, alpha=0.6)
+            axes.plot(time, trained["loss"].values[run], color=colour, linewidth=0.7, alpha=0.6)
         if chosen.size:
-            cost = float(found["cost"].values[chosen[0]])
+            cost = float(trained["cost"].values[chosen[0]])
             axes.axhline(cost, color=BLACK, linestyle="--", linewidth=0.9)
             axes.annotate(
                 f"{cost:.2f}", (20.0, cost), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=9
@@ -46,9 +46,9 @@ def _courses(axes: Any, found: xr.Dataset) -> None:
     axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
 
 
-def _winners(axes: Any, found: xr.Dataset) -> None:
-    right = (found["head"] == found["predicted"]).values
-    contested, equal = found["contested"].values, found["equal_mu"].values[:, None]
+def _winners(axes: Any, trained: xr.Dataset) -> None:
+    right = (trained["head"] == trained["predicted"]).values
+    contested, equal = trained["contested"].values, trained["equal_mu"].values[:, None]
     places, names = [], []
     for place, (kind, word) in enumerate(((equal, "equal μ"), (~equal, "random μ"))):
         for step, (chosen, name) in enumerate(
@@ -69,18 +69,18 @@ def _winners(axes: Any, found: xr.Dataset) -> None:
     axes.set_title("(b) The initial weights decide, but for contention")
 
 
-def _sharing(axes: Any, found: xr.Dataset) -> None:
+def _sharing(axes: Any, trained: xr.Dataset) -> None:
     axes.axhline(0, color=GREY, linewidth=0.8)
-    axes.plot(found["x"], found["predicted_rate"], color=BLACK, linewidth=1.3, label="theory")
-    axes.plot(found["x"], found["rate"], "o", color=BLUE, markersize=5, fillstyle="none", label="trained")
-    threshold = float(found["threshold"])
+    axes.plot(trained["x"], trained["predicted_rate"], color=BLACK, linewidth=1.3, label="theory")
+    axes.plot(trained["x"], trained["rate"], "o", color=BLUE, markersize=5, fillstyle="none", label="trained")
+    threshold = float(trained["threshold"])
     axes.axvline(threshold, color=GREY, linestyle=":", linewidth=1.2)
     axes.annotate(f"x = {threshold:.3f}", (threshold, -0.85), xytext=(5, 0), textcoords="offset points")
-    split = np.abs(found["end_loss"].values - float(found["split"])) < 0.1
+    split = np.abs(trained["end_loss"].values - float(trained["split"])) < 0.1
     for kind, marker, colour in ((~split, "v", VERMILION), (split, "^", GREEN)):
-        level = float(found["split"] if marker == "^" else found["shared"])
+        level = float(trained["split"] if marker == "^" else trained["shared"])
         word = "splits" if marker == "^" else "stays shared"
-        ends = found["end"].values[kind]
+        ends = trained["end"].values[kind]
         axes.plot(
             ends, np.full(ends.size, -1.25), marker, color=colour, label=f"end of a long run: {word}, loss {level:.4f}"
         )
@@ -91,9 +91,9 @@ def _sharing(axes: Any, found: xr.Dataset) -> None:
     axes.legend(loc="upper left", fontsize=8.5)
 
 
-def _imbalance(axes: Any, found: xr.Dataset) -> None:
-    time = found["time"].values
-    for row, part in enumerate(found["part"].values):
+def _imbalance(axes: Any, trained: xr.Dataset) -> None:
+    time = trained["time"].values
+    for row, part in enumerate(trained["part"].values):
         label = (
             "balanced, o = v"
             if part == 0
@@ -102,8 +102,11 @@ def _imbalance(axes: Any, found: xr.Dataset) -> None:
             else f"v/o = 1 + {2 * part:.0e}"
         )
         colour = BLACK if part == 0 else PALETTE[row - 1]
-        axes.plot(time[1:], found["loss"].values[row, 1:], color=colour, label=label)
-    for level, word in ((float(found["limit"]), "limit of the flow"), (float(found["bound"]), "bound for three heads")):
+        axes.plot(time[1:], trained["loss"].values[row, 1:], color=colour, label=label)
+    for level, word in (
+        (float(trained["limit"]), "limit of the flow"),
+        (float(trained["bound"]), "bound for three heads"),
+    ):
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.0)
         axes.annotate(f"{word}, {level:.2f}", (2.2, level), xytext=(0, -12), textcoords="offset points", fontsize=9)
     axes.set_xscale("log")

@@ -15,25 +15,25 @@ STUDENT = 4.3
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    made = _structure(data["gradient"]) + _emergence(data) + _limits(data)
+    all_claims = _structure(data["gradient"]) + _emergence(data) + _limits(data)
     if np.unique(data["descent"]["batch"]).size >= 3:
-        made += _without_noise(data)
-    return made
+        all_claims += _without_noise(data)
+    return all_claims
 
 
 def _structure(gradient: xr.Dataset) -> list[Claim]:
     logs = np.log(gradient["sequences"].values)
-    found = []
+    rows = []
     for matrix in gradient["matrix"].values:
         one = gradient.sel(matrix=matrix)
         slope, error = _line(logs, np.log(one["off"].values), one["spread"].values)
-        found.append((slope, error, float(one["square"] / one["on"] ** 2), float(one["error"] / one["on"] ** 2)))
-    slopes, errors, squares, their = np.array(found).T
+        rows.append((slope, error, float(one["square"] / one["on"] ** 2), float(one["error"] / one["on"] ** 2)))
+    slopes, errors, squares, their = np.array(rows).T
     return [
         Claim.over_seeds(
             f"{NAME}/gradient-noise",
-            "A gradient is off the decomposable structure by the noise of its batch only (W, U): exponent of its norm "
-            "in the number of sequences",
+            "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
+            "number of sequences, one for each of the matrices W and U",
             predicted=-0.5,
             measured=slopes,
             tolerance=3 * errors,
@@ -41,8 +41,8 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/gradient-population",
-            "The population's gradient keeps weights decomposable (W, U): its squared norm off the structure over that "
-            "on it",
+            "The population's gradient keeps weights decomposable: its squared norm off the structure over that on it, "
+            "one ratio for each of the matrices W and U",
             predicted=0.0,
             measured=squares,
             tolerance=3 * their,
@@ -56,23 +56,23 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
     early, late = predictions["bracket"].values
     half_width = float(predictions["width"]) / 2
     last = runs.isel(time=-1)
-    served = head_task_allocation(last["omega"].values, last["mu"].values)
+    allocated = head_task_allocation(last["omega"].values, last["mu"].values)
     logs = np.log(scaled["scale"].values)
     slope, _ = _line(logs, np.log(scaled["time"].values), None)
     middle = scaled["bracket"].mean("end").values
     return [
         Claim.over_seeds(
             f"{NAME}/one-head-a-task",
-            "Whole matrices: every task is served by the head that theory names from the initial weights, no two by "
-            "one: tasks so served",
+            "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
+            "tasks by the same head: number of such tasks, for each run",
             predicted=len(DIMS),
-            measured=(served.head == predictions["winner"].values).sum(axis=1) * served.one_to_one,
+            measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
             tolerance=0,
             basis="a count",
         ),
         Claim.over_seeds(
             f"{NAME}/three-phases",
-            "The loss waits, falls once and settles: three phases found in the curve of every run (1 if found)",
+            "The loss waits, falls once and settles: three phases are detected in the curve (1 if so), for each run",
             predicted=1,
             measured=np.isfinite(runs["span"].values[:, 1]).tolist(),
             tolerance=0,
@@ -80,8 +80,8 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/emergence-whole",
-            "Whole matrices: half of the fall is done between the emergence times of a head without rivals and of "
-            "equal heads (middle of the bracket)",
+            "Whole matrices: the time of half the fall is in the predicted bracket, between the emergence times with "
+            "one effective head and with H (its middle is given), for each run",
             predicted=(early + late) / 2,
             measured=runs["span"].values[:, 1],
             tolerance=(late - early) / 2 + half_width,
@@ -89,7 +89,8 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/emergence-exact",
-            "The exact loss without noise: the time of half the fall is in the same bracket",
+            "The exact loss without noise: the time of half the fall is in the predicted bracket, between the "
+            "emergence times with one effective head and with H (its middle is given)",
             predicted=(early + late) / 2,
             measured=data["population"]["emerged"],
             tolerance=(late - early) / 2 + half_width,
@@ -97,7 +98,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.close(
             f"{NAME}/emergence-exponent",
-            "Emergence comes later as one over the size of the start: exponent, spectral flow",
+            "Spectral flow: the emergence time goes as one over the size of the initial weights: exponent",
             predicted=-1.0,
             measured=slope,
             tolerance=2 * half_width / scaled["time"].values.min() / np.ptp(logs),
@@ -105,7 +106,8 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/emergence-brackets",
-            f"Emergence times of {logs.size} starts, spectral flow, lie in their brackets: time over its middle",
+            "Spectral flow: emergence times are in the predicted brackets: time over the middle of the bracket, for "
+            f"each of {logs.size} sizes of the initial weights",
             predicted=1.0,
             measured=scaled["time"].values / middle,
             tolerance=(np.ptp(scaled["bracket"].values, axis=1) / 2 + half_width) / middle,
@@ -118,13 +120,13 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
     predictions, population, spectral = data["theory"], data["population"], data["spectral"]
     end = population.isel(time=-1)
     course = spectral.sel(time=population["time"].values[-1])
-    far = spectral.isel(time=-1)
+    final = spectral.isel(time=-1)
     left = float(np.exp(-predictions["slow"] * (end["time"] - predictions["bracket"][1])))
-    tail = float(course["loss"] - far["loss"])
-    made = []
+    tail = float(course["loss"] - final["loss"])
+    limit_claims = []
     for name, unit, word in (("omega", ROOT, "ω√d"), ("mu", 1.0, "μ")):
         values = np.diag(end[name].values) * unit
-        made.append(
+        limit_claims.append(
             Claim.close(
                 f"{NAME}/end-{name}",
                 f"The exact loss without noise: {word} of the heads in use ends where quadrature has the least loss, "
@@ -135,7 +137,7 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="Student's interval over the samples of the tasks; what is left of the slow mode",
             )
         )
-    made.append(
+    limit_claims.append(
         Claim.close(
             f"{NAME}/end-loss",
             "The exact loss without noise ends at the least loss by quadrature",
@@ -145,22 +147,22 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="three standard errors of the sampled loss; its tail, as in the spectral flow",
         )
     )
-    slow = float(np.exp(-predictions["slow"] * (far["time"] - predictions["bracket"][1])))
+    slow = float(np.exp(-predictions["slow"] * (final["time"] - predictions["bracket"][1])))
     off_task = spectral["omega"].values[-2:, 0, 1]
     others = (len(DIMS) - 1) * DIMS[0] * off_task[0] ** 2
     faded = float(np.diff(1 / off_task)[0] / np.diff(spectral["time"].values[-2:])[0])
     for name, unit, word in (("omega", ROOT, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
-        made.append(
+        limit_claims.append(
             Claim.close(
                 f"{NAME}/limit-{name}",
                 f"Spectral flow: heads in use end at {word}",
                 predicted=float(predictions[name][0]) * unit,
-                measured=np.diag(far[name].values)[0] * unit,
+                measured=np.diag(final[name].values)[0] * unit,
                 tolerance=float(predictions[name][0]) * unit * (slow + others),
                 basis="the slow mode; the square of what is off task",
             )
         )
-    made += [
+    limit_claims += [
         Claim.close(
             f"{NAME}/fading",
             "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
@@ -173,11 +175,11 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"{NAME}/tail",
             "Spectral flow: the loss is still above its limit at the end, by a tail that no exponential has",
             predicted=0.0,
-            measured=float(far["loss"] - predictions["loss"]),
+            measured=float(final["loss"] - predictions["loss"]),
             basis="a sign",
         ),
     ]
-    return made
+    return limit_claims
 
 
 def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -187,17 +189,17 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     logs = np.log(runs["batch"].values)
     wanted = {name: np.einsum("...hh->...h", late[name].values).mean() for name in ("omega", "mu")}
     wanted["loss"] = float(late["loss"].mean())
-    made = []
+    noise_claims = []
     for name, word in (("omega", "ω of the heads in use"), ("mu", "μ of the heads in use"), ("loss", "the loss")):
-        found = runs[f"late_{name}"]
+        measured = runs[f"late_{name}"]
         if name == "loss":
             errors = np.hypot(runs["late_loss_error"].values, float(population["error"]))
         else:
-            errors = (found.std("task", ddof=1) / len(DIMS) ** 0.5).values
-            found = found.mean("task")
-        away = np.abs(found.values - wanted[name])
+            errors = (measured.std("task", ddof=1) / len(DIMS) ** 0.5).values
+            measured = measured.mean("task")
+        away = np.abs(measured.values - wanted[name])
         slope, error = _line(logs, np.log(away), errors / away)
-        made.append(
+        noise_claims.append(
             Claim.at_most(
                 f"{NAME}/batch-{name}",
                 f"Whole matrices: {word} approaches that of the exact loss at least as one over the root of the batch: "
@@ -211,18 +213,18 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     loss = runs["late_loss"].values
     small, large = (loss[logs == end].mean() for end in (logs.min(), logs.max()))
     slopes, errors = np.array([_line(logs, np.log(sizes), None) for sizes in runs["late_off"].values.T]).T
-    made.append(
+    noise_claims.append(
         Claim.over_seeds(
             f"{NAME}/batch-off-structure",
-            "Trained whole matrices are off the structure by the noise of batches (W_X, W_Y, U_X, U_Y): exponent of "
-            "the distance in the batch size",
+            "Trained whole matrices are off the structure by the noise of batches: exponent of the distance in the "
+            "batch size, one for each of the blocks W_X, W_Y, U_X and U_Y",
             predicted=-0.5,
             measured=slopes,
             tolerance=3 * errors + np.log(small / large) / np.ptp(logs) / 2,
             basis="three standard errors over runs; the noise goes with the loss, which small batches raise",
         )
     )
-    return made
+    return noise_claims
 
 
 def _line(x: np.ndarray, y: np.ndarray, errors: np.ndarray | None) -> tuple[float, float]:

@@ -37,9 +37,9 @@ def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str
     for head in range(HEADS):
         for task in range(TASKS):
             own = head == task
-            look = {"color": PALETTE[head]} if own else {"color": GREY, "linewidth": 0.8}
+            line = {"color": PALETTE[head]} if own else {"color": GREY, "linewidth": 0.8}
             label = f"head {head + 1} on task {task + 1}" if own else None
-            axes.plot(time, unit * shown[name].values[:, head, task], label=label, **look)
+            axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
     axes.plot([], [], color=GREY, linewidth=0.8, label="heads on other tasks")
     for key, style, label in (("population", "--", "exact loss"), ("spectral", ":", "spectral flow")):
         course = data[key].sel(time=data[key]["time"] <= time[-1])
@@ -87,8 +87,8 @@ def _departures(axes: Any, data: dict[str, xr.Dataset]) -> None:
     gradient, runs = data["gradient"], data["descent"]
     for matrix, marker in (("W", "o"), ("U", "s")):
         one = gradient.sel(matrix=matrix)
-        look: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "markersize": 5, "label": f"gradient in {matrix}"}
-        axes.plot(one["sequences"], one["off"] / one["on"], marker + "-", **look)
+        style: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "markersize": 5, "label": f"gradient in {matrix}"}
+        axes.plot(one["sequences"], one["off"] / one["on"], marker + "-", **style)
     on = {0: 3**0.5, 1: 3**0.5, 2: 3**0.5 * float(data["theory"]["mu"][0]), 3: 3**0.5 * float(data["theory"]["mu"][0])}
     for column, name in enumerate(_NAMES):
         sizes = runs["late_off"].values[:, column] / on[column]

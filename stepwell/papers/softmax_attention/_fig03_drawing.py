@@ -14,27 +14,27 @@ _TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    found, predictions = data["course"], data["theory"]
+    course, predictions = data["course"], data["theory"]
     with styled():
         figure = new_figure(11.5, 7.0)
         halves: Any = figure.subfigures(2, 1)
         above, below = halves
         a, b, c = above.subplots(1, 3)
         d, e = below.subplots(1, 2)
-        _course(a, found, "omega", float(predictions["omega"]))
-        _course(b, found, "mu", float(predictions["mu"]))
+        _course(a, course, "omega", float(predictions["omega"]))
+        _course(b, course, "mu", float(predictions["mu"]))
         _speed(c, data["speed"], float(predictions["omega"]))
         _plane(d, data)
         _sweep(e, data["sweep"])
     return figure
 
 
-def _course(axes: Any, found: xr.Dataset, name: str, limit: float) -> None:
-    time = found["time"].values + SHIFT
+def _course(axes: Any, course: xr.Dataset, name: str, limit: float) -> None:
+    time = course["time"].values + SHIFT
     axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
-    axes.plot(time, found[f"full_{name}"], color=BLUE, label="two equations")
-    axes.plot(time[::20], found[name][::20], "o", color=BLUE, markersize=3.5, fillstyle="none", label="trained model")
-    axes.plot(time, found[f"reduced_{name}"], "--", color=VERMILION, label="reduced equation")
+    axes.plot(time, course[f"full_{name}"], color=BLUE, label="two equations")
+    axes.plot(time[::20], course[name][::20], "o", color=BLUE, markersize=3.5, fillstyle="none", label="trained model")
+    axes.plot(time, course[f"reduced_{name}"], "--", color=VERMILION, label="reduced equation")
     axes.set_xlim(SHIFT, time[-1])
     axes.set_xlabel(_TIME)
     if name == "omega":
@@ -56,8 +56,8 @@ def _course(axes: Any, found: xr.Dataset, name: str, limit: float) -> None:
         )
 
 
-def _speed(axes: Any, sped: xr.Dataset, limit: float) -> None:
-    omega, speed = sped["omega"].values, sped["speed"].values
+def _speed(axes: Any, speeds: xr.Dataset, limit: float) -> None:
+    omega, speed = speeds["omega"].values, speeds["speed"].values
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.plot(omega, speed, "--", color=VERMILION)
     place = int(np.argmax(speed))
@@ -71,17 +71,17 @@ def _speed(axes: Any, sped: xr.Dataset, limit: float) -> None:
 
 
 def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
-    found, sped, predictions = data["course"], data["speed"], data["theory"]
-    field = sped["field"].values
-    wide, high = np.ptp(sped["grid_omega"].values), np.ptp(sped["grid_mu"].values)
+    course, speeds, predictions = data["course"], data["speed"], data["theory"]
+    field = speeds["field"].values
+    wide, high = np.ptp(speeds["grid_omega"].values), np.ptp(speeds["grid_mu"].values)
     arrows = field / np.array([wide, high])
     arrows = arrows / np.linalg.norm(arrows, axis=-1, keepdims=True) * np.array([wide, high]) * 0.05
-    x, y = np.meshgrid(sped["grid_omega"], sped["grid_mu"], indexing="ij")
-    look: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "color": "#bbbbbb", "width": 0.003}
-    axes.quiver(x, y, arrows[..., 0], arrows[..., 1], **look)
-    axes.plot(sped["omega"], sped["nullcline"], color=GREEN, label="nullcline of μ: the reduced equation")
-    axes.plot(found["full_omega"], found["full_mu"], color=BLUE, label="two equations")
-    axes.plot(found["omega"][0], found["mu"][0], "o", color=BLACK, markersize=5, label="start")
+    x, y = np.meshgrid(speeds["grid_omega"], speeds["grid_mu"], indexing="ij")
+    style: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "color": "#bbbbbb", "width": 0.003}
+    axes.quiver(x, y, arrows[..., 0], arrows[..., 1], **style)
+    axes.plot(speeds["omega"], speeds["nullcline"], color=GREEN, label="nullcline of μ: the reduced equation")
+    axes.plot(course["full_omega"], course["full_mu"], color=BLUE, label="two equations")
+    axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="start")
     axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
     axes.set_xlim(0, 0.36)
     axes.set_ylim(0, 5.6)
@@ -91,9 +91,9 @@ def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="lower right", framealpha=0.9, frameon=True, edgecolor="none")
 
 
-def _sweep(axes: Any, swept: xr.Dataset) -> None:
-    kappa = swept["kappa"].values
-    lag = (swept["time"].sel(system="full") / swept["time"].sel(system="reduced") - 1).values
+def _sweep(axes: Any, by_kappa: xr.Dataset) -> None:
+    kappa = by_kappa["kappa"].values
+    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
     axes.plot(kappa, lag, "o-", color=BLUE, label="time to half by two equations / by one, minus 1")
     axes.plot(kappa, lag[-1] * kappa / kappa[-1], ":", color=BLACK, label="in proportion to κ")
     axes.plot(kappa[0], lag[0], "o", color=VERMILION, markersize=9, fillstyle="none", label="the numbers of (a) to (d)")

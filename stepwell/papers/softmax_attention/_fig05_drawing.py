@@ -8,8 +8,8 @@ from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PURPLE, VERMILION, 
 
 
 def drawing(data: dict[str, xr.Dataset]) -> Figure:
-    curve, found, sample, single = (data[name] for name in ("curves", "drawn", "sampled", "trained"))
-    ratio = found["dim"] / found.attrs["context"]
+    curve, drawn, sample, single = (data[name] for name in ("curves", "drawn", "sampled", "trained"))
+    ratio = drawn["dim"] / drawn.attrs["context"]
     lines = {
         "ridge_0.05": (VERMILION, "-", "ridge, penalty 0.05"),
         "ridge_5": (PURPLE, "-", "ridge, penalty 5"),
@@ -22,14 +22,14 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
         for name, (colour, dashes, label) in lines.items():
             left.plot(curve["ratio"], curve[name], dashes, color=colour, label=label)
-            if name in found["risk"]:
-                one = found.sel(risk=name).mean("run")
+            if name in drawn["risk"]:
+                one = drawn.sel(risk=name).mean("run")
                 left.plot(ratio, one["mean"], "o", color=colour, markersize=5)
                 left.plot(ratio, one["regressed"], "x", color=colour, markersize=8)
         left.plot(sample["dim"] / sample["context"], sample["mean"].mean("run"), "D", color=BLACK, markersize=4.5)
         left.plot(single["ratio"], single["loss"].mean("run"), "s", color=BLUE, markersize=5)
         for marker, label in (
-            ("o", f"contexts drawn, L = {found.attrs['context']}"),
+            ("o", f"contexts drawn, L = {drawn.attrs['context']}"),
             ("x", "regressions carried out"),
             ("D", "softmax, sampled, finite d and L"),
             ("s", "single head trained"),
@@ -40,7 +40,7 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
         left.set_ylim(0, 2.1)
         left.set_xlabel("dimension of a task over context, d/L")
         left.set_ylabel("risk of a task / its signal")
-        left.set_title(f"(a) In-context learners, I = {found.attrs['tasks']} tasks, φ = 2")
+        left.set_title(f"(a) In-context learners, I = {drawn.attrs['tasks']} tasks, φ = 2")
         left.legend(loc="upper left", fontsize=8.5)
 
         finite_sizes = data["finite"]

@@ -64,7 +64,7 @@ def train(seed: int, *, batch: int, rate: float, steps: int, configuration: dict
     over all heads of what is not decomposable. `scores` and `readout` are the last W and U, in the bases of the task.
     """
     task, model = whole_model(seed)
-    look: dict[str, Any] = {"omega": _Look(task, "omega"), "mu": _Look(task, "mu"), "off": _Look(task, "off")}
+    observe: dict[str, Any] = {"omega": _Part(task, "omega"), "mu": _Part(task, "mu"), "off": _Part(task, "off")}
     run = completed(
         online(
             model,
@@ -74,7 +74,7 @@ def train(seed: int, *, batch: int, rate: float, steps: int, configuration: dict
             rate=rate,
             steps=steps,
             snapshots=2,
-            observe=look,
+            observe=observe,
             progress=False,
             key=jax.random.fold_in(jax.random.key(seed), 3),
             configuration=configuration,
@@ -108,17 +108,17 @@ def in_the_bases(
     )
 
 
-class _Look(eqx.Module):
+class _Part(eqx.Module):
     """One part of `decompose`. A module and not a function, so that one compiled program serves every task."""
 
     task: MultiTaskRegression
     part: Literal["omega", "mu", "off"] = eqx.field(static=True)
 
     def __call__(self, model: MultiHeadAttention) -> Float[Array, "..."]:
-        found = decompose(model, self.task)
+        parts = decompose(model, self.task)
         if self.part == "omega":
-            return found.omega
+            return parts.omega
         if self.part == "mu":
-            return found.mu
-        norms = (found.score_inputs, found.score_labels, found.readout_inputs, found.readout_labels)
+            return parts.mu
+        norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
         return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))

@@ -10,12 +10,12 @@ from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 
 
 def drawing(data: dict[str, xr.Dataset]) -> Figure:
-    found, along = data["losses"], data["overlaps"]
-    names = found["target"].values.tolist()
+    losses, along = data["losses"], data["overlaps"]
+    names = losses["target"].values.tolist()
     with styled():
         figure = new_figure(13.6, 4.8)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.1, 1.1, 0.9))
-        one = found.sel(dim=50)
+        one = losses.sel(dim=50)
         places = np.arange(len(names))
         left.bar(places, one["leading"] / one["power"], color=PALETTE[5], alpha=0.6, label="leading order in d")
         left.plot(places, one["first_order"] / one["power"], "x", color=BLACK, markersize=9, label="first order in 1/L")
@@ -27,8 +27,8 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
         left.set_title("(a) Losses, d = 50")
         left.legend(loc="upper left")
 
-        for number, dim in enumerate(found["dim"].values):
-            at = found.sel(dim=dim)
+        for number, dim in enumerate(losses["dim"].values):
+            at = losses.sel(dim=dim)
             ratio = at["mean"].mean("run") / at["first_order"]
             error = 2 * np.sqrt((at["error"] ** 2).mean("run") / at.sizes["run"]) / at["first_order"]
             style: dict[str, Any] = {"fmt": "o", "color": PALETTE[number], "markersize": 4.5, "label": f"d = {dim}"}

@@ -55,10 +55,10 @@ def _gradient(model: MultiHeadAttention, task: MultiTaskRegression, size: int, k
     """Gradients in W and U, in the bases of the task."""
     batch = task.draw(size, key=key)
     merged = MergedAttention(model.readout(), model.bilinear(), activation="softmax", attends_query=False)
-    found = eqx.filter_grad(lambda m: Sampled(batch, "sum")(m))(merged)
+    gradient = eqx.filter_grad(lambda m: Sampled(batch, "sum")(m))(merged)
     phi, psi = task.inputs_rotation, task.outputs_rotation
     both = jax.scipy.linalg.block_diag(phi, psi)
-    return both.T @ found.key_query @ phi, psi.T @ found.value @ both
+    return both.T @ gradient.key_query @ phi, psi.T @ gradient.value @ both
 
 
 def _split(gradient: Float[np.ndarray, "block head rows columns"], task: MultiTaskRegression):

@@ -15,7 +15,7 @@ _RCOND = 1e-9
 """Combinations of heads that are this near to nothing are left out: μ there would be so large that rounding shows."""
 
 
-class Found(NamedTuple):
+class Minimum(NamedTuple):
     """Weights, the loss there, summed over tasks, and its rounding error where large μ of either sign cancel."""
 
     loss: float
@@ -39,7 +39,7 @@ def loss_and_slope(
     return float(loss), np.stack(slopes)
 
 
-def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Found:
+def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
     """Of weights of either sign: the best μ is known for each ω, and ω is searched, its size and its shape apart."""
     shape = (heads, len(task.dims))
 
@@ -47,17 +47,17 @@ def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.
         omega, unit, length = _scaled(task, point, shape)
         loss, (slope, _) = loss_and_slope(task, omega, best_readout(task, omega))
         inner = float(np.sum(slope * unit))
-        turned = np.exp(point[0]) / length * (slope - inner * unit * np.array(task.dims) / heads)
-        return loss, np.concatenate([[np.exp(point[0]) * inner], turned.ravel()])
+        shape_slope = np.exp(point[0]) / length * (slope - inner * unit * np.array(task.dims) / heads)
+        return loss, np.concatenate([[np.exp(point[0]) * inner], shape_slope.ravel()])
 
     bounds = [(np.log(FLATTEST), np.log(_SHARPEST))] + [(None, None)] * (shape[0] * shape[1])
     first = [np.concatenate([[rng.uniform(-1.5, 0.0)], rng.standard_normal(shape).ravel()]) for _ in range(starts)]
     best = _best(value, first, bounds)
     omega = _scaled(task, best, shape)[0]
-    return _found(task, omega, best_readout(task, omega))
+    return _minimum(task, omega, best_readout(task, omega))
 
 
-def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Found:
+def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
     """Of weights that are not negative, which is all that the flow reaches from positive ones."""
     shape = (2, heads, len(task.dims))
     typical = np.array([np.mean(task.dims) ** -0.5, np.mean(task.dims) ** 0.5])[:, None, None]
@@ -68,7 +68,7 @@ def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: n
 
     first = [rng.uniform(0.0, 0.5, shape).ravel() for _ in range(starts)]
     omega, mu = _best(value, first, [(0.0, None)] * int(np.prod(shape))).reshape(shape) * typical
-    return _found(task, omega, mu)
+    return _minimum(task, omega, mu)
 
 
 def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"]) -> Float[np.ndarray, "head task"]:
@@ -78,11 +78,11 @@ def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"
     return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.lengths.longest)
 
 
-def _found(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Found:
+def _minimum(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Minimum:
     added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
     powers = (task.signals + task.noise_variance) / task.lengths.longest
     rounding = 4 * omega.shape[0] * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
-    return Found(loss_and_slope(task, omega, mu)[0], rounding, omega, mu)
+    return Minimum(loss_and_slope(task, omega, mu)[0], rounding, omega, mu)
 
 
 def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]):
@@ -94,5 +94,5 @@ def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]
 
 def _best(value, starts: list[np.ndarray], bounds: list) -> np.ndarray:
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
-    found = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
-    return min(found, key=lambda one: one.fun).x
+    minima = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
+    return min(minima, key=lambda one: one.fun).x

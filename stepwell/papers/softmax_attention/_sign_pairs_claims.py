@@ -15,9 +15,9 @@ def expectations(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
-    curve, found = data["curves"], data["sampled"]
-    flat = found.isel(a=0).sel(kind="pair")
-    pairs = found.sel(kind="pair")
+    curve, sampled = data["curves"], data["sampled"]
+    flat = sampled.isel(a=0).sel(kind="pair")
+    pairs = sampled.sel(kind="pair")
     return [
         Claim.at_most(
             f"{NAME}/share",
@@ -37,14 +37,14 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
         worst_point(
             f"{NAME}/linear-variance",
             "Linear attention, sampled: its variance is (dφ+1)/L: loss",
-            measured=found["mean"].sel(kind="linear"),
+            measured=sampled["mean"].sel(kind="linear"),
             predicted=float(curve["linear_exact"][0]),
-            tolerance=DEVIATIONS * found["error"].sel(kind="linear"),
+            tolerance=DEVIATIONS * sampled["error"].sel(kind="linear"),
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         Claim.close(
             f"{NAME}/linear-leading",
-            "With e^x replaced by x in the loss, that is linear attention's to leading order: relative difference",
+            "With e^x replaced by x, the leading-order loss is that of linear attention: relative difference",
             predicted=0.0,
             measured=float(curve["linear"][0] / curve["linear_exact"][0] - 1),
             tolerance=1 / DIM,
@@ -68,7 +68,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     logs = np.log(1 / left["delta"].values)
     slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
     last, pair, exact = left.isel(time=-1), data["signed"].isel(time=-1), data["exact"]
-    made = [
+    training_claims = [
         Claim.over_seeds(
             f"{NAME}/balanced-end",
             "Trained from positive balanced weights, two heads end at the limit of the flow: loss",
@@ -86,7 +86,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="twice the spacing of saved times; the largest δ",
         ),
     ]
-    made.append(
+    training_claims.append(
         worst_point(
             f"{NAME}/unbalanced-end",
             "Trained from positive weights off balance, two heads near the bound: loss at the δ furthest off",
@@ -96,7 +96,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="heads (ω, 0) with (μ, -μ) have the share a/(e^a - 1), short of 1 by a/2 at their last a; solver",
         )
     )
-    made.append(
+    training_claims.append(
         Claim.over_seeds(
             f"{NAME}/signed-end",
             "Trained from weights of either sign, two heads end at the bound: loss",
@@ -106,7 +106,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a sign pair's share a/sinh a is short of 1 by a²/6 at its last a; solver",
         )
     )
-    made.append(
+    training_claims.append(
         Claim.at_most(
             f"{NAME}/exact-leaves",
             "Trained on softmax itself, off balance: the loss on new sequences is below the best of one head",
@@ -115,27 +115,28 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"strict, {DEVIATIONS:g} standard errors added",
         )
     )
-    return made
+    return training_claims
 
 
-def _of_heads(found: xr.Dataset) -> list[Claim]:
-    slack = FLATTEST**2 * found["heads"] * found["bound"] + found["rounding"]
-    wanted = int(found.attrs["tasks"]) + 1
-    bound = float(found["bound"].sel(heads=wanted))
+def _of_heads(searched: xr.Dataset) -> list[Claim]:
+    slack = FLATTEST**2 * searched["heads"] * searched["bound"] + searched["rounding"]
+    wanted = int(searched.attrs["tasks"]) + 1
+    bound = float(searched["bound"].sel(heads=wanted))
     return [
         worst_point(
             f"{NAME}/heads-signed",
-            "Three tasks, weights of either sign: the least loss found is the bound, at the H furthest off",
-            measured=found["signed"],
-            predicted=found["bound"],
+            "Three tasks, weights of either sign: the least loss of a search is the bound: loss, at the H furthest off",
+            measured=searched["signed"],
+            predicted=searched["bound"],
             tolerance=slack,
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
         ),
         worst_point(
             f"{NAME}/heads-positive",
-            "Three tasks, weights not negative: the least loss found is that of tasks divided among heads",
-            measured=found["positive"],
-            predicted=found["partition"],
+            "Three tasks, weights not negative: the least loss of a search is that of tasks divided among heads: "
+            "loss, at the H furthest off",
+            measured=searched["positive"],
+            predicted=searched["partition"],
             tolerance=1e-8,
             basis="the search's tolerance",
         ),
@@ -143,7 +144,7 @@ def _of_heads(found: xr.Dataset) -> list[Claim]:
             f"{NAME}/heads-contrasts",
             "Three tasks on contrasts of four heads reach the bound: loss",
             predicted=bound,
-            measured=float(found["contrast"]),
+            measured=float(searched["contrast"]),
             tolerance=bound * FLATTEST**2 * wanted,
             basis=f"scores are not zero but |ω^h| is up to {FLATTEST:g}",
         ),

@@ -19,19 +19,19 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _kernels(axes: Axes, curve: xr.Dataset, found: xr.Dataset) -> None:
+def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
     a = curve["a"]
     axes.plot(a, curve["single"], color=BLUE, label="one head")
     axes.plot(a, curve["single_exact"], "--", color=BLUE, linewidth=1.2, label="one head, exact")
     axes.plot(a, curve["pair"], color=VERMILION, label="sign pair")
     axes.plot(a, curve["linear"], color=GREEN, label="$e^x$ replaced by x")
     axes.plot(a, curve["linear_exact"], "--", color=GREEN, linewidth=1.2, label="linear attention, exact")
-    error = 2 * (found["error"] ** 2).mean("run") ** 0.5 / found.sizes["run"] ** 0.5
+    error = 2 * (sampled["error"] ** 2).mean("run") ** 0.5 / sampled.sizes["run"] ** 0.5
     for kind, colour, marker in (("pair", VERMILION, "o"), ("linear", GREEN, "s")):
-        mean = found["mean"].sel(kind=kind).mean("run")
+        mean = sampled["mean"].sel(kind=kind).mean("run")
         label = "sampled" if kind == "pair" else None
         axes.errorbar(
-            found["a"] * (1.1 if kind == "linear" else 1.0),
+            sampled["a"] * (1.1 if kind == "linear" else 1.0),
             mean,
             error.sel(kind=kind),
             fmt=marker,
@@ -77,16 +77,18 @@ def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="upper right", fontsize=8.5)
 
 
-def _heads(axes: Axes, found: xr.Dataset) -> None:
-    heads = found["heads"]
-    axes.plot(heads, found["bound"], color=VERMILION, label="bound")
-    axes.plot(heads, found["partition"], color=BLUE, label="tasks divided among heads")
-    for run in range(found.sizes["run"]):
+def _heads(axes: Axes, searched: xr.Dataset) -> None:
+    heads = searched["heads"]
+    axes.plot(heads, searched["bound"], color=VERMILION, label="bound")
+    axes.plot(heads, searched["partition"], color=BLUE, label="tasks divided among heads")
+    for run in range(searched.sizes["run"]):
         labels = ("searched, either sign", "searched, not negative") if run == 0 else (None, None)
-        axes.plot(heads, found["signed"][:, run], "o", color=VERMILION, fillstyle="none", markersize=8, label=labels[0])
-        axes.plot(heads, found["positive"][:, run], "s", color=BLUE, fillstyle="none", markersize=8, label=labels[1])
-    wanted = int(found.attrs["tasks"]) + 1
-    axes.plot(wanted, float(found["contrast"]), "*", color=BLACK, markersize=9, label="contrasts of I + 1 heads")
+        axes.plot(
+            heads, searched["signed"][:, run], "o", color=VERMILION, fillstyle="none", markersize=8, label=labels[0]
+        )
+        axes.plot(heads, searched["positive"][:, run], "s", color=BLUE, fillstyle="none", markersize=8, label=labels[1])
+    wanted = int(searched.attrs["tasks"]) + 1
+    axes.plot(wanted, float(searched["contrast"]), "*", color=BLACK, markersize=9, label="contrasts of I + 1 heads")
     axes.set_xticks(heads)
     axes.set_ylim(0, None)
     axes.set_xlabel("heads H")

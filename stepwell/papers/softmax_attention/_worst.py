@@ -17,15 +17,15 @@ def worst_point(
 ) -> Claim:
     """Equality at every point of every `run`; reported is the point furthest off in units of its tolerance."""
     arrays = xr.broadcast(measured, *(xr.DataArray(given) for given in (predicted, tolerance)))
-    found, wanted, allowed = (array.transpose("run", ...).values.reshape(array.sizes["run"], -1) for array in arrays)
+    values, wanted, allowed = (array.transpose("run", ...).values.reshape(array.sizes["run"], -1) for array in arrays)
     # What is not a number is the worst of all.
-    off = np.nan_to_num(np.abs(found - wanted) / allowed, nan=np.inf)
+    off = np.nan_to_num(np.abs(values - wanted) / allowed, nan=np.inf)
     rows, worst = np.arange(len(off)), off.argmax(axis=1)
     return Claim.over_seeds(
         id,
         statement,
         predicted=wanted[rows, worst],
-        measured=found[rows, worst],
+        measured=values[rows, worst],
         tolerance=allowed[rows, worst],
         basis=basis,
     )

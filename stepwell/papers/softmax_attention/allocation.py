@@ -29,14 +29,14 @@ from ._full_model import CONTEXT, DIMS, EMBEDDING, HEADS, MU, OMEGA, SETTING, TA
 TITLE = "Heads are allocated by the initial weights; sharing lasts; an imbalance undoes the limit"
 CAPTION = (
     "(a) Loss from random small weights, three tasks and three heads: where each task has a head of its own (blue), "
-    "where two share one (red), where all three do (green); dashed, what theory says each costs. (b) Of tasks that "
-    "have the head predicted from the initial weights to themselves, how many get it; and of those that contend for "
-    "it. Contention can drive a task to another head, so that more runs end one to one than by chance. (c) Two tasks "
-    "in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which its μ "
-    "grows, by theory (line) and in training (dots). Below x = 0.464 it dies and sharing lasts; triangles are the ends "
-    "of long runs. (d) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
-    "imbalance, however small, heads that lost turn negative, at the rate at which they would have died, and the loss "
-    "goes on down, towards the lower bound for three heads."
+    "where two share one (red), where all three do (green); dashed, the final loss predicted for each. (b) How many "
+    "tasks get the head predicted from the initial weights, where that head is predicted for no other task, and where "
+    "tasks contend for it. Contention can drive a task to another head, so that more runs end one to one than by "
+    "chance. (c) Two tasks in one head, and a small second head whose ω on one of them is x times that of the first: "
+    "the rate at which its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing "
+    "lasts; triangles are the ends of long runs. (d) The limit of the flow holds only where values and outputs are "
+    "balanced, o = v. With an imbalance, however small, heads without a task become negative, at the rate at which "
+    "they would have decayed, and the loss continues to fall, towards the lower bound for three heads."
 )
 
 RATE = 0.02
@@ -146,20 +146,20 @@ def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: i
 
 
 def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int = CONTEXT) -> xr.Dataset:
-    """The heads predicted for each random start, and those found; `lead` is by how much the predicted head leads.
+    """The heads predicted for each random start, and those observed; `lead` is by how much the predicted head leads.
 
     Leads are in units of log ω, by the rule's own weights (`theory.allocation.head_advantage`). `context` is the
     prediction's.
     """
     theory_task, count = the_task(context=context), len(omega)
-    found = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
+    allocated = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
     training: theory.conventions.Training = {"embedding": EMBEDDING}
     predicted = np.array(
         [theory.allocation.winners(theory_task, *each, **training) for each in zip(omega, mu, strict=True)]
     )
     lead = np.array([_leads(theory_task, *each) for each in zip(omega, mu, strict=True)])
     contested = (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1
-    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in found.head])
+    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in allocated.head])
     loss = runs["loss"].values[:count]
     middle = loss[:, _middle(runs)]
     return xr.Dataset(
@@ -167,10 +167,10 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
             "loss": (("run", "time"), loss),
             "middle": ("run", middle),
             "predicted": (("run", "task"), predicted),
-            "head": (("run", "task"), found.head),
+            "head": (("run", "task"), allocated.head),
             "lead": (("run", "task"), lead),
             "contested": (("run", "task"), contested),
-            "heads_used": ("run", found.heads_used),
+            "heads_used": ("run", allocated.heads_used),
             "cost": ("run", cost),
             "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
         },

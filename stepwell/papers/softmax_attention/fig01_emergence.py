@@ -93,17 +93,19 @@ def descents(chosen: Settings) -> xr.Dataset:
     Late means are over the times `LATE`: `late_omega` and `late_mu` of the head with the task's number, `late_loss`
     with its standard error, `late_off`.
     """
-    made = []
+    trajectories = []
     for batch, seeds in chosen.runs:
         for _ in range(seeds):
-            run = train(len(made), batch=batch, rate=chosen.rate, steps=chosen.steps, configuration={"figure": NAME})
-            made.append(run.drop_attrs())
-    runs = xr.concat(made, dim="run").assign_coords(
-        run=range(len(made)), batch=("run", [batch for batch, seeds in chosen.runs for _ in range(seeds)])
+            run = train(
+                len(trajectories), batch=batch, rate=chosen.rate, steps=chosen.steps, configuration={"figure": NAME}
+            )
+            trajectories.append(run.drop_attrs())
+    runs = xr.concat(trajectories, dim="run").assign_coords(
+        run=range(len(trajectories)), batch=("run", [batch for batch, seeds in chosen.runs for _ in range(seeds)])
     )
     late = runs.sel(time=slice(*LATE))
-    found = [phases(runs["time"].values, loss) for loss in runs["loss"].values]
-    spans = [[np.nan] * 3 if f is None else [f.emergence.start, f.half, f.emergence.end] for f in found]
+    phases_of_runs = [phases(runs["time"].values, loss) for loss in runs["loss"].values]
+    spans = [[np.nan] * 3 if f is None else [f.emergence.start, f.half, f.emergence.end] for f in phases_of_runs]
     count = late.sizes["time"]
     return runs.assign(
         span=(("run", "edge"), np.array(spans), {"units": UNIT}),
@@ -130,13 +132,13 @@ def exact_descent(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             configuration={"figure": NAME, **asdict(chosen)},
         )
     )
-    found = _eigenvalues(run, model)
+    eigenvalues = _eigenvalues(run, model)
     last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
     half = phases(chosen.rate * run["step"].values, run["loss"].values[0])
     return xr.Dataset(
         {
             "loss": ("time", run["loss"].values[0]),
-            **found,
+            **eigenvalues,
             "error": float(objective.standard_error(last)),
             "emerged": np.nan if half is None else half.half,
         },
@@ -190,8 +192,8 @@ def emergence_times(*, context: int = CONTEXT) -> xr.Dataset:
 
 def _bracket(scale: float) -> tuple[float, float]:
     omega, mu = (np.diag(weights) for weights in start(scale))
-    found = theory.emergence.emergence_bracket(the_task(), omega, mu, heads=HEADS, embedding=EMBEDDING)
-    return float(found.early[0]), float(found.late[0])
+    bracket = theory.emergence.emergence_bracket(the_task(), omega, mu, heads=HEADS, embedding=EMBEDDING)
+    return float(bracket.early[0]), float(bracket.late[0])
 
 
 def predict(*, context: int = CONTEXT) -> xr.Dataset:

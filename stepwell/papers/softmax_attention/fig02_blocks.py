@@ -71,26 +71,26 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     ]
     runs = xr.concat(rows, dim="batch").assign_coords(batch=list(chosen.batches), seed=list(chosen.seeds))
     late = runs["loss"].isel(time=slice(-LATE, None)).mean("time")
-    found = runs.isel(time=-1).drop_vars("loss").assign(late_loss=late)
+    trained = runs.isel(time=-1).drop_vars("loss").assign(late_loss=late)
     theory_task = MultiTaskRegression(DIMS, 1.0, CONTEXT)
-    found["winner"] = ("task", theory.allocation.winners(theory_task, *start(), embedding=EMBEDDING))
-    return {"trained": found.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))}
+    trained["winner"] = ("task", theory.allocation.winners(theory_task, *start(), embedding=EMBEDDING))
+    return {"trained": trained.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))}
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found = data["trained"]
-    off = found["off"].values ** 2
-    scores = (np.array(DIMS) * found["omega"].values ** 2).sum(axis=(-2, -1))
-    readout = (found["mu"].values ** 2).sum(axis=(-2, -1))
+    trained = data["trained"]
+    off = trained["off"].values ** 2
+    scores = (np.array(DIMS) * trained["omega"].values ** 2).sum(axis=(-2, -1))
+    readout = (trained["mu"].values ** 2).sum(axis=(-2, -1))
     share = off / (np.stack([scores, scores, readout, readout], axis=-1) + off)
-    small, large = found["batch"].values
-    seeds, factor = found.sizes["seed"], np.log(large / small)
+    small, large = trained["batch"].values
+    seeds, factor = trained.sizes["seed"], np.log(large / small)
     # Entries off the structure: all but the block means, in every head.
     entries = TASKS * np.array([DIM**2 - TASKS, TASKS * DIM, TASKS * DIM, TASKS * (TASKS - 1)])
     exponent = np.log(off[1].mean(axis=0) / off[0].mean(axis=0)) / factor
     error = np.sqrt(4 / (entries * seeds)) / factor
-    louder = float(np.log(found["late_loss"][0].mean() / found["late_loss"][1].mean())) / factor
-    made = [
+    louder = float(np.log(trained["late_loss"][0].mean() / trained["late_loss"][1].mean())) / factor
+    all_claims = [
         Claim.close(
             f"{NAME}/noise-{slug(name)}",
             f"{name}: the squared size of what is off the structure falls with the batch as its noise: exponent",
@@ -103,15 +103,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         # U_Y has 18 entries off its diagonal, too few to tell one exponent from another.
         for column, name in enumerate(("W_X", "W_Y", "U_X"))
     ]
-    inputs = np.abs(found["scores"].values[1][:, :, :DIM]).reshape(seeds, TASKS, -1).argmax(axis=-1) // DIM
-    outputs = np.abs(found["readout"].values[1][..., DIM:]).reshape(seeds, TASKS, -1).argmax(axis=-1) // TASKS
-    task_of_head = np.argsort(found["winner"].values)
+    inputs = np.abs(trained["scores"].values[1][:, :, :DIM]).reshape(seeds, TASKS, -1).argmax(axis=-1) // DIM
+    outputs = np.abs(trained["readout"].values[1][..., DIM:]).reshape(seeds, TASKS, -1).argmax(axis=-1) // TASKS
+    task_of_head = np.argsort(trained["winner"].values)
     right = (np.repeat(np.arange(TASKS), DIMS)[inputs] == task_of_head) & (outputs == task_of_head)
-    whole = found["off"].values[1] ** 2
-    made += [
+    whole = trained["off"].values[1] ** 2
+    all_claims += [
         Claim.over_seeds(
             f"{NAME}/named-heads",
-            "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: heads so",
+            "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: number "
+            "of such heads",
             predicted=TASKS,
             measured=right.sum(axis=1),
             tolerance=0,
@@ -129,16 +130,16 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             relation=">=",
         ),
     ]
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    found = data["trained"].isel(batch=1, seed=0)
+    trained = data["trained"].isel(batch=1, seed=0)
     with styled():
         figure = new_figure(11.0, 5.4)
         left, right = figure.subplots(1, 2)
         _schematic(left)
-        _trained(right, found)
+        _trained(right, trained)
     return figure
 
 
@@ -189,11 +190,11 @@ def _schematic(axes: Any) -> None:
     axes.set_title("(a) What the symmetry of the task lets grow")
 
 
-def _trained(axes: Any, found: xr.Dataset) -> None:
-    scores, readout = found["scores"].values[0], found["readout"].values[0].T
-    look: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1, "interpolation": "nearest", "aspect": "auto"}
-    axes.imshow(scores / np.abs(scores).max(), extent=(0, DIM, DIM + TASKS, 0), **look)
-    shown = axes.imshow(readout / np.abs(readout).max(), extent=(_RIGHT, _END, DIM + TASKS, 0), **look)
+def _trained(axes: Any, trained: xr.Dataset) -> None:
+    scores, readout = trained["scores"].values[0], trained["readout"].values[0].T
+    style: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -1, "vmax": 1, "interpolation": "nearest", "aspect": "auto"}
+    axes.imshow(scores / np.abs(scores).max(), extent=(0, DIM, DIM + TASKS, 0), **style)
+    shown = axes.imshow(readout / np.abs(readout).max(), extent=(_RIGHT, _END, DIM + TASKS, 0), **style)
     _frame(axes)
-    axes.set_title(f"(b) Head 1, trained on batches of {int(found['batch'])}")
+    axes.set_title(f"(b) Head 1, trained on batches of {int(trained['batch'])}")
     axes.figure.colorbar(shown, ax=axes, shrink=0.7, label="over the largest entry of W, of U")

@@ -96,7 +96,7 @@ def course(*, context: int = CONTEXT) -> xr.Dataset:
 def speed() -> xr.Dataset:
     """The speed of the reduced equation, and the nullcline of μ, from 0 to a little beyond the fixed point."""
     omega = np.linspace(1e-4, 1.15 * DIM**-0.5, 4001)
-    found = theory.flow.reduced_velocity(the_task(), omega[:, None], embedding=EMBEDDING)[:, 0]
+    velocity = theory.flow.reduced_velocity(the_task(), omega[:, None], embedding=EMBEDDING)[:, 0]
     field = np.array(
         [
             [
@@ -108,7 +108,7 @@ def speed() -> xr.Dataset:
     )
     return xr.Dataset(
         {
-            "speed": ("omega", found),
+            "speed": ("omega", velocity),
             "nullcline": ("omega", theory.flow.nullcline(the_task(), omega[:, None])[:, 0]),
             "field": (("grid_omega", "grid_mu", "part"), field),
         },
@@ -124,7 +124,7 @@ def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sweep() -> xr.Dataset:
-    """Time to half of the limit by both systems, from the nullcline, for ever wider heads."""
+    """Time to half of the limit by both systems, from the nullcline, for wider and wider heads."""
     theory_task, start = the_task(), np.array([OMEGA])
     mu = theory.flow.nullcline(theory_task, start)
     rows = []
@@ -164,20 +164,20 @@ def _peak(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Where a curve is largest and how large, by a parabola through the three points there."""
     place = int(np.argmax(y))
     unit = x[place + 1] - x[place]
-    bend, slope, height = np.polyfit((x[place - 1 : place + 2] - x[place]) / unit, y[place - 1 : place + 2], 2)
-    return float(x[place] - unit * slope / (2 * bend)), float(height - slope**2 / (4 * bend))
+    curvature, slope, height = np.polyfit((x[place - 1 : place + 2] - x[place]) / unit, y[place - 1 : place + 2], 2)
+    return float(x[place] - unit * slope / (2 * curvature)), float(height - slope**2 / (4 * curvature))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, sped, swept, predictions = data["course"], data["speed"], data["sweep"], data["theory"]
-    time = found["time"].values
-    where, fastest = _peak(sped["omega"].values, sped["speed"].values)
-    _, overshoot = _peak(time, found["mu"].values)
-    late = found.sel(time=slice(*LATE))
+    run, speeds, by_kappa, predictions = data["course"], data["speed"], data["sweep"], data["theory"]
+    time = run["time"].values
+    where, fastest = _peak(speeds["omega"].values, speeds["speed"].values)
+    _, overshoot = _peak(time, run["mu"].values)
+    late = run.sel(time=slice(*LATE))
     rate = -np.polyfit(late["time"], np.log(np.abs(np.log(late["omega"] / predictions["omega"]))), 1)[0]
     left = float(np.abs(np.log(late["omega"][0] / predictions["omega"])))
-    kappa = swept["kappa"].values
-    lag = (swept["time"].sel(system="full") / swept["time"].sel(system="reduced") - 1).values
+    kappa = by_kappa["kappa"].values
+    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
     steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))
 
     def close(claim: str, statement: str, predicted: Any, measured: Any, tolerance: float, basis: str) -> Claim:
@@ -198,7 +198,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "half",
             "The trained model: ω is half of its limit at this time",
             REFERENCE["half"],
-            passage(time, found["omega"].values),
+            passage(time, run["omega"].values),
             1e-4,
             digits,
         ),
@@ -206,36 +206,43 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "reduced-half",
             "The reduced equation: ω is half of its limit at this time",
             REFERENCE["reduced_half"],
-            passage(time, found["reduced_omega"].values),
+            passage(time, run["reduced_omega"].values),
             1e-4,
             digits,
         ),
-        close("overshoot", "The trained model: μ overshoots to", REFERENCE["overshoot"], overshoot, 1e-4, digits),
+        close(
+            "overshoot",
+            "The trained model: μ overshoots its limit: largest μ",
+            REFERENCE["overshoot"],
+            overshoot,
+            1e-4,
+            digits,
+        ),
         close("fastest", "The reduced equation: largest speed", REFERENCE["fastest"], fastest, 1e-5, digits),
         close("where-fastest", "The reduced equation: ω where it is fastest", REFERENCE["where"], where, 1e-5, digits),
         Claim.at_most(
             f"{NAME}/same-course",
             "The trained model is the two equations: largest difference of ω√d and μ",
             measured=max(
-                float(np.abs(found["omega"] - found["full_omega"]).max()) * DIM**0.5,
-                float(np.abs(found["mu"] - found["full_mu"]).max()),
+                float(np.abs(run["omega"] - run["full_omega"]).max()) * DIM**0.5,
+                float(np.abs(run["mu"] - run["full_mu"]).max()),
             ),
             tolerance=500 * RTOL * overshoot,
             basis="the solver's tolerance at each of some 500 steps, times the largest weight",
         ),
         close(
             "omega-end",
-            "The trained model ends at ω√d = 1",
+            "The trained model ends at ω√d = 1: ω over its limit",
             1.0,
-            found["omega"][-1] / predictions["omega"],
+            run["omega"][-1] / predictions["omega"],
             _rest(predictions, time),
             "slow mode",
         ),
         close(
             "mu-end",
-            "The trained model ends at μ = √d/(1+ρ): ratio",
+            "The trained model ends at μ = √d/(1+ρ): μ over its limit",
             1.0,
-            found["mu"][-1] / predictions["mu"],
+            run["mu"][-1] / predictions["mu"],
             _rest(predictions, time),
             "slow mode",
         ),

@@ -106,22 +106,22 @@ def curves(ratios: np.ndarray) -> xr.Dataset:
 
 def small_tasks() -> dict[str, MultiTaskRegression]:
     """One to three equal tasks, and unequal ones."""
-    made = {}
+    tasks = {}
     for count in (1, 2, 3):
-        made[f"{count} equal"] = MultiTaskRegression((10,) * count, 1.0, 50, noise_variance=5.0)
-        made[f"{count} unequal"] = MultiTaskRegression(
+        tasks[f"{count} equal"] = MultiTaskRegression((10,) * count, 1.0, 50, noise_variance=5.0)
+        tasks[f"{count} unequal"] = MultiTaskRegression(
             (6, 10, 14)[:count], (2.0, 1.0, 0.5)[:count], 50, noise_variance=2.0
         )
-    return made
+    return tasks
 
 
 def searched(chosen: Settings) -> xr.Dataset:
-    """The least loss found from each seed for every small model, and the bounds."""
+    """The least loss of a search from each seed for every small model, and the bounds."""
     names, rows = [], []
     for name, task in small_tasks().items():
         count = len(task.dims)
         for heads in range(1, count + 3):
-            found = [
+            minima = [
                 least_signed(task, heads, chosen.starts, rng=np.random.default_rng([seed, heads, count]))
                 for seed in chosen.seeds
             ]
@@ -129,8 +129,8 @@ def searched(chosen: Settings) -> xr.Dataset:
             names.append(f"{name}, {heads}")
             rows.append(
                 (
-                    [one.loss for one in found],
-                    [one.rounding for one in found],
+                    [one.loss for one in minima],
+                    [one.rounding for one in minima],
                     *bounds,
                     count,
                     heads,
@@ -173,15 +173,15 @@ def flows(chosen: Settings) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    curve, found, flowed = data["curves"], data["searched"], data["flows"]
-    excess = found["loss"] / found["bound"] - 1
-    rounding = found["rounding"] / found["bound"]
+    curve, minima, flowed = data["curves"], data["searched"], data["flows"]
+    excess = minima["loss"] / minima["bound"] - 1
+    rounding = minima["rounding"] / minima["bound"]
     lowest = (excess / rounding).argmin("case")
-    slack = FLATTEST**2 * found["heads"] + rounding
+    slack = FLATTEST**2 * minima["heads"] + rounding
     highest = (excess / slack).argmax("case")
-    few = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"])).loss.values
-    enough = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"] + 1)).loss.values
-    more = found.isel(case=np.flatnonzero(found["heads"] == found["tasks"] + 2)).loss.values
+    few = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"])).loss.values
+    enough = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"] + 1)).loss.values
+    more = minima.isel(case=np.flatnonzero(minima["heads"] == minima["tasks"] + 2)).loss.values
     return [
         Claim.at_most(
             f"{NAME}/table",
@@ -192,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/none-below",
-            "No weights of either sign are found below the bound: least of (loss found)/(bound) − 1",
+            "No weights of either sign that a search finds are below the bound: least of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=lowest).values,
             tolerance=rounding.isel(case=lowest).values,
@@ -201,7 +201,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/sharp",
-            "The bound is sharp: greatest of (loss found)/(bound) − 1",
+            "The bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
             tolerance=slack.isel(case=highest).values,
@@ -214,11 +214,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             predicted=0.0,
             measured=np.max(np.abs(more / enough - 1), axis=0),
             tolerance=FLATTEST**2 * (MOST - 1) + float(rounding.max()),
-            basis="as for the bound's sharpness",
+            basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding",
         ),
         Claim.over_seeds(
             f"{NAME}/last-head-helps",
-            "The head I + 1 does help: least of (loss found for I heads)/(that for I + 1)",
+            "The head I + 1 does help: least of (searched loss for I heads)/(that for I + 1)",
             predicted=1.0,
             measured=np.min(few / enough, axis=0),
             tolerance=0.0,
@@ -263,7 +263,7 @@ def _table_difference(table: xr.Dataset) -> float:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    curve, found, flowed = data["curves"], data["searched"], data["flows"]
+    curve, minima, flowed = data["curves"], data["searched"], data["flows"]
     with styled():
         figure = new_figure(12.6, 4.4)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
@@ -281,11 +281,11 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         left.set_title(f"(a) Lower bound for H heads, I = {TASKS} tasks")
         left.legend(loc="lower right", ncols=2)
 
-        bound = found["bound"] / found["signal"]
-        loss = found["loss"] / found["signal"]
-        middle.plot([0.08, 1], [0.08, 1], color=GREY, linewidth=1.0, label="found = bound")
+        bound = minima["bound"] / minima["signal"]
+        loss = minima["loss"] / minima["signal"]
+        middle.plot([0.08, 1], [0.08, 1], color=GREY, linewidth=1.0, label="search = bound")
         for heads in range(1, MOST + 1):
-            chosen = np.flatnonzero(found["heads"] == heads)
+            chosen = np.flatnonzero(minima["heads"] == heads)
             runs = np.broadcast_to(bound.values[chosen, None], loss.values[chosen].shape)
             style: dict[str, Any] = {"color": shades[heads - 1], "fillstyle": "none", "markersize": 12 - 1.6 * heads}
             middle.plot(runs.ravel(), loss.values[chosen].ravel(), "o", label=f"H = {heads}", **style)
@@ -296,7 +296,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
             axis.set_minor_formatter("")
             axis.set_ticks([0.1, 0.2, 0.5, 1.0])
         middle.set_xlabel("bound / signal")
-        middle.set_ylabel("least loss found / signal")
+        middle.set_ylabel("least loss of a search / signal")
         middle.set_title("(b) Search over signed weights, I = 1, 2, 3")
         middle.legend(loc="upper left")
 

@@ -100,19 +100,19 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def curves(ratios: np.ndarray) -> xr.Dataset:
     """All risks for large d and L."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
-    found = {
+    risks = {
         "bayes": [theory.bayes.bayes_risk(task)[0] for task in tasks],
         **{f"ridge_{p:g}": [theory.bayes.ridge_risk(t, p, penalised="mean")[0] for t in tasks] for p in PENALTIES},
         "flow": [theory.limits.flow_limit_loss(task)[0] for task in tasks],
         "single": [theory.limits.single_head_optimum(task).loss[0] for task in tasks],
     }
-    return xr.Dataset({name: ("ratio", values) for name, values in found.items()}, coords={"ratio": ratios})
+    return xr.Dataset({name: ("ratio", values) for name, values in risks.items()}, coords={"ratio": ratios})
 
 
 def drawn(chosen: Settings) -> xr.Dataset:
     """Contexts of each seed and dimension: risks given the inputs, from eigenvalues, and errors of regressions."""
     shape = (len(RISKS), len(chosen.seeds), len(chosen.dims))
-    found = {name: np.empty(shape) for name in ("mean", "error", "regressed", "regressed_error")}
+    table = {name: np.empty(shape) for name in ("mean", "error", "regressed", "regressed_error")}
     predicted, order = np.empty((2, shape[0], shape[2]))
     for column, d in enumerate(chosen.dims):
         ratio = d / chosen.context
@@ -124,11 +124,11 @@ def drawn(chosen: Settings) -> xr.Dataset:
             rng = np.random.default_rng([seed, d])
             pairs = np.array([_context(rng, d, chosen.context) for _ in range(chosen.contexts_drawn)])
             mean, error = pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / chosen.contexts_drawn**0.5
-            for name, values in zip(found, (mean[0], error[0], mean[1], error[1]), strict=True):
-                found[name][:, row, column] = values
+            for name, values in zip(table, (mean[0], error[0], mean[1], error[1]), strict=True):
+                table[name][:, row, column] = values
     return xr.Dataset(
         {
-            **{name: (("risk", "run", "dim"), values) for name, values in found.items()},
+            **{name: (("risk", "run", "dim"), values) for name, values in table.items()},
             "predicted": (("risk", "dim"), predicted),
             "next_order": (("risk", "dim"), order),
         },
@@ -159,11 +159,11 @@ def _context(rng: np.random.Generator, dim: int, context: int) -> np.ndarray:
     label = x @ vector + noise
     wide = dim > context
     squares, axes = np.linalg.eigh((x @ x.T if wide else x.T @ x) / context)
-    seen = axes.T @ (label if wide else x.T @ label) / context
+    projected = axes.T @ (label if wide else x.T @ label) / context
     every = np.concatenate([squares.clip(0), np.zeros(max(0, dim - context))])
     pairs = []
     for risk in _risks(dim / context).values():
-        solved = axes @ (seen / (squares + risk.alpha))
+        solved = axes @ (projected / (squares + risk.alpha))
         answer = x.T @ solved if wide else solved
         pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - answer) ** 2)))
     return np.array(pairs).T
@@ -252,15 +252,15 @@ def trained(chosen: Settings) -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, sample, single, curve = data["drawn"], data["sampled"], data["trained"], data["curves"]
-    made = []
+    over_contexts, sample, single, curve = data["drawn"], data["sampled"], data["trained"], data["curves"]
+    all_claims = []
     words = {"bayes": "Bayes risk", "ridge_0.05": "Ridge, penalty 0.05", "ridge_5": "Ridge, penalty 5"}
     for name, word in words.items():
-        one = found.sel(risk=name)
+        one = over_contexts.sel(risk=name)
         for kind, how in (("mean", "eigenvalues of drawn contexts"), ("regressed", "regressions carried out")):
             error = one["error" if kind == "mean" else "regressed_error"]
             slack = DEVIATIONS * error + 2 * abs(one["next_order"])
-            made.append(
+            all_claims.append(
                 worst_point(
                     f"{NAME}/{slug(name)}-{kind}",
                     f"{word}: {how} lie on the curve: risk at the dimension furthest off",
@@ -270,7 +270,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                     basis=f"{DEVIATIONS:g} standard errors; twice the term of order 1/L of Marchenko and Pastur's law",
                 )
             )
-    made.append(
+    all_claims.append(
         worst_point(
             f"{NAME}/flow-sampled",
             "Limit of the flow at finite d and L: sampled sequences agree with quadrature: the size furthest off",
@@ -283,7 +283,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     off = abs(sample["leading"] / sample["exact"] - 1)
     rho = np.e**2 / sample["context"]
     worst = int(np.argmax((off / (2 / sample["dim"] + rho)).values))
-    made.append(
+    all_claims.append(
         Claim.at_most(
             f"{NAME}/flow-leading",
             "Limit of the flow: leading order against quadrature, relative difference at the size furthest off",
@@ -292,7 +292,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="neglected: the spread of |q|², 2/d, and of the normaliser, e²/L",
         )
     )
-    made.append(
+    all_claims.append(
         worst_point(
             f"{NAME}/single-head",
             "A single head trained on all tasks ends at the best single head: loss, at the size furthest off",
@@ -303,7 +303,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     )
     ridge, heavy = curve["ridge_0.05"], curve["ridge_5"]
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/peak",
             "Ridge with penalty 0.05 peaks above the risk of answering zero, which is 1: its greatest value",
@@ -312,7 +312,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="strict",
         )
     )
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/rises",
             "Ridge with penalty 5 only rises with d/L: least step of its curve",
@@ -322,7 +322,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     )
     others = xr.concat([curve[name] for name in ("ridge_0.05", "ridge_5", "flow", "single")], dim="other")
-    made.append(
+    all_claims.append(
         Claim.at_least(
             f"{NAME}/least",
             "No curve is below the Bayes risk: least difference",
@@ -332,7 +332,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding: ridge with penalty 5 is the posterior mean at d/L = 5",
         )
     )
-    return made
+    return all_claims
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:

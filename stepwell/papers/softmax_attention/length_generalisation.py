@@ -30,7 +30,7 @@ CAPTION = (
     "Loss over signal at test length L', for attention trained at L = 100 on one linear regression (d = 10, label "
     "noise of variance 1). Left: curves, closed forms; points, models trained at L and tested on drawn contexts of "
     "length L' (means over seeds). Softmax attention falls to a plateau, since its weights add up to one. So does "
-    "linear attention that is divided by the length it is tested at; divided for ever by 100, it grows as (L'/L)² "
+    "linear attention that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² "
     "and soon does worse than answering zero. Right: the same over the closed forms, with two standard errors. Those "
     "of linear attention are exact; that of softmax attention is to leading order in d and L, and the black line is "
     "the exact loss of the same weights, by quadrature."
@@ -81,13 +81,13 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 def curves(task: MultiTaskRegression) -> xr.Dataset:
     """Closed forms and quadrature at the limit of the flow."""
     lengths = np.unique(np.geomspace(10, 2000, 47).astype(int)).tolist()
-    found = {
+    losses = {
         "leading": theory.lengths.softmax_length_loss(task, lengths),
         "exact": theory.lengths.exact_length_loss(task, lengths),
     }
     for by in ("test", "train"):
-        found[by] = theory.lengths.linear_length_loss(task, lengths, divided_by=by)
-    return xr.Dataset({name: ("length", values[:, 0] / DIM) for name, values in found.items()}, {"length": lengths})
+        losses[by] = theory.lengths.linear_length_loss(task, lengths, divided_by=by)
+    return xr.Dataset({name: ("length", values[:, 0] / DIM) for name, values in losses.items()}, {"length": lengths})
 
 
 def train_softmax(task: MultiTaskRegression, chosen: Settings) -> np.ndarray:
@@ -143,8 +143,8 @@ def tested(
             matrices = (omega * np.eye(DIM), maps[row], maps[row])
             rng = np.random.default_rng([seed, length])
             for kind in range(len(KINDS)):
-                found = sampled_loss(matrices[kind], attend[kind], length, count, noise=NOISE, rng=rng)
-                mean[kind, row, column], error[kind, row, column] = found
+                estimate = sampled_loss(matrices[kind], attend[kind], length, count, noise=NOISE, rng=rng)
+                mean[kind, row, column], error[kind, row, column] = estimate
             exact = (
                 theory.losses.exact_loss(theory_task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / DIM
             )
@@ -166,21 +166,21 @@ def tested(
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    curve, found = data["curves"], data["trained"]
+    curve, trained = data["curves"], data["trained"]
     words = {
         "softmax": "Softmax attention, trained at L and tested on drawn contexts: loss of its weights by quadrature",
         "test": "Linear attention divided by the test length: loss by the closed form",
-        "train": "Linear attention divided for ever by the training length: loss by the closed form",
+        "train": "Linear attention always divided by the training length: loss by the closed form",
     }
     c = 1 / (1 + (DIM * PHI + 1) / CONTEXT)
     spread = np.sqrt(GAP * DIM / c)
-    made = [
+    loss_claims = [
         worst_point(
             f"{NAME}/{kind}-loss",
             f"{word}, at the length furthest off",
-            measured=found["mean"].sel(kind=kind),
-            predicted=found["predicted"].sel(kind=kind),
-            tolerance=DEVIATIONS * found["error"].sel(kind=kind),
+            measured=trained["mean"].sel(kind=kind),
+            predicted=trained["predicted"].sel(kind=kind),
+            tolerance=DEVIATIONS * trained["error"].sel(kind=kind),
             basis=f"{DEVIATIONS:g} standard errors",
         )
         for kind, word in words.items()
@@ -188,11 +188,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     slack = 2 / DIM + np.e**2 / curve["length"]
     off = abs(curve["leading"] / curve["exact"] - 1)
     worst = int(np.argmax((off / slack).values))
-    late, early = (found["mean"].sel(length=length) for length in (2000, CONTEXT))
-    spreads = found["error"].sel(kind="softmax", length=[CONTEXT, 2000])
+    late, early = (trained["mean"].sel(length=length) for length in (2000, CONTEXT))
+    spreads = trained["error"].sel(kind="softmax", length=[CONTEXT, 2000])
     errors = DEVIATIONS * ((spreads**2).sum("length") ** 0.5).values
     return [
-        *made,
+        *loss_claims,
         Claim.at_most(
             f"{NAME}/softmax-leading",
             "Softmax attention: the closed form against quadrature, relative difference at the length furthest off",
@@ -202,17 +202,17 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/softmax-end",
-            "Softmax attention: training ends at the least of the exact loss, found by search",
-            predicted=float(found["softmax_best"]),
-            measured=found["softmax_end"].values,
-            tolerance=2e-6 * float(found["softmax_best"]),
+            "Softmax attention: training ends at the minimum of the exact loss, which is searched for separately",
+            predicted=float(trained["softmax_best"]),
+            measured=trained["softmax_end"].values,
+            tolerance=2e-6 * float(trained["softmax_best"]),
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
         ),
         Claim.over_seeds(
             f"{NAME}/linear-map",
             "Linear attention: training ends at c·I, c = 1/(1+(dφ+1)/L): entry of its matrix that is furthest off",
             predicted=0.0,
-            measured=abs(found["map"] - c * xr.DataArray(np.eye(DIM), dims=("row", "column"))).max(("row", "column")),
+            measured=abs(trained["map"] - c * xr.DataArray(np.eye(DIM), dims=("row", "column"))).max(("row", "column")),
             tolerance=float(spread),
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
         ),
@@ -227,10 +227,10 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.over_seeds(
             f"{NAME}/softmax-plateau",
-            "and is not below its plateau (1 - μω)²: loss at 2000",
-            predicted=found["plateau"].values,
+            "Softmax attention at 20 times the length is not below its plateau (1 - μω)²: loss at 2000",
+            predicted=trained["plateau"].values,
             measured=late.sel(kind="softmax").values,
-            tolerance=(DEVIATIONS * found["error"].sel(length=2000, kind="softmax")).values,
+            tolerance=(DEVIATIONS * trained["error"].sel(length=2000, kind="softmax")).values,
             basis=f"{DEVIATIONS:g} standard errors",
             relation=">=",
         ),
@@ -247,8 +247,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    curve, found = data["curves"], data["trained"]
-    looks = {
+    curve, trained = data["curves"], data["trained"]
+    styles = {
         "softmax": ("leading", BLUE, "o", "softmax"),
         "test": ("test", GREEN, "s", "linear, divided by L'"),
         "train": ("train", VERMILION, "^", "linear, divided by 100"),
@@ -256,9 +256,9 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     with styled():
         figure = new_figure(11.2, 4.6)
         left, right = figure.subplots(1, 2, width_ratios=(3, 2.4))
-        for number, (kind, (name, colour, marker, label)) in enumerate(looks.items()):
+        for number, (kind, (name, colour, marker, label)) in enumerate(styles.items()):
             left.plot(curve["length"], curve[name], color=colour, label=label)
-            one = found.sel(kind=kind)
+            one = trained.sel(kind=kind)
             left.plot(one["length"], one["mean"].mean("run"), marker, color=colour, markersize=6)
             closed = np.exp(np.interp(np.log(one["length"]), np.log(curve["length"]), np.log(curve[name])))
             if kind != "softmax":
@@ -269,7 +269,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         left.axhline(1, color=GREY, linestyle="--", linewidth=1.0)
         away: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points"}
         left.annotate("answering zero", (2200, 1), ha="right", color="#555555", **away)
-        plateau = float(found["plateau"].mean())
+        plateau = float(trained["plateau"].mean())
         left.axhline(plateau, color=BLUE, linestyle=":", linewidth=1.0)
         left.annotate("plateau of softmax", (11, plateau), color=BLUE, **away)
         left.set_yscale("log")

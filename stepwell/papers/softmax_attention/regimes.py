@@ -34,7 +34,7 @@ LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.95, 0.9, 0.5)
 SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
 HARD = (10.0, 20.0, 40.0)
-"""Sharpness a at which the law of the hardmax is tried."""
+"""Sharpness a at which the law of the hardmax is compared."""
 DEVIATIONS = 4.5
 """Standard errors allowed, for the worst of 44 points: outside by chance for one seed in 3,000."""
 
@@ -102,10 +102,13 @@ def sampled(chosen: Settings) -> xr.Dataset:
     $R = L\,\mathbb E[p_1^2]$ is sampled with $z_1\sim\mathcal N(b, 1)$, weighted by $e^{-bz_1+b^2/2}$, where
     $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
     """
-    found = _over_contexts(chosen, {n: np.array(SQUARES) for n in CONTEXTS}, stream=0)
+    estimates = _over_contexts(chosen, {n: np.array(SQUARES) for n in CONTEXTS}, stream=0)
     exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in CONTEXTS])
     return xr.Dataset(
-        {**{k: (("run", "context", "square"), v) for k, v in found.items()}, "exact": (("context", "square"), exact)},
+        {
+            **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
+            "exact": (("context", "square"), exact),
+        },
         coords={"run": list(chosen.seeds), "context": list(CONTEXTS), "square": list(SQUARES)},
     )
 
@@ -113,7 +116,7 @@ def sampled(chosen: Settings) -> xr.Dataset:
 def _over_contexts(chosen: Settings, squares: dict[int, np.ndarray], *, stream: int) -> dict[str, np.ndarray]:
     """Means and standard errors (seed, L, a²) for each L at its own a²."""
     shape = (len(chosen.seeds), len(squares), len(next(iter(squares.values()))))
-    found = {name: np.empty(shape) for name in ("concentration", "concentration_error", "mean", "mean_error")}
+    estimates = {name: np.empty(shape) for name in ("concentration", "concentration_error", "mean", "mean_error")}
     for row, seed in enumerate(chosen.seeds):
         for column, (n, own) in enumerate(squares.items()):
             count = min(20_000, chosen.tokens // n)
@@ -121,9 +124,9 @@ def _over_contexts(chosen: Settings, squares: dict[int, np.ndarray], *, stream: 
             for place, square in enumerate(own):
                 values = _values(z, float(square) ** 0.5)
                 for name, value in zip(("concentration", "mean"), values, strict=True):
-                    found[name][row, column, place] = value.mean()
-                    found[f"{name}_error"][row, column, place] = value.std(ddof=1) / count**0.5
-    return found
+                    estimates[name][row, column, place] = value.mean()
+                    estimates[f"{name}_error"][row, column, place] = value.std(ddof=1) / count**0.5
+    return estimates
 
 
 def _values(z: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
@@ -148,21 +151,21 @@ def _second(z: np.ndarray) -> np.ndarray:
 
 def saturation(chosen: Settings) -> xr.Dataset:
     """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
-    found = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
-    drawn = _over_contexts(chosen, {n: found[n] for n in CONTEXTS}, stream=1)
+    squares = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
+    drawn = _over_contexts(chosen, {n: squares[n] for n in CONTEXTS}, stream=1)
     sampled_ratio, error = np.full((2, len(chosen.seeds), len(LENGTHS), len(RATIOS)), np.nan)
     for column, n in enumerate(CONTEXTS):
-        growth, place = n * np.exp(-found[n]), LENGTHS.index(n)
+        growth, place = n * np.exp(-squares[n]), LENGTHS.index(n)
         sampled_ratio[:, place] = drawn["concentration"][:, column] * growth
         error[:, place] = drawn["concentration_error"][:, column] * growth
     return xr.Dataset(
         {
-            "square": (("context", "ratio"), np.array(list(found.values()))),
+            "square": (("context", "ratio"), np.array(list(squares.values()))),
             "sampled": (("run", "context", "ratio"), sampled_ratio),
             "error": (("run", "context", "ratio"), error),
             "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in LENGTHS]),
             "typical": ("context", [theory.saturation.typical_threshold(n) for n in LENGTHS]),
-            "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in found.items()]),
+            "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in squares.items()]),
         },
         coords={"context": list(LENGTHS), "ratio": list(RATIOS), "run": list(chosen.seeds)},
     )
@@ -181,8 +184,8 @@ def hardmax() -> xr.Dataset:
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    found, points, hard = data["sampled"], data["points"], data["hard"]
-    root = found["square"] ** 0.5
+    estimates, points, hard = data["sampled"], data["points"], data["hard"]
+    root = estimates["square"] ** 0.5
     half, third = points["square"].sel(ratio=0.5), np.log(points["context"])
     slack = 3 * np.exp(half) / points["context"]
     rival = int(np.argmax((abs(points["rival"] - 0.5) / (0.5 * slack)).values))
@@ -196,17 +199,17 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         worst_point(
             f"{NAME}/sampled",
             "R sampled agrees with quadrature: R at the point furthest off",
-            measured=found["concentration"],
-            predicted=found["exact"],
-            tolerance=DEVIATIONS * found["concentration_error"],
+            measured=estimates["concentration"],
+            predicted=estimates["exact"],
+            tolerance=DEVIATIONS * estimates["concentration_error"],
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         worst_point(
             f"{NAME}/stein",
             "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
-            measured=found["mean"],
-            predicted=root * (1 - found["exact"]),
-            tolerance=DEVIATIONS * found["mean_error"],
+            measured=estimates["mean"],
+            predicted=root * (1 - estimates["exact"]),
+            tolerance=DEVIATIONS * estimates["mean_error"],
             basis=f"{DEVIATIONS:g} standard errors",
         ),
         worst_point(
@@ -219,21 +222,22 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         Claim.at_most(
             f"{NAME}/halved-before",
-            "It is halved before a² = (2/3) ln L: greatest of a² over that, for L from 20 to 1e6",
+            "R falls to half of e^(a²)/L before a² = (2/3) ln L: greatest ratio of a² to that, for L from 20 to 1e6",
             predicted=1.0,
             measured=float((half / points["annealed"]).max()),
             basis="strict",
         ),
         Claim.at_least(
             f"{NAME}/halved-after",
-            "and after (2/3)(ln L - 1): least of a² over that",
+            "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1): least ratio of a² to that, for L from 20 to 1e6",
             predicted=1.0,
             measured=float((half / (2 / 3 * (third - 1))).min()),
             basis="strict; the other tokens' fluctuations add to R",
         ),
         Claim.close(
             f"{NAME}/rival",
-            "There the law of one rival token gives the same: R over e^(a²)/L at the L furthest off",
+            "Where R is half of e^(a²)/L, the law of one rival token gives the same: R over e^(a²)/L at the L "
+            "furthest off",
             predicted=float(points["rival"][rival]),
             measured=0.5,
             tolerance=float(0.5 * slack[rival]),
@@ -251,13 +255,13 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    curve, found, points = data["curves"], data["sampled"], data["points"]
+    curve, estimates, points = data["curves"], data["sampled"], data["points"]
     square = curve["square"].values
     with styled():
         figure = new_figure(13.0, 4.5)
         left, middle, right = figure.subplots(1, 3)
         for n, colour in zip(CONTEXTS, PALETTE, strict=False):
-            one, drawn = curve.sel(context=n), found.sel(context=n)
+            one, drawn = curve.sel(context=n), estimates.sel(context=n)
             left.plot(square, one["exact"], color=colour, label=f"L = {n:,}".replace(",", " "))
             early = np.exp(square) / n < 1.0
             left.plot(square[early], np.exp(square[early]) / n, "--", color=colour, linewidth=1.1)

@@ -31,9 +31,9 @@ CAPTION = (
     "attention is (dφ+1)/L. Middle: training of two heads. From positive balanced weights (k = q, o = v) signs are "
     "kept, and the flow ends a factor e in variance above the bound. That end is a saddle: from positive weights "
     "slightly off balance (in o and v) the loss rests there for a time that grows as the logarithm of the imbalance, "
-    "and then nears the bound: the head that had lost comes to attend to all tokens alike and subtracts their mean "
-    "label. Time is rate times steps, for the squared loss. Right: least loss for three tasks found by "
-    "search, by number of heads."
+    "and then nears the bound: the head that had decayed comes to attend to all tokens alike and subtracts their mean "
+    "label. Time is rate times steps, for the squared loss. Right: least loss that a search finds for three tasks, "
+    "by number of heads."
 )
 
 
@@ -104,8 +104,8 @@ def _best_exact(task: MultiTaskRegression, size: float) -> float:
     """The exact loss of one head with the best μ: a parabola through three points."""
     omega = np.array([[(size / DIM) ** 0.5]])
     zero, one, two = (theory.losses.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
-    bend = (two - 2 * one + zero) / 2
-    return zero - (one - zero - bend) ** 2 / (4 * bend)
+    curvature = (two - 2 * one + zero) / 2
+    return zero - (one - zero - curvature) ** 2 / (4 * curvature)
 
 
 def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
@@ -123,8 +123,8 @@ def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
         for row, seed in enumerate(chosen.seeds):
             rng = np.random.default_rng([seed, column])
             for kind, (scale, attend) in enumerate(kinds):
-                found = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
-                mean[kind, row, column], error[kind, row, column] = found
+                estimate = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
+                mean[kind, row, column], error[kind, row, column] = estimate
     dims = ("kind", "run", "a")
     return xr.Dataset(
         {"mean": (dims, mean), "error": (dims, error), "limit": ("a", limit)},
@@ -157,7 +157,9 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             rounding[row, column] = free.rounding / signal
     # Each task on a contrast of the heads that adds up to zero.
     contrasts = FLATTEST * DIM**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
-    made = theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
+    contrast_loss = (
+        theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
+    )
     return xr.Dataset(
         {
             "signed": (("heads", "run"), rows[0]),
@@ -165,7 +167,7 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             "rounding": (("heads", "run"), rounding),
             "bound": ("heads", [theory.bounds.lower_bound(task, h).sum() / signal for h in heads]),
             "partition": ("heads", [theory.allocation.best_partition(task, h).loss.sum() / signal for h in heads]),
-            "contrast": made,
+            "contrast": contrast_loss,
         },
         coords={"heads": list(heads), "run": list(chosen.seeds)},
         attrs={"tasks": count},

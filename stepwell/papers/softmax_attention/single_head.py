@@ -79,10 +79,10 @@ def settings(quick: bool) -> dict[str, Any]:
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
-    made = {"ratio": ratios(np.geomspace(1e-3, 5, chosen.points)), "trained": trained(chosen)}
+    data = {"ratio": ratios(np.geomspace(1e-3, 5, chosen.points)), "trained": trained(chosen)}
     for number, name in enumerate(INSTANCES):
-        made[f"unequal{number + 1}"] = unequal(name, chosen)
-    return made
+        data[f"unequal{number + 1}"] = unequal(name, chosen)
+    return data
 
 
 def ratios(over: np.ndarray) -> xr.Dataset:
@@ -191,7 +191,7 @@ def _train(
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     equal, count = data["trained"], COUNTS[-1]
-    made = [
+    all_claims = [
         Claim.close(
             f"{NAME}/ratio-limit",
             f"The ratio tends to the number of tasks: at d/L = 0.001 with {count} tasks",
@@ -209,12 +209,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="training goes on until less than this is left",
         ),
     ]
-    for found in _unequal(data):
-        name = found.attrs["name"]
-        square = (found["dim"] * found["omega"] ** 2).isel(time=-1)
-        best = found["dim"] * found["best_omega"] ** 2
-        leftover = float((found["dim"] * found["left"] ** 2).sum())
-        made.append(
+    for flows in _unequal(data):
+        name = flows.attrs["name"]
+        square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
+        best = flows["dim"] * flows["best_omega"] ** 2
+        leftover = float((flows["dim"] * flows["left"] ** 2).sum())
+        all_claims.append(
             worst_point(
                 f"{NAME}/{slug(name)}-shares",
                 f"{name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
@@ -224,32 +224,32 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             )
         )
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-budget",
                 f"{name}: trained heads have B = Σ d_iω_i² = 1",
                 predicted=1.0,
                 measured=square.sum("task").values,
                 tolerance=2 * leftover + 1e-6,
-                basis="as above",
+                basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             )
         )
-        made.append(
+        all_claims.append(
             Claim.over_seeds(
                 f"{NAME}/{slug(name)}-loss",
                 f"{name}: loss of trained heads above the best",
                 predicted=0.0,
-                measured=(found["loss"] - found["best_loss"]).values,
-                tolerance=float(2 * found["excess"] + ROUNDING * found["best_loss"]),
+                measured=(flows["loss"] - flows["best_loss"]).values,
+                tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
                 basis="twice what tasks left out still cost, by the same law; rounding",
             )
         )
-        out = np.flatnonzero(found["best_omega"] == 0)
+        out = np.flatnonzero(flows["best_omega"] == 0)
         if out.size:
-            time, omega, rate = found["time"].values, found["omega"].isel(task=out), found["fading"].isel(task=out)
+            time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
             half = int(np.searchsorted(time, time[-1] / 2))
             growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
-            made.append(
+            all_claims.append(
                 worst_point(
                     f"{NAME}/{slug(name)}-fading",
                     f"{name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the time, over K",
@@ -259,11 +259,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                     basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)); twice that",
                 )
             )
-    return made
+    return all_claims
 
 
 def _unequal(data: dict[str, xr.Dataset]) -> list[xr.Dataset]:
-    return [found for name, found in data.items() if name.startswith("unequal")]
+    return [dataset for name, dataset in data.items() if name.startswith("unequal")]
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
@@ -285,14 +285,14 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.84))
 
         position, ticks, names = 0.0, [], []
-        for number, found in enumerate(_unequal(data)):
-            square = (found["dim"] * found["omega"] ** 2).isel(time=-1)
-            places = position + np.arange(found.sizes["task"])
+        for number, flows in enumerate(_unequal(data)):
+            square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
+            places = position + np.arange(flows.sizes["task"])
             colour = PALETTE[number]
             middle.bar(
-                places, found["dim"] * found["best_omega"] ** 2, color=colour, alpha=0.45, label=found.attrs["name"]
+                places, flows["dim"] * flows["best_omega"] ** 2, color=colour, alpha=0.45, label=flows.attrs["name"]
             )
-            runs = found.sizes["run"]
+            runs = flows.sizes["run"]
             for run in range(runs):
                 middle.plot(
                     places + 0.12 * (run - (runs - 1) / 2), square.isel(run=run), "o", color=BLACK, markersize=3.5
@@ -309,16 +309,16 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         middle.legend(loc="upper right", ncols=2, fontsize=8.5)
 
         number = 0
-        for found in _unequal(data):
-            for i in np.flatnonzero(found["best_omega"] == 0):
+        for flows in _unequal(data):
+            for i in np.flatnonzero(flows["best_omega"] == 0):
                 colour = PALETTE[1 + number]
-                time = found["time"].values[1:]
-                label = f"{found.attrs['name']}, task {i + 1}"
-                for run in range(found.sizes["run"]):
-                    right.plot(time, found["omega"].values[run, 1:, i], color=colour, linewidth=1.2, label=label)
+                time = flows["time"].values[1:]
+                label = f"{flows.attrs['name']}, task {i + 1}"
+                for run in range(flows.sizes["run"]):
+                    right.plot(time, flows["omega"].values[run, 1:, i], color=colour, linewidth=1.2, label=label)
                     label = None
-                late = time > 3 / (float(found["fading"][i]) * float(found["omega"][0, 0, i]))
-                right.plot(time[late], 1 / (float(found["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
+                late = time > 3 / (float(flows["fading"][i]) * float(flows["omega"][0, 0, i]))
+                right.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
                 number += 1
         right.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
         right.set_xscale("log")
