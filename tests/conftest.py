@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 from slow_tests import SLOW
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 # In the environment, so that the commands started by tests inherit it.
 os.environ["MPLBACKEND"] = "Agg"
@@ -60,7 +60,7 @@ def with_and_without(monkeypatch: pytest.MonkeyPatch):
 
     from stepwell.native import _kernels  # not before its types are watched
 
-    def both(run: Callable[[], Found]) -> tuple[Found, Found]:
+    def both(run: Callable[[], Result]) -> tuple[Result, Result]:
         found = []
         for switch in ("on", "off"):
             monkeypatch.setenv("STEPWELL_NATIVE", switch)

@@ -79,13 +79,13 @@ def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
         wanted = f"{signs[claim.relation]}{number(claim.predicted)} ± {number(claim.tolerance, 3)}"
         if claim.relation == "<=" and claim.predicted == 0:
             wanted = f"at most {number(claim.tolerance, 3)}"
-        seeds = (
+        counted = (
             ""
             if claim.seeds is None or claim.pass_rate is None
-            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} seeds"
+            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} hold"
         )
         _say(f"  {mark} {claim.statement}")
-        _say(f"      measured {number(claim.measured)}, predicted {wanted}{seeds}")
+        _say(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
 
 
 def _say(text: str) -> None:
