@@ -116,7 +116,7 @@ def test_tables(capsys: pytest.CaptureFixture[str]):
         (["--eigenvalues", "1", "1e-30"], "singular"),
         (["--eigenvalues", "1", "--context", "0"], "--context"),
         (["--eigenvalues", "1", "--noise", "-1"], "--noise"),
-        (["--eigenvalues", "1", "--task-eigenvalues", "1", "2"], "as many"),
+        (["--eigenvalues", "1", "--task-eigenvalues", "1", "2"], "the same number"),
         (["--eigenvalues", "1", "--task-eigenvalues", "0"], "nothing to learn"),
         (["--eigenvalues", "1", "--heads", "2"], "--model"),
         (["--eigenvalues", "1", "--model", "attn"], "attnM"),

@@ -189,7 +189,7 @@ def test_the_trajectory_says_how_it_came_about():
         (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=0), "steps"),
         (lambda: descend(separate(), OBJECTIVE, rate=[0.1, 0.2], steps=5), "one for each run"),
         (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, record=[7]), "from 0 to 5"),
-        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, observe={"loss": OBJECTIVE}), "taken"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, observe={"loss": OBJECTIVE}), "uses itself"),
         (lambda: descend(separate(), Ensemble.of([OBJECTIVE] * 2), rate=0.1, steps=5), "as many models"),
         (lambda: descend(CubicMLP.random(dim=3, heads=1, scale=1.0, key=KEY), OBJECTIVE, rate=0.1, steps=5), "agree"),
         (lambda: Ensemble.of([separate(), SeparateAttention.random(dim=2, heads=3, scale=1.0, key=KEY)]), "one shape"),

@@ -34,7 +34,7 @@ def principal_component_regression_map(
     dim = task.covariance.shape[0]
     m = _check.whole("number of components", m, least=0)
     if m > dim:
-        raise InvalidInput(f"{m} components are asked for; the task has {dim}, so give m from 0 to {dim}")
+        raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
     if not endless:
         return fixed_point(task, range(m))
     spread, axes = np.linalg.eigh(task.task_covariance)
