@@ -6,6 +6,7 @@ compiled when they are first used.
 
 import os
 import platform
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -28,7 +29,7 @@ class Kernels(BuildHookInterface):
         if os.environ.get(VARIABLE) != "1" or version == "editable":
             return
         sys.path.insert(0, self.root)
-        from stepwell.native._build import compile_library
+        from stepwell.native._build import library
         from stepwell.native._kernels import KERNELS, SOURCES
         from stepwell.native._processor import LEVELS, cores, is_x86
 
@@ -38,7 +39,8 @@ class Kernels(BuildHookInterface):
         def compiled(name: str, element: str, level: str) -> tuple[str, str]:
             file = f"{name}-{element}-{level}.so"
             path = Path(self._folder.name) / file
-            compile_library(SOURCES / f"{name}.c", element, level, path)
+            with library(SOURCES / f"{name}.c", element, level) as built:
+                shutil.copyfile(built, path)
             return str(path), f"stepwell/native/built/{file}"
 
         wanted = [(n, e, level) for n, elements in KERNELS.items() for e in elements for level in levels]

@@ -109,11 +109,14 @@ def _build(source: Path, element: str, level: str | None, path: Path) -> None:
 
 
 def _fingerprint(source: Path, element: str, level: str | None) -> str:
-    """A digest of the text, the compiler and its options, and the version of XLA's interface."""
+    """A digest of the text, the compiler and its options, and the version of XLA's interface.
+
+    Not of where JAX is installed: all environments of one version share a library.
+    """
     import jax
 
-    line = command(source, element, level, Path("library"))
-    parts = [*line, *map(_version, compiler()), *texts(source), jax.__version__]
+    parts = [*compiler(), *_OPTIONS, *options(level), element, *map(_version, compiler()), *texts(source)]
+    parts.append(jax.__version__)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
