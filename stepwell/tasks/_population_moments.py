@@ -13,9 +13,10 @@ from ._moments import PopulationMoments
 
 
 def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
-    """The moments of a task, `task.moments(normalisation)`, checked for their class, shapes, symmetry and finite entries.
+    """The moments of a task in closed form, checked.
 
-    A class that changes how sequences are made and inherits `moments` is refused.
+    `task.moments(normalisation)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
+    where they have to be. A class that changes how sequences are made and inherits `moments` is refused.
 
     **Arguments:**
 
