@@ -12,8 +12,7 @@ import sys
 import warnings
 from typing import Any
 
-from ._cache import cache
-from ._compiler import compile_quickly
+from . import _cache, _compiler
 
 __version__ = "0.1.0"
 
@@ -38,7 +37,7 @@ _SETTINGS = {
     # gradients a stiff solver asks for one by one, comes back three times sooner.
     "jax_cpu_enable_async_dispatch": False,
 }
-_CACHE = cache()
+_CACHE = _cache.cache()
 _KEEP_COMPILED = {
     "jax_compilation_cache_dir": _CACHE.folder,
     # Most programs here are small and many: reading one back is ten times faster than compiling it.
@@ -56,7 +55,7 @@ def _set_up_jax(settings: dict[str, Any]) -> None:
 
 
 _set_up_jax(_SETTINGS)
-compile_quickly()
+_compiler.compile_quickly()
 if _CACHE.unsafe:
     warnings.warn(_CACHE.reason, RuntimeWarning, stacklevel=2)
 _chosen = (

@@ -4,9 +4,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from stepwell import __version__
+from stepwell import __version__, _interrupt
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import delivering_interrupts
 
 from ._parser import Parser
 
@@ -21,7 +20,23 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 0 done, 1 a claim or check failed, 2 bad usage, 130 interrupted."""
+    """Run one command of the command line.
+
+    **Arguments:**
+
+    - `arguments`: the words after `stepwell`, a verb and its flags; by default those of the process, `sys.argv[1:]`.
+
+    **Returns:** the exit status: 0 done, 1 a claim or check failed, 2 bad usage, 130 interrupted.
+
+    **Example:**
+
+    >>> from stepwell.cli import main
+    >>> main(["predict", "--eigenvalues", "0.6", "0.4", "--context", "31"])
+    in-context regression in dimension 2, context 31
+    ...
+    final loss 0.08810446
+    0
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(_overview())
@@ -34,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with delivering_interrupts():
+        with _interrupt.delivering_interrupts():
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
             return module.run(parser.parse_args(given[1:]))

@@ -16,18 +16,61 @@ Attention = TypeVar("Attention", bound=AbstractAttention)
 
 
 def flow_time(steps, rate: float):
-    r"""$t/\tau = 2\eta \cdot \text{steps}$: gradient descent of rate $\eta$ on the mean squared error is Euler's method
-    for the flow with time step $2\eta$."""
+    r"""The flow time that a number of gradient steps covers, $t/\tau = 2\eta \cdot \text{steps}$.
+
+    Gradient descent of rate $\eta$ on the mean squared error is Euler's method for the flow with time step $2\eta$.
+
+    **Arguments:**
+
+    - `steps`: the number of steps; a number, or an array of them.
+    - `rate`: the learning rate $\eta$.
+
+    **Returns:** the time $t/\tau$, of the shape of `steps`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.dynamics.flow_time(6000, rate=0.001)
+    12.0
+    """
     return 2.0 * rate * steps
 
 
 def steps_for(time, rate: float):
-    r"""The number of steps of rate $\eta$ in a flow `time` $t/\tau$: $t/(2\eta\tau)$, a float that is not rounded."""
+    r"""The number of gradient steps in a flow time, $t/(2\eta\tau)$: the inverse of `flow_time`.
+
+    **Arguments:**
+
+    - `time`: the time $t/\tau$; a number, or an array of them.
+    - `rate`: the learning rate $\eta$.
+
+    **Returns:** the number of steps as a float, not rounded, of the shape of `time`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.dynamics.steps_for(12.0, rate=0.001)
+    6000.0
+    """
     return time / (2.0 * rate)
 
 
 def rate_for(time: float, steps: int) -> float:
-    r"""The rate at which so many steps take so much flow time, $\eta = t/(2\tau \cdot \text{steps})$."""
+    r"""The learning rate at which a number of steps covers a flow time, $\eta = t/(2\tau \cdot \text{steps})$.
+
+    **Arguments:**
+
+    - `time`: the time $t/\tau$.
+    - `steps`: the number of gradient steps.
+
+    **Returns:** the learning rate $\eta$.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.dynamics.rate_for(12.0, steps=6000)
+    0.001
+    """
     return time / (2.0 * steps)
 
 
@@ -36,6 +79,22 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
 
     With a product of m weights and a scale $s$, the prediction is kept if each weight gets
     $(s_\text{given}/s_\text{wanted})^{1/m}$. From none to 1/N: $N^{1/2}$ merged, $N^{1/3}$ separate.
+
+    **Arguments:**
+
+    - `given`: what attention is divided by now: "1/N" (the context length), "none" or "1/tokens" (N + 1).
+    - `wanted`: what it is to be divided by, one of the same three.
+    - `length`: the context length N.
+    - `factors`: m, the number of weights whose product makes a prediction: 2 for merged attention, 3 for separate
+      (`model.factors`).
+
+    **Returns:** the factor, a float.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.dynamics.weight_factor('none', '1/N', length=64, factors=2):.3f}")
+    8.000
     """
     _check.one_of("normalisation", given, get_args(Normalisation))
     _check.one_of("normalisation", wanted, get_args(Normalisation))
@@ -47,12 +106,50 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
 
     Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run
     with $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
+
+    **Arguments:**
+
+    - `given`: what attention is divided by now: "1/N" (the context length), "none" or "1/tokens" (N + 1).
+    - `wanted`: what it is to be divided by, one of the same three.
+    - `length`: the context length N.
+    - `factors`: the number of weights whose product makes a prediction: 2 for merged attention, 3 for separate
+      (`model.factors`).
+
+    **Returns:** $f^2$, the square of `weight_factor`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.dynamics.time_factor('none', '1/N', length=64, factors=3):.3f}")
+    16.000
     """
     return weight_factor(given, wanted, length=length, factors=factors) ** 2
 
 
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
-    """The attention that predicts the same with another normalisation, at context length `length`; not for softmax."""
+    """The linear attention that predicts the same with another normalisation.
+
+    Every weight is multiplied by `weight_factor`. Softmax attention cannot be rescaled so, and is refused with
+    `InvalidInput`.
+
+    **Arguments:**
+
+    - `model`: an attention of this package, or one that declares its form.
+    - `normalisation`: what the new model divides attention by: "1/N", "none" or "1/tokens".
+    - `length`: the context length N at which the predictions are the same.
+
+    **Returns:** a model of the same class, with rescaled weights and the new normalisation.
+
+    **Example:**
+
+    With N = 8, each of the three weights is multiplied by $8^{-1/3}$.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
+    >>> sw.dynamics.renormalised(model, "none", length=8).query[:, 0].round(3).tolist()
+    [[0.5, 0.0], [0.0, 0.5]]
+    """
     if not is_attention(model):
         raise InvalidInput(
             f"{type(model).__name__} is not known to answer by the formula of attention; build it with the "

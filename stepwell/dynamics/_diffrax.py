@@ -34,7 +34,22 @@ _DENSE = 45_000
 
 @dataclasses.dataclass(frozen=True)
 class Diffrax(AbstractFlowSolver):
-    """Any adaptive solver of Diffrax, such as `diffrax.Kvaerno5()`; to `flow` it can be given as it is."""
+    """Any adaptive solver of Diffrax, for one run or an ensemble.
+
+    `flow` takes the solver of Diffrax as it is, and wraps it in this class.
+
+    **Arguments:**
+
+    - `solver`: an adaptive solver of Diffrax for equations of one term, such as `diffrax.Kvaerno5()` (implicit) or
+      `diffrax.Tsit5()` (explicit).
+
+    **Example:**
+
+    >>> import diffrax
+    >>> import stepwell as sw
+    >>> sw.dynamics.Diffrax(diffrax.Kvaerno5()).name
+    'kvaerno5'
+    """
 
     solver: Any
 

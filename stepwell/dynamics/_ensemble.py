@@ -16,14 +16,38 @@ Member = TypeVar("Member", bound=eqx.Module)
 
 
 class Ensemble(eqx.Module, Generic[Member]):
-    """Models (or objectives) of one shape, stacked: every array has a first axis `run`."""
+    """Models (or objectives) of one shape, stacked: every array has a first axis `run`.
+
+    Build it with `Ensemble.of`. `descend`, `flow` and `online` train all members as one program.
+
+    **Arguments:**
+
+    - `stacked`: a model or objective whose arrays have a first axis `run`; its settings are those of all members.
+    - `size`: the number of members.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> models = [sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=s) for s in (0.1, 0.01)]
+    >>> ensemble = sw.dynamics.Ensemble.of(models)
+    >>> ensemble.size, ensemble.stacked.query.shape  # (run, head, pair, dim)
+    (2, (2, 2, 1, 2))
+    """
 
     stacked: Member
     size: int = eqx.field(static=True)
 
     @classmethod
     def of(cls, members: Sequence[Member]) -> "Ensemble[Member]":
-        """Stack members that differ in their arrays only."""
+        """Stack members that differ in their arrays only.
+
+        **Arguments:**
+
+        - `members`: models, or objectives, of one class, with the same settings and arrays of the same shapes.
+
+        **Returns:** the ensemble, its members in the order given.
+        """
         if not members:
             raise InvalidInput("an ensemble needs at least one member, got none")
         # Numbers that are fields of a model are settings, the same for all, and not weights.

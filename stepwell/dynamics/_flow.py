@@ -37,25 +37,49 @@ def flow(
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
 ) -> xr.Dataset:
-    r"""$\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$, for a model or an ensemble; time is $t/\tau$.
+    r"""Train by gradient flow, $\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$: one model, or an ensemble of them.
 
+    It is integrated with adaptive steps, by a stiff solver unless another is asked for. Time is $t/\tau$.
+
+    Solvers are objects or names. `Rodas5P()` (a Rosenbrock method in one compiled program) and any adaptive solver of
+    Diffrax, such as `diffrax.Kvaerno5()`, take one run or an ensemble, `LSODA()` (SciPy's, with compiled gradient and
+    Hessian) one run. Or give a name: "rodas5p", "lsoda", "kvaerno5" or "tsit5" (Diffrax's, implicit and explicit).
+    "auto" is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap; and
+    for separate attention in population with many heads; else lsoda for one run, kvaerno5 for several. Separate
+    attention in population takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves systems
+    of D² equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run. Over softmax sequences
+    lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences of that.
+
+    **Arguments:**
+
+    - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
+    - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
       lowest loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
-    - `save`: how many times to save at, `spacing` "linear" or "log"; or the times themselves.
-    - `solver`: `Rodas5P()` (a Rosenbrock method in one compiled program) and any adaptive solver of Diffrax, such as
-      `diffrax.Kvaerno5()`, take one run or an ensemble, `LSODA()` (SciPy's, with compiled gradient and Hessian) one
-      run. Or a name: "rodas5p", "lsoda", "kvaerno5" or "tsit5" (Diffrax's, implicit and explicit). "auto"
-      is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap; and for
-      separate attention in population with many heads; else lsoda for one run, kvaerno5 for several. Separate attention
-      in population takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves systems of D²
-      equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run.
-      Over softmax sequences lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences
-      of that.
-    - `rtol`, `atol`: tolerances of the solver. `atol` is by default 10⁻⁵ times the root mean square of the initial
-      weights, and not above `rtol`: it must lie far below their scale, or the way off a saddle is lost.
+    - `save`: at how many times to save, from 0 to the end (401 by default); or the times themselves, rising.
+    - `spacing`: of the save times where `save` is a number, "linear" or "log": from $10^{-4}$ of the end on, and 0.
+    - `solver`: "auto", another name, or an object, as above.
+    - `rtol`: the relative tolerance of the solver.
+    - `atol`: its absolute tolerance; by default 10⁻⁵ times the root mean square of the initial weights, and not above
+      `rtol`: it must lie far below their scale, or the way off a saddle is lost.
+    - `gap`: see `until`; not used if that is a time.
+    - `observe`: further curves by name: functions of the model, which return a number or an array. By default none.
+    - `progress`: whether to show a progress bar.
+    - `configuration`: what else the trajectory should remember, such as the task and the keys. By default nothing.
 
-    The result has `loss` and the observed curves over (run, time), and every weight over (run, time, …). Its `outcome`
-    is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver failed"; "interrupted".
+    **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …).
+    The attribute `outcome` is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver
+    failed"; "interrupted". The attribute `message` explains the last three.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> run.attrs["outcome"], round(float(run["loss"][0, -1]), 3)
+    ('converged', 0.132)
     """
     check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model

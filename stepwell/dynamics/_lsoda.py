@@ -93,7 +93,21 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class LSODA(AbstractFlowSolver):
-    """SciPy's LSODA, with compiled gradient and Jacobian; for one run. It turns implicit where the flow is stiff."""
+    """SciPy's LSODA, with compiled gradient and Jacobian; for one run. It turns implicit where the flow is stiff.
+
+    It has no arguments: tolerances are given to `flow`.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> loss, solver = sw.objectives.Population(task), sw.dynamics.LSODA()
+    >>> run = sw.dynamics.flow(model, loss, until=60.0, save=3, solver=solver, progress=False)
+    >>> run["loss"].values[0].round(2).tolist()
+    [1.5, 0.54, 0.13]
+    """
 
     @property
     def name(self) -> str:

@@ -37,12 +37,54 @@ def online(
     configuration: dict[str, Any] | None = None,
     key: RandomKey,
 ) -> xr.Dataset:
-    """Gradient descent on `batch` new sequences of `task` at every step; other keywords are those of `descend`.
+    """Train by gradient descent on new sequences at every step: one model, or an ensemble of them.
 
-    The recorded loss is that of the step's own batch, before the step. All runs of an ensemble get the same batches.
     The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
-    whenever it is taken, so a run can be resumed with `start`. `reduce` says whether the loss is the mean over outputs
-    or their sum. Where JAX sees several devices, each draws its part of the batch.
+    whenever it is taken, so a run can be resumed with `start`. Where JAX sees several devices, each draws its part of
+    the batch.
+
+    **Arguments:**
+
+    - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same batches.
+    - `task`: the distribution that sequences are drawn from.
+    - `batch`: the number of sequences in a step.
+    - `reduce`: whether the loss is the "mean" over outputs or their "sum".
+    - `rate`: the learning rate; one number, or for an ensemble one for each run. Give either this or `optimiser`.
+    - `steps`: the number of gradient steps.
+    - `optimiser`: an optax optimiser, in place of `rate`.
+    - `record`: record the loss every so many steps, or at the steps listed; as in `descend`.
+    - `snapshots`: at how many of the recorded steps to keep all weights, or at which; as in `descend`.
+    - `observe`: further curves by name: functions of the model, such as the `Population` loss of the task. By default
+      none.
+    - `start`: the number of the first step, to resume a previous run; 0 by default.
+    - `progress`: whether to show a progress bar.
+    - `configuration`: what else the trajectory should remember, by default nothing. The task and the key it has
+      already.
+    - `key`: the random key that all sequences are drawn from.
+
+    **Returns:** a data set as `descend` returns it. The recorded loss is that of the step's own batch, before the step.
+
+    **Example:**
+
+    Losses of batches are noisy, so the loss over all sequences is observed beside them.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.3)
+    >>> run = sw.dynamics.online(
+    ...     model,
+    ...     task,
+    ...     batch=64,
+    ...     rate=0.05,
+    ...     steps=300,
+    ...     observe={"population": sw.objectives.Population(task)},
+    ...     progress=False,
+    ...     key=jax.random.key(0),
+    ... )
+    >>> run["population"].values[0, [0, -1]].round(1).tolist()
+    [1.4, 0.1]
     """
     batch = _check.whole("batch", batch)
     runs = model.size if isinstance(model, Ensemble) else 1

@@ -58,7 +58,22 @@ class _Attempt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rodas5P(AbstractFlowSolver):
-    """A Rosenbrock method of order 5 (see `_rosenbrock`) in one compiled program, for one run or an ensemble."""
+    """Rodas5P, a Rosenbrock method of order 5, in one compiled program; for one run or an ensemble.
+
+    It is implicit and takes no Newton iterations: what decays fast takes no small steps (see `_rosenbrock`). It has no
+    arguments: tolerances are given to `flow`.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> loss, solver = sw.objectives.Population(task), sw.dynamics.Rodas5P()
+    >>> run = sw.dynamics.flow(model, loss, until=60.0, save=3, solver=solver, progress=False)
+    >>> run["loss"].values[0].round(2).tolist()
+    [1.5, 0.54, 0.13]
+    """
 
     @property
     def name(self) -> str:

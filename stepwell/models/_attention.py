@@ -42,7 +42,7 @@ class AbstractAttention(AbstractCubicModel):
 
     @abc.abstractmethod
     def bilinear(self) -> Float[Array, "head width dim"]:
-        """$W_h$: the score of token z for the query x is $z^T W_h x$."""
+        r"""$W_h$: the score of token z for the query x is $z^\top W_h x$."""
 
     @abc.abstractmethod
     def directions(self, query: Float[Array, " dim"]) -> Float[Array, "head width"]:
@@ -71,10 +71,15 @@ class AbstractAttention(AbstractCubicModel):
         return [self.readout()[..., : self.dim], self.bilinear()[:, self.dim :]]
 
     def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        """The answer for the query.
+        """The answer for the query of one sequence.
 
-        `length` tokens are the context and the next one is the query, whose label is not read; what follows is
-        ignored. By default the last token is the query.
+        **Arguments:**
+
+        - `example`: the tokens (tokens, dim + outputs) of the sequence. The label of the query is not read.
+        - `length`: the number of tokens that are the context; the next one is the query, and what follows is ignored.
+          By default the last token is the query.
+
+        **Returns:** the answer, a vector (outputs,).
         """
         total = example.shape[0]
         position = total - 1 if length is None else length

@@ -37,10 +37,26 @@ Gaps = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 
 def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | None = None) -> None:
-    """Raise `InvalidInput` unless a class that declares a form keeps to it. Classes of this package are not compared.
+    """Raise `InvalidInput` unless the answers of a class that declares a form are those of its formula.
 
-    Compared are answers, and their gradients by all weights, on the first sequences of `tokens` (those trained on), or
-    on random ones with a context of `length`; at the weights given, at others like them, and at random weights.
+    Answers and their gradients by all weights are compared on four sequences: at the weights given, at others like
+    them, and at random weights. Classes of this package, and classes that declare no form, are not compared.
+
+    **Arguments:**
+
+    - `model`: the model to check.
+    - `length`: the context length of random sequences, used where `tokens` is not given.
+    - `tokens`: sequences to compare on, of which the first four are taken; by default random ones. Models of cubic
+      features are always compared on random features.
+
+    **Example:**
+
+    A class of this package passes, and nothing is returned:
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.check_form(model, length=5)
     """
     if is_proved(model) or not is_cubic(model):
         return
@@ -72,7 +88,23 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
 
 
 def similar(model: AbstractModel) -> list[AbstractModel]:
-    """The model with other weights, in which those that are zero are zero too."""
+    """The model with other weights, in which those that are zero are zero too.
+
+    **Arguments:**
+
+    - `model`: the model to vary.
+
+    **Returns:** two models: every weight multiplied by a factor between 1/2 and 2; and the same after each array of
+    weights is scaled to a root mean square of one.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> [bool((other.value[..., :2] == 0).all()) for other in sw.models.similar(model)]
+    [True, True]
+    """
     points = _points(model.weights())
     return [model.with_weights(points[which]) for which in ("weights like those given", "weights of order one")]
 

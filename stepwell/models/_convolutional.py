@@ -12,10 +12,28 @@ from ._separate import SeparateAttention
 
 
 class ConvolutionalAttention(AbstractCubicModel):
-    r"""$\hat y = \sum_i v_i\, q_i^\top K_i z$, $K_i = I_D \otimes k_i^\top$: kernel $k_i$ of width D, moved by D.
+    r"""Separate attention of rank one and one output, written as a convolution over cubic features.
 
-    z lists the columns of $\beta x_q^\top$ one after another, so each stop of the kernel meets one $\beta\, x_{q,d}$.
-    Cubic features come row by row (`Batch.cubic_features`), and are reordered here. One output, rank one.
+    $\hat y = \sum_i v_i\, q_i^\top K_i z$, $K_i = I_D \otimes k_i^\top$: kernel $k_i$ of width D, with stride D.
+
+    z lists the columns of $\beta x_q^\top$ one after another, so each position of the kernel meets one
+    $\beta\, x_{q,d}$. Cubic features come row by row (`Batch.cubic_features`), and are reordered here.
+
+    **Arguments:**
+
+    - `value`: $v_i$, (heads,).
+    - `key`: the kernels $k_i$, (heads, dim).
+    - `query`: $q_i$, (heads, dim).
+
+    **Example:**
+
+    The effective map of one head is $v k q^\top$:
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> value, key, query = jnp.array([3.0]), jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])
+    >>> sw.models.ConvolutionalAttention(value, key, query).effective_map()[0, 0].tolist()
+    [[0.0, 3.0], [0.0, 0.0]]
     """
 
     value: Float[Array, " head"]
@@ -32,7 +50,14 @@ class ConvolutionalAttention(AbstractCubicModel):
 
     @classmethod
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
-        """The form of a rank-one attention with one output; its label blocks are left behind."""
+        """The convolutional form of a separate attention.
+
+        **Arguments:**
+
+        - `model`: an attention of rank one with one output. Its label blocks are left out.
+
+        **Returns:** the model with the same effective map.
+        """
         if model.value.shape[1] != 1 or model.key.shape[1] != 1:
             raise InvalidInput(
                 f"the attention has {model.value.shape[1]} outputs and rank {model.key.shape[1]}; "

@@ -18,8 +18,21 @@ from ._starts import deviation, gaussians
 class CubicMLP(AbstractCubicModel):
     r"""MLP(z): $\hat y = W_2 W_1 z$ on cubic features $z = \mathrm{vec}(\beta x_q^\top)$ (see `Batch.cubic_features`).
 
-    With one output, `readout` $w_2 = (v_i)$ and the rows of `hidden` $\mathrm{vec}(U_i)$, it is ATTN_M with its label
-    blocks held at zero, for any initialisation and any optimiser.
+    With one output, readout $w_2 = (v_i)$ and the rows of the hidden layer $\mathrm{vec}(U_i)$, it is ATTN_M with its
+    label blocks held at zero, for any initialisation and any optimiser.
+
+    **Arguments:**
+
+    - `readout`: $W_2$, (outputs, heads).
+    - `hidden`: $W_1$, (heads, outputs · dim²), in the order of the cubic features.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> network = sw.models.CubicMLP(readout=jnp.array([[2.0]]), hidden=jnp.array([[1.0, 0.0, 0.0, 1.0]]))
+    >>> network.effective_map()[0, 0].tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
     """
 
     readout: Float[Array, "outputs head"]
@@ -43,14 +56,32 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
-        """Gaussian weights of standard deviation `scale`."""
+        """A network with Gaussian weights.
+
+        **Arguments:**
+
+        - `dim`: the dimension of an input x; the network has outputs · dim² features.
+        - `heads`: the number of hidden units, which are the heads of the equal merged attention.
+        - `scale`: the standard deviation of every weight.
+        - `outputs`: the number of labels of a token.
+        - `key`: a JAX random key.
+
+        **Returns:** the network.
+        """
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
         spread = deviation(scale, "plain", 1)
         return cls(*gaussians(((outputs, heads), (heads, outputs * dim * dim)), (spread, spread), key=key))
 
     @classmethod
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":
-        """The network with the weights of a merged attention of one output; its label blocks are left behind."""
+        """The network with the weights of a merged attention.
+
+        **Arguments:**
+
+        - `model`: an attention with one output. Its label blocks are left out.
+
+        **Returns:** the network with the same effective map.
+        """
         if model.value.shape[1] != 1:
             raise InvalidInput(
                 f"the merged attention has {model.value.shape[1]} outputs; the network equals it for one output only"
@@ -60,8 +91,18 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "CubicMLP":
-        """From recorded weights. With several outputs the published features are only dim² in number; the weights of
-        those that are missing are zero, and stay zero. There is no `attention` to have options.
+        """The network with the weights of a recording.
+
+        With several outputs the published features are only dim² in number. Zeros are appended to the weights up to
+        the next number of features that the class allows, and stay zero where those features are zero.
+
+        **Arguments:**
+
+        - `weights`: `hidden` (heads, features) and `readout` (outputs, heads).
+        - `outputs`: the number of labels.
+        - `**attention`: settings of attention, which this network does not have; they are ignored.
+
+        **Returns:** the network.
         """
         hidden = weights["hidden"]
         features = outputs * math.ceil((hidden.shape[1] / outputs) ** 0.5) ** 2
@@ -69,7 +110,14 @@ class CubicMLP(AbstractCubicModel):
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """`values` $v_i$ and `key_queries` $U_i$ of the equal merged attention, as its own `theory_weights` are."""
+        """The weights in the reduced equations of the theory, for the last output.
+
+        **Arguments:**
+
+        - `weights`: `readout` and `hidden`, with any leading axes, as of time.
+
+        **Returns:** `values` $v_i$ and `key_queries` $U_i$ of the equal merged attention, with the same leading axes.
+        """
         readout, hidden = weights["readout"], weights["hidden"]
         outputs = readout.shape[-2]
         dim = round((hidden.shape[-1] / outputs) ** 0.5)

@@ -23,14 +23,34 @@ def decomposable(
     embedding: int | None = None,
     key: RandomKey | None = None,
 ) -> MultiHeadAttention:
-    r"""The whole matrices with the given eigenvalues in the bases $\Phi, \Psi$ of a task:
+    r"""The attention with whole matrices that has given eigenvalues in the bases $\Phi, \Psi$ of a task.
 
     $K = A\, \mathrm{diag}(k) [\Phi^\top, 0]$, $Q = A\, \mathrm{diag}(q) [\Phi^\top, 0]$,
     $V = B\, \mathrm{diag}(v) [0, \Psi^\top]$, $O = \Psi\, \mathrm{diag}(o) B^\top$,
 
-    where A and B have orthonormal columns: those of the identity, or random ones, for each head, from `key`.
-    `embedding` is the width $d_e$ of a head, by default the smallest, d; the scores keep the factor that `spectral`
-    has.
+    where A and B have orthonormal columns, and each entry of key and query is repeated over the block of its task and
+    divided by $\sqrt{d_i}$. Its answers to the sequences of the task are those of `spectral` in the task's own basis.
+
+    **Arguments:**
+
+    - `spectral`: the eigenvalues, as their factors k, q, v and o for each head and task.
+    - `task`: the task whose rotations are $\Phi$ and $\Psi$; it has the same `dims`.
+    - `embedding`: the width $d_e$ of a head, at least d, which is the default. The scores keep the factor that
+      `spectral` has.
+    - `key`: a JAX random key for random A and B, different for each head; by default they are columns of the identity.
+
+    **Returns:** the `MultiHeadAttention`, with the activation and normalisation of `spectral`.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((2, 3), inputs_rotation="random", key=jax.random.key(0))
+    >>> spectral = sw.models.SpectralAttention.balanced(np.array([[0.2, 0.1]]), np.array([[1.0, 0.5]]), task.dims)
+    >>> attention = sw.models.decomposable(spectral, task)
+    >>> np.linalg.eigvalsh(np.asarray(attention.bilinear())[0, : task.dim]).round(6).tolist()
+    [0.1, 0.1, 0.1, 0.2, 0.2]
     """
     _require_dims(spectral.dims, task)
     dim, outputs = task.dim, task.outputs
@@ -61,10 +81,29 @@ def decomposable(
 class Decomposition(eqx.Module):
     r"""Attention written in the bases of a task: $W = [W_X; W_Y]$ the scores, $U = [U_X, U_Y]$ the readout.
 
-    - `omega`: means over each block of $\mathrm{diag}(\Phi^\top W_X \Phi)$.
-    - `mu`: $\mathrm{diag}(\Psi^\top U_Y \Psi)$, of the outputs that belong to a task.
-    - `score_inputs`, `score_labels`, `readout_inputs`, `readout_labels`: what is left of $W_X, W_Y, U_X, U_Y$ without
-      these, as a Frobenius norm for each head. All four are zero if the attention is decomposable.
+    `decompose` returns one. The four remainders are Frobenius norms, one for each head; all are zero if the attention
+    is decomposable.
+
+    **Arguments:**
+
+    - `omega`: means over each block of $\mathrm{diag}(\Phi^\top W_X \Phi)$, (heads, tasks).
+    - `mu`: $\mathrm{diag}(\Psi^\top U_Y \Psi)$, of the outputs that belong to a task, (heads, tasks).
+    - `score_inputs`: what is left of $W_X$ without `omega`, (heads,).
+    - `score_labels`: the norm of $W_Y$, (heads,).
+    - `readout_inputs`: the norm of $U_X$, (heads,).
+    - `readout_labels`: what is left of $U_Y$ without `mu`, (heads,).
+    - `dims`: the dimension of each task.
+
+    **Example:**
+
+    One head and one task of four dimensions; the decomposable part of the scores, 0.5 I, has the norm 1:
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> none = jnp.zeros(1)
+    >>> parts = jnp.array([[0.5]]), jnp.array([[2.0]]), jnp.array([0.25]), none, none, jnp.array([1.0])
+    >>> {name: float(value) for name, value in sw.models.Decomposition(*parts, dims=(4,)).departures().items()}
+    {'score_inputs': 0.25, 'score_labels': 0.0, 'readout_inputs': 0.0, 'readout_labels': 0.5}
     """
 
     omega: Float[Array, "head task"]
@@ -76,7 +115,11 @@ class Decomposition(eqx.Module):
     dims: tuple[int, ...] = eqx.field(static=True)
 
     def departures(self) -> dict[str, Float[Array, ""]]:
-        """The four norms over all heads, relative to that of the decomposable part of the scores or of the readout."""
+        """How far the attention is from decomposable.
+
+        **Returns:** the four norms over all heads, by name, each relative to the norm of the decomposable part of the
+        scores or of the readout.
+        """
         scores = jnp.sqrt(jnp.sum(np.array(self.dims) * self.omega**2))
         readout = jnp.sqrt(jnp.sum(self.mu**2))
         return {
@@ -88,7 +131,26 @@ class Decomposition(eqx.Module):
 
 
 def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposition:
-    """The eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable."""
+    """The eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable.
+
+    **Arguments:**
+
+    - `model`: an attention with the dimension and the number of outputs of the task.
+    - `task`: the task whose rotations are the bases.
+
+    **Returns:** the `Decomposition`, with `omega` and `mu` (heads, tasks) and the norms of what is left.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((2, 3))
+    >>> start = dict(dim=5, outputs=2, heads=2, scale=0.1, readout=0.3, advantage=2.0, key=jax.random.key(0))
+    >>> decomposition = sw.models.decompose(sw.models.MultiHeadAttention.diagonal(**start), task)
+    >>> np.asarray(decomposition.mu).round(6).tolist()
+    [[0.36, 0.09], [0.09, 0.36]]
+    """
     outputs, dim = model.shape
     if (outputs, dim) != (task.outputs, task.dim):
         raise InvalidInput(

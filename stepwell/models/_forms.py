@@ -41,7 +41,26 @@ _BASES: dict[Form, type[AbstractModel]] = {
 
 
 def form_of(model: AbstractModel) -> Form | None:
-    """The form of a model's class, proved or declared; None if nothing is known of it but its `__call__`."""
+    """The form of a model's class, proved or declared: the formula that gives its answers.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** "cubic", "attention", "separate" or "spectral"; None if nothing is known of the model but its
+    `__call__`. A form that the class may not declare raises `InvalidInput`.
+
+    **Example:**
+
+    A declaration is not inherited:
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> class Own(sw.models.SeparateAttention): pass
+    >>> start = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.form_of(sw.models.SeparateAttention.random(**start)), sw.models.form_of(Own.random(**start))
+    ('separate', None)
+    """
     kind = type(model)
     declared = vars(kind).get("declared_form")
     if declared is None:
@@ -57,46 +76,170 @@ def form_of(model: AbstractModel) -> Form | None:
 
 
 def is_proved(model: AbstractModel) -> bool:
-    """Whether the model's class is one of this package, whose form is proved by tests and not compared at the start."""
+    """Whether the model's class is one of this package, whose form is proved by tests and not compared at the start.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True for the classes of `stepwell.models` only.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.is_proved(model)
+    True
+    """
     return type(model).__module__.startswith(f"{__package__}.")
 
 
 def is_cubic(model: AbstractModel) -> TypeGuard[AbstractCubicModel]:
-    """Whether the model has an effective map that may be used in its place: it is of any form."""
+    """Whether the model has an effective map that may be used in its place: it is of any form.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the class of the model has a form.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.is_cubic(model)
+    True
+    """
     return form_of(model) is not None
 
 
 def is_attention(model: AbstractModel) -> TypeGuard[AbstractAttention]:
-    """Whether `bilinear()` and `readout()` may be used in the model's place."""
+    """Whether `bilinear()` and `readout()` may be used in the model's place.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the form of the model is "attention", "separate" or "spectral".
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> start = dict(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> [sw.models.is_attention(kind.random(**start)) for kind in (sw.models.MergedAttention, sw.models.CubicMLP)]
+    [True, False]
+    """
     return form_of(model) in ("attention", "separate", "spectral")
 
 
 def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
-    """Whether the weights `value`, `key` and `query` may be used in the model's place."""
+    """Whether the weights `value`, `key` and `query` may be used in the model's place.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the form of the model is "separate".
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.is_separate(model)
+    True
+    """
     return form_of(model) == "separate"
 
 
 def as_separate(model: SeparateAttention) -> SeparateAttention:
-    """The class of this package that a model of the form "separate" is equal to, at zero weights of its shapes."""
+    """The `SeparateAttention` that a model of the form "separate" is equal to, but for its weights, which are zero.
+
+    **Arguments:**
+
+    - `model`: a model of the form "separate", of any class.
+
+    **Returns:** a `SeparateAttention` with zero weights of the same shapes, and the same settings.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.as_separate(model).query.tolist()
+    [[[0.0, 0.0]]]
+    """
     weights = (jnp.zeros(part.shape, part.dtype) for part in (model.value, model.key, model.query))
     options = {name: getattr(model, name) for name in ("activation", "normalisation", "attends_query")}
     return SeparateAttention(*weights, **options)
 
 
 def map_rank(model: AbstractModel) -> int | None:
-    """The model's `map_rank()`, where it is that of a class of this package: other classes may tie their weights."""
+    """The highest rank r such that the model can have every effective map of rank r.
+
+    It is the model's `map_rank()` for classes of this package. Other classes may tie their weights; of these only the
+    form "separate", which leaves no freedom to do so, has one.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** the rank, or None where it is not known, or where not even rank one is possible.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=5, heads=3, rank=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.map_rank(model)
+    3
+    """
     if is_separate(model):
         return SeparateAttention.map_rank(model)
     return model.map_rank() if is_proved(model) and is_cubic(model) else None
 
 
 def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
-    """Whether `omega()` and `mu()` may be used in the model's place."""
+    """Whether `omega()` and `mu()` may be used in the model's place.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the form of the model is "spectral".
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.is_spectral(model)
+    False
+    """
     return form_of(model) == "spectral"
 
 
 def form_advice(model: AbstractModel) -> str:
-    """What to do about a model without a form where one is needed: part of a message."""
+    """What to do about a model without a form where one is needed: part of a message.
+
+    **Arguments:**
+
+    - `model`: the model; the form that its class may declare depends on its base class.
+
+    **Returns:** the advice, without a full stop.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> print(sw.models.form_advice(model))
+    use Sampled or online, which call the model itself; or, if its answers are by a known formula, declare that in the
+    class: declared_form = 'separate'
+    """
     use = "use Sampled or online, which call the model itself"
     allowed = _allowed(type(model))
     if not allowed:

@@ -21,7 +21,30 @@ class MergedAttention(AbstractAttention):
     r"""ATTN_M: $X + \sum_i \tfrac1N W^V_i X X^\top W^{KQ}_i X$, read at the query's label.
 
     Only what reaches the prediction is kept: the last rows of $W^V_i$ in `value`, $(\mathbf v_i^\top, v_i)$, and the
-    first D columns of $W^{KQ}_i$ in `key_query`, $(U_i; u_i^\top)$. With one output `value` is (heads, 1, D+1).
+    first D columns of $W^{KQ}_i$ in `key_query`, $(U_i; u_i^\top)$. The constructor takes these parts;
+    `MergedAttention.from_matrices` takes whole matrices, and `MergedAttention.random` draws initial weights.
+
+    **Arguments:**
+
+    - `value`: (heads, outputs, dim + outputs), the readout of inputs and then of labels; with one output
+      (heads, 1, D + 1).
+    - `key_query`: (heads, dim + outputs, dim), the scores of inputs and then of labels.
+    - `activation`: what turns scores into attention weights: "linear", "relu" (the positive part) or "softmax".
+    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+      default "none" for softmax attention and "1/N" otherwise.
+    - `attends_query`: whether the query is among the tokens attended to, with its label zero.
+
+    **Example:**
+
+    One head with an effective map of 0.4 answers $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context
+    (1, 2), (2, 4) and the query 3:
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> model = sw.models.MergedAttention(value=jnp.array([[[0.0, 1.0]]]), key_query=jnp.array([[[0.4], [0.0]]]))
+    >>> answer = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{answer[0]:.3f}")
+    6.000
     """
 
     value: Float[Array, "head outputs width"]
@@ -66,7 +89,17 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        """The model with these whole square matrices; the parts that never matter are dropped."""
+        """The model with given square matrices, of which the parts that never matter are dropped.
+
+        **Arguments:**
+
+        - `value`: $W^V_i$, (heads, dim + outputs, dim + outputs).
+        - `key_query`: $W^{KQ}_i$, of the same shape.
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         return cls(value[:, -outputs:], key_query[:, :, :-outputs], **options)
 
     @classmethod
@@ -82,7 +115,22 @@ class MergedAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        r"""Gaussian weights of standard deviation `scale`; the label blocks $\mathbf v_i$, $u_i$ zero or random too."""
+        r"""A model with Gaussian weights.
+
+        **Arguments:**
+
+        - `dim`: the dimension of an input x.
+        - `heads`: the number of heads.
+        - `scale`: the standard deviation of a weight, or what `scaling` makes of it.
+        - `outputs`: the number of labels of a token.
+        - `scaling`: with "plain" the standard deviation is `scale`; with "per-matrix" it is scale/√size, where the
+          size counts the entries of a whole matrix over all heads, heads · (dim + outputs)².
+        - `label_blocks`: "zero" sets the label blocks $\mathbf v_i$ and $u_i$ to zero; "random" leaves them random.
+        - `key`: a JAX random key.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
         width = dim + outputs
         spread = deviation(scale, scaling, heads * width * width)
@@ -103,9 +151,19 @@ class MergedAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "MergedAttention":
-        r"""$U_i = s_i g$ with g the unit matrix along `direction` ($\Lambda^2$ for the unstable mode), $v_i = s_i$.
+        r"""A model with all heads along one matrix: $U_i = s_i g$, $v_i = s_i$, with g of Frobenius norm one.
 
-        `scale` is s, one number or one for each head. Balanced: $v_i^2 = \|U_i\|_F^2$.
+        It is balanced, $v_i^2 = \|U_i\|_F^2$. With O outputs the labels are read by $s_i I/\sqrt O$.
+
+        **Arguments:**
+
+        - `direction`: a matrix (dim, dim) proportional to g; $\Lambda^2$ for the unstable mode at zero weights.
+        - `heads`: the number of heads.
+        - `scale`: $s_i$, one number or one for each head.
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
         """
         scales = head_scales(scale, _check.whole("heads", heads))
         dim = direction.shape[0]
@@ -116,7 +174,12 @@ class MergedAttention(AbstractAttention):
         return cls(jax.device_put(value), jax.device_put(key_query), **options)
 
     def balanced(self) -> "MergedAttention":
-        r"""The value rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$, which the flow then conserves."""
+        r"""The model with the value of each head rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$.
+
+        Gradient flow conserves the difference of the two. A value that is zero stays zero.
+
+        **Returns:** the new model.
+        """
         norms = np.sqrt(np.sum(np.asarray(self.key_query) ** 2, axis=(1, 2)))
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
 
@@ -124,12 +187,28 @@ class MergedAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "MergedAttention":
-        """The model with the matrices of a recording, by their names there."""
+        """The model with the matrices of a recording.
+
+        **Arguments:**
+
+        - `weights`: `value` and `key_query`, whole matrices as `from_matrices` takes them.
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """`values` $v_i$ and `key_queries` $U_i$, for the last output; weights may have leading axes, as of time."""
+        """The weights in the reduced equations of the theory, for the last output.
+
+        **Arguments:**
+
+        - `weights`: `value` and `key_query`, with any leading axes, as of time.
+
+        **Returns:** `values` $v_i$ and `key_queries` $U_i$, with the same leading axes.
+        """
         key_query = weights["key_query"]
         return {"values": weights["value"][..., -1, -1], "key_queries": key_query[..., : key_query.shape[-1], :]}
 

@@ -33,14 +33,31 @@ class AbstractModel(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, example: Any) -> Float[Array, " outputs"]:
-        """The prediction for one example."""
+        """The prediction for one example.
+
+        **Arguments:**
+
+        - `example`: one sequence of tokens, or one vector of cubic features, as the class reads them.
+
+        **Returns:** the answer, a vector (outputs,).
+        """
 
     def weights(self) -> dict[str, Array]:
-        """The weights by name, in the order of `weight_dims`."""
+        """The weights of the model.
+
+        **Returns:** the arrays by name, in the order of `weight_dims`.
+        """
         return {name: getattr(self, name) for name in self.weight_dims}
 
     def with_weights(self: Self, weights: dict[str, Any]) -> Self:
-        """The same model with other weights of the same shapes."""
+        """The same model with other weights.
+
+        **Arguments:**
+
+        - `weights`: an array for each name in `weight_dims`, of the shape that the model's own has.
+
+        **Returns:** the new model.
+        """
         names = tuple(self.weight_dims)
         if set(weights) != set(names):
             raise InvalidInput(f"weights {sorted(weights)} were given; {type(self).__name__} has {sorted(names)}")
@@ -51,7 +68,14 @@ class AbstractModel(eqx.Module):
         return eqx.tree_at(lambda model: tuple(getattr(model, name) for name in names), self, new)
 
     def scaled(self: Self, factor: float) -> Self:
-        """Every weight multiplied by `factor`."""
+        """The same model with every weight multiplied by a number.
+
+        **Arguments:**
+
+        - `factor`: the number.
+
+        **Returns:** the new model.
+        """
         return self.with_weights({name: factor * value for name, value in self.weights().items()})
 
 

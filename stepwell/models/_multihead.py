@@ -23,12 +23,36 @@ class MultiHeadOptions(AttentionOptions, total=False):
 
 
 class MultiHeadAttention(AbstractAttention):
-    r"""$\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$.
+    r"""Attention with query, key, value and output matrices, by default softmax attention.
 
-    The query is not among the tokens Z. `query` keeps the first D columns, the only ones that meet a query whose label
-    is zero. `d_e` is the width of a head. `score_scale` stands for $1/\sqrt{d_e}$ where that is another number:
-    `"token"` is one over the root of a token's width, as in the published simulation. With `activation="linear"` the
-    score itself is the weight, with `"relu"` its positive part; there is no 1/L unless `normalisation` asks for it.
+    $\hat y = \sum_h O_h V_h Z\, p_h$, $p_h = \mathrm{softmax}((K_h Z)^\top Q_h z_q/\sqrt{d_e})$,
+
+    with $d_e$ the width of a head, called `embedding`. The columns of Z are the tokens of the context.
+
+    **Arguments:**
+
+    - `query`: $Q_h$, (heads, embedding, dim), the columns that meet the input; the label of a query is zero.
+    - `key`: $K_h$, (heads, embedding, dim + outputs).
+    - `value`: $V_h$, (heads, embedding, dim + outputs).
+    - `output`: $O_h$, (heads, outputs, embedding).
+    - `activation`: what turns scores into attention weights: "softmax", "linear" or "relu" (the positive part).
+    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+      default "none", whatever the activation.
+    - `attends_query`: whether the query is among the tokens attended to, with its label zero.
+    - `score_scale`: what scores are multiplied by: "head" for $1/\sqrt{d_e}$, "token" for one over the root of a
+      token's width, as in the published simulation, or a positive number.
+
+    **Example:**
+
+    A head with a query matrix of zero attends to all tokens equally, and answers with the mean label:
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> zero, one, label = jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)), jnp.array([[[0.0, 1.0]]])
+    >>> model = sw.models.MultiHeadAttention(query=zero, key=label, value=label, output=one)
+    >>> answer = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{answer[0]:.3f}")
+    3.000
     """
 
     query: Float[Array, "head embedding dim"]
@@ -91,7 +115,18 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """The model with these whole matrices; columns of the query matrix that never matter are dropped."""
+        """The model with given whole matrices; columns of the query matrix that never matter are dropped.
+
+        **Arguments:**
+
+        - `query`: $Q_h$, (heads, embedding, dim + outputs).
+        - `key`: $K_h$, (heads, embedding, dim + outputs).
+        - `value`: $V_h$, (heads, embedding, dim + outputs).
+        - `output`: $O_h$, (heads, outputs, embedding).
+        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+
+        **Returns:** the model.
+        """
         dim = query.shape[2] - output.shape[1]
         return cls(
             query[:, :, :dim],
@@ -113,7 +148,20 @@ class MultiHeadAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        """Gaussian weights of standard deviation `scale`; the width of a head is by default that of a token."""
+        """A model with Gaussian weights.
+
+        **Arguments:**
+
+        - `dim`: the dimension of an input x.
+        - `outputs`: the number of labels of a token.
+        - `heads`: the number of heads.
+        - `embedding`: the width of a head; by default that of a token, dim + outputs.
+        - `scale`: the standard deviation of every weight.
+        - `key`: a JAX random key.
+        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+
+        **Returns:** the model.
+        """
         dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
         width = dim + outputs
         embedding = width if embedding is None else _check.whole("embedding", embedding)
@@ -139,11 +187,24 @@ class MultiHeadAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[MultiHeadOptions],
     ) -> "MultiHeadAttention":
-        r"""$Q_h = a_h I$, $K_h = b_h I$, $V_h = O_h = r\,\mathrm{diag}(1 + (c - 1) 1_{h = i})$ on labels, 0 on inputs.
+        r"""The diagonal start of the published simulation.
 
-        The published simulation's diagonal start: $a_h, b_h \sim \mathcal N(0, \text{scale}^2)$, so that $\omega^h$ is
-        the same for all tasks and of either sign; r is `readout`; head i reads task i with `advantage` c. Heads are as
-        wide as a token.
+        $Q_h = a_h I$, $K_h = b_h I$, $V_h = O_h = r\,\mathrm{diag}(1 + (c - 1) 1_{h = i})$ on labels, 0 on inputs, with
+        $a_h, b_h \sim \mathcal N(0, \text{scale}^2)$, so that $\omega^h$ is the same for all tasks and of either sign.
+        Heads are as wide as a token.
+
+        **Arguments:**
+
+        - `dim`: the dimension of an input x.
+        - `outputs`: the number of labels of a token.
+        - `heads`: the number of heads.
+        - `scale`: the standard deviation of $a_h$ and $b_h$.
+        - `readout`: r.
+        - `advantage`: c, the factor by which head i reads label i more than others; it enters both value and output.
+        - `key`: a JAX random key.
+        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+
+        **Returns:** the model.
         """
         dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
         readout = _check.number("readout", readout)
@@ -162,11 +223,19 @@ class MultiHeadAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "MultiHeadAttention":
-        """From recorded matrices.
+        """The model with the matrices of a recording.
 
-        Recorded keys and values may be of different width: rows of zeros make them one, and stay zero, as each meets
+        Recorded keys and values may be of different width: rows of zeros make them equal, and stay zero, as each meets
         zeros in the matrix that it is multiplied with. The recorded score is over the root of the token's width,
         whatever the head's.
+
+        **Arguments:**
+
+        - `weights`: `query`, `key`, `value` and `output`, whole matrices as `from_matrices` takes them.
+        - `outputs`: the number of labels of a token; not used, as `output` has it.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
         """
         width = max(weights["key"].shape[1], weights["value"].shape[1])
 

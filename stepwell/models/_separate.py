@@ -21,8 +21,31 @@ from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_sca
 class SeparateAttention(AbstractAttention):
     r"""ATTN_S of rank R: $X + \sum_i \tfrac1N W^V_i X X^\top {W^K_i}^\top W^Q_i X$, read at the query's label.
 
-    Kept: the last rows of $W^V_i$ in `value`; `key` with rows $k_{i,r}$ (and their label entries, last); `query` with
-    rows $q_{i,r}$ (its label entries never matter). A rank above D is allowed, and adds nothing that D pairs cannot do.
+    Only what reaches the prediction is kept. The constructor takes these parts; `SeparateAttention.from_matrices` takes
+    whole matrices, and `SeparateAttention.random` draws initial weights. A rank above D is allowed, and adds nothing
+    that D pairs cannot do.
+
+    **Arguments:**
+
+    - `value`: the last rows of $W^V_i$, (heads, outputs, dim + outputs), the readout of inputs and then of labels.
+    - `key`: rows $k_{i,r}$, (heads, rank, dim + outputs), their label entries last.
+    - `query`: rows $q_{i,r}$, (heads, rank, dim); their label entries never matter.
+    - `activation`: what turns scores into attention weights: "linear", "relu" (the positive part) or "softmax".
+    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+      default "none" for softmax attention and "1/N" otherwise.
+    - `attends_query`: whether the query is among the tokens attended to, with its label zero.
+
+    **Example:**
+
+    One head with v = 2, k = 1 and q = 0.2 has an effective map of 0.4, and answers
+    $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context (1, 2), (2, 4) and the query 3:
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> value, key, query = jnp.array([[[0.0, 2.0]]]), jnp.array([[[1.0, 0.0]]]), jnp.array([[[0.2]]])
+    >>> answer = sw.models.SeparateAttention(value, key, query)(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{answer[0]:.3f}")
+    6.000
     """
 
     value: Float[Array, "head outputs width"]
@@ -73,7 +96,18 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """The model with these whole matrices; the parts that never matter are dropped."""
+        """The model with given whole matrices, of which the parts that never matter are dropped.
+
+        **Arguments:**
+
+        - `value`: $W^V_i$, (heads, dim + outputs, dim + outputs).
+        - `key`: $W^K_i$, (heads, rank, dim + outputs).
+        - `query`: $W^Q_i$, (heads, rank, dim + outputs).
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
@@ -90,10 +124,23 @@ class SeparateAttention(AbstractAttention):
         key: RandomKey,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        """Gaussian weights of standard deviation `scale`, or with `scaling="per-matrix"` the published script's.
+        """A model with Gaussian weights.
 
-        Per matrix, the deviation is scale/√size, size counting the whole matrix over all heads: heads·width² for the
-        value, heads·rank·width for key and query. Label blocks are zero, or random too.
+        **Arguments:**
+
+        - `dim`: the dimension of an input x.
+        - `heads`: the number of heads.
+        - `rank`: the number of pairs of key and query in a head. Above `dim` it is allowed, with a warning.
+        - `scale`: the standard deviation of a weight, or what `scaling` makes of it.
+        - `outputs`: the number of labels of a token.
+        - `scaling`: with "plain" the standard deviation is `scale`. With "per-matrix" it is scale/√size, as in the
+          published script, where the size counts the entries of a whole matrix over all heads: heads · width² for the
+          value, heads · rank · width for key and query, width being dim + outputs.
+        - `label_blocks`: "zero" sets the label blocks of value and key to zero; "random" leaves them random.
+        - `key`: a JAX random key.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
         """
         dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
         if rank > dim:
@@ -121,7 +168,23 @@ class SeparateAttention(AbstractAttention):
         outputs: int = 1,
         **options: Unpack[AttentionOptions],
     ) -> "SeparateAttention":
-        r"""$k_{i,r} = q_{i,r} = s_i e_d$, balanced $v_i = \sqrt R s_i$; pairs take the columns in turn."""
+        r"""A balanced model with keys and queries along eigenvectors.
+
+        $k_{i,r} = q_{i,r} = s_i e_d$ and $v_i = \sqrt R s_i$. The pairs of all heads take the eigenvectors in turn: the
+        first pair has $e_1$, the second $e_2$, and after $e_D$ comes $e_1$ again. With O outputs the labels are read by
+        $s_i I \sqrt{R/O}$.
+
+        **Arguments:**
+
+        - `eigenvectors`: (dim, dim), with $e_d$ as column d.
+        - `heads`: the number of heads.
+        - `rank`: R, the number of pairs in a head.
+        - `scale`: $s_i$, one number or one for each head.
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
         scales = head_scales(scale, heads)
         dim = eigenvectors.shape[0]
@@ -134,10 +197,12 @@ class SeparateAttention(AbstractAttention):
         return cls(*weights, **options)
 
     def balanced(self) -> "SeparateAttention":
-        r"""Queries and value changed so that $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$.
+        r"""The model with queries and value changed to be balanced with the keys.
 
-        The flow conserves both differences. Queries keep their row space: $Q_i \to (K_iK_i^\top)^{1/2}
-        (Q_iQ_i^\top)^{-1/2} Q_i$, which needs a rank of at most D.
+        Then $Q_iQ_i^\top = K_iK_i^\top$ and $\|W^V_i\|^2 = \|K_i\|_F^2$; the flow conserves both differences. Queries
+        keep their row space, $Q_i \to (K_iK_i^\top)^{1/2} (Q_iQ_i^\top)^{-1/2} Q_i$, which needs a rank of at most D.
+
+        **Returns:** the new model.
         """
         if self.query.shape[1] > self.dim:
             raise InvalidInput(
@@ -158,12 +223,28 @@ class SeparateAttention(AbstractAttention):
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "SeparateAttention":
-        """The model with the matrices of a recording, by their names there."""
+        """The model with the matrices of a recording.
+
+        **Arguments:**
+
+        - `weights`: `value`, `key` and `query`, whole matrices as `from_matrices` takes them.
+        - `outputs`: the number of labels of a token.
+        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+
+        **Returns:** the model.
+        """
         return cls.from_matrices(**weights, outputs=outputs, **options)
 
     @staticmethod
     def theory_weights(weights: dict[str, Any]) -> dict[str, Any]:
-        """`values` $v_i$, `keys` $k_{i,r}$ and `queries` $q_{i,r}$, for the last output; any leading axes."""
+        """The weights in the reduced equations of the theory, for the last output.
+
+        **Arguments:**
+
+        - `weights`: `value`, `key` and `query`, with any leading axes, as of time.
+
+        **Returns:** `values` $v_i$, `keys` $k_{i,r}$ and `queries` $q_{i,r}$, with the same leading axes.
+        """
         key, query = weights["key"], weights["query"]
         return {"values": weights["value"][..., -1, -1], "keys": key[..., : query.shape[-1]], "queries": query}
 

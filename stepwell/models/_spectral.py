@@ -29,7 +29,33 @@ class SpectralAttention(AbstractAttention):
 
     The weights are the factors of the eigenvalues, $\omega_i = s\, k_i q_i/d_i$ and $\mu_i = v_i o_i$. Key and query
     have $d_i$ equal singular values $k_i/\sqrt{d_i}$, which move together; taken as one coordinate of length $k_i$,
-    plain gradient flow here is exactly the flow of the whole matrices. s is `score_scale`.
+    plain gradient flow here is exactly the flow of the whole matrices.
+
+    **Arguments:**
+
+    - `key`: $k_i$, (heads, tasks).
+    - `query`: $q_i$, (heads, tasks).
+    - `value`: $v_i$, (heads, tasks).
+    - `output`: $o_i$, (heads, tasks).
+    - `dims`: $d_i$, the dimension of each task.
+    - `embedding`: the width $d_e$ of a head, by default the smallest, $d = \sum_i d_i$; it only sets the scale of the
+      scores, with `score_scale="head"`.
+    - `score_scale`: s, "head" for $1/\sqrt{d_e}$, "token" for one over the root of a token's width, or a positive
+      number.
+    - `activation`: what turns scores into attention weights: "softmax", "linear" or "relu" (the positive part).
+    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+      default "none", whatever the activation.
+
+    **Example:**
+
+    One head, one task of four dimensions: $\omega = \tfrac{1}{\sqrt4}\, 2 \cdot 2/4$.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> two, one = jnp.array([[2.0]]), jnp.array([[1.0]])
+    >>> model = sw.models.SpectralAttention(key=two, query=two, value=one, output=one, dims=(4,))
+    >>> model.omega().tolist(), model.mu().tolist()
+    ([[0.5]], [[1.0]])
     """
 
     key: Float[Array, "head task"]
@@ -64,7 +90,6 @@ class SpectralAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
     ):
-        """`embedding` is the width $d_e$ of a head, by default the smallest, $d$; it only sets the score's scale."""
         self.key, self.query = jnp.asarray(key), jnp.asarray(query)
         self.value, self.output = jnp.asarray(value), jnp.asarray(output)
         self.dims = tuple(_check.whole("dimension of a task", d) for d in dims)
@@ -89,7 +114,20 @@ class SpectralAttention(AbstractAttention):
         activation: Activation = "softmax",
         normalisation: Normalisation | None = None,
     ) -> "SpectralAttention":
-        r"""The model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$; the flow conserves that."""
+        r"""The model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$; the flow conserves that.
+
+        **Arguments:**
+
+        - `omega`: $\omega_i^h$, the eigenvalues of the scores, (heads, tasks), the factor s included.
+        - `mu`: $\mu_i^h$, the eigenvalues of the readout, (heads, tasks).
+        - `dims`: $d_i$, the dimension of each task.
+        - `embedding`: the width of a head, as in the constructor.
+        - `score_scale`: the factor s of the scores, as in the constructor.
+        - `activation`: as in the constructor.
+        - `normalisation`: as in the constructor.
+
+        **Returns:** the model. Keys and values are not negative; queries and outputs have the signs of the eigenvalues.
+        """
         ones = jnp.ones_like(jnp.asarray(omega, dtype=float))
         model = cls(
             ones,
@@ -108,11 +146,17 @@ class SpectralAttention(AbstractAttention):
         return model.with_weights({"key": key, "query": query, "value": value, "output": output})
 
     def omega(self) -> Float[Array, "head task"]:
-        r"""$\omega_i^h$, the eigenvalues of the scores, the factor of the scores included."""
+        r"""The eigenvalues of the scores.
+
+        **Returns:** $\omega_i^h$, (heads, tasks), the factor s of the scores included.
+        """
         return self.key * self.query * (self.score_scale / np.array(self.dims))
 
     def mu(self) -> Float[Array, "head task"]:
-        r"""$\mu_i^h$, the eigenvalues of the readout."""
+        r"""The eigenvalues of the readout.
+
+        **Returns:** $\mu_i^h$, (heads, tasks).
+        """
         return self.value * self.output
 
     @property

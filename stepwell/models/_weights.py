@@ -20,6 +20,18 @@ def check_weights(model: AbstractModel) -> None:
 
     All arrays of a model are trained. One that is not named would be trained and not recorded; one whose dimensions are
     wrong would be noticed only after the run.
+
+    **Arguments:**
+
+    - `model`: the model to check.
+
+    **Example:**
+
+    A class of this package passes, and nothing is returned:
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> sw.models.check_weights(sw.models.CubicMLP.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0)))
     """
     name = type(model).__name__
     fields: dict[str, Any] = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}

@@ -52,10 +52,24 @@ class State(NamedTuple):
 
 
 def kernel(source: str | Path, element: str, function: str | None = None) -> Kernel | None:
-    """A kernel for elements `double` or `float`; None if there is none here, and then plain JAX has to do.
+    """A kernel that XLA can call; None if there is none here, and then plain JAX has to do.
 
-    `source` is a name of `KERNELS`, or the path of another C file. The function has the name of the file, without
-    leading underscores, unless it is named.
+    It is loaded, and built if none was shipped for this processor. The first failure to do so is reported by a warning.
+
+    **Arguments:**
+
+    - `source`: a name of `KERNELS`, or the path of another C file.
+    - `element`: the type of the elements, "double" or "float".
+    - `function`: the name of the function in C; by default that of the file, without leading underscores.
+
+    **Returns:** the `Kernel`, registered with XLA, or None.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> kernel = sw.native.kernel("normals", "double")
+    >>> kernel is None or kernel.target.startswith("stepwell_normals_double")
+    True
     """
     status = state(source, element, function)
     if status.failed and os.environ.get(_REPORTED) is None:  # the others most often fail for the same reason
@@ -70,12 +84,34 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
 
 
 def report_elsewhere() -> None:
-    """Failures are reported by another process: of several that do the same work, one is enough."""
+    """Issue no warning if a kernel fails, in this process and those that it starts: another process reports it.
+
+    Of several processes that do the same work, one report is enough.
+
+    **Example:**
+
+    The setting is in the environment, which is put back afterwards here.
+
+    >>> from unittest import mock
+    >>> import stepwell as sw
+    >>> with mock.patch.dict("os.environ"):
+    ...     sw.native.report_elsewhere()
+    """
     os.environ[_REPORTED] = "1"
 
 
 def states() -> Iterator[tuple[str, str, State]]:
-    """(name, element, state) of every kernel."""
+    """Every kernel with its state, one after the other. Those that are not built yet are built.
+
+    **Returns:** an iterator over (name, element, state), the state as `state` returns it.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> name, element, state = next(sw.native.states())
+    >>> name, element, state.failed
+    ('normals', 'double', False)
+    """
     for name, elements in KERNELS.items():
         for element in elements:
             yield name, element, state(name, element)
@@ -83,7 +119,26 @@ def states() -> Iterator[tuple[str, str, State]]:
 
 @functools.lru_cache
 def state(source: str | Path, element: str, function: str | None = None) -> State:
-    """A kernel and where it comes from, or why there is none; arguments as in `kernel`."""
+    """A kernel and where it comes from, or why there is none. It is built if need be.
+
+    The answer is kept: later calls with the same arguments return the same.
+
+    **Arguments:**
+
+    - `source`: a name of `KERNELS`, or the path of another C file.
+    - `element`: the type of the elements, "double" or "float".
+    - `function`: the name of the function in C; by default that of the file, without leading underscores.
+
+    **Returns:** a tuple of the `kernel` or None, the `reason` in words, and whether one should be here and has
+    `failed`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> state = sw.native.state("normals", "double")
+    >>> state.failed, state.reason != ""
+    (False, True)
+    """
     import jax
 
     chosen = _chosen_level()

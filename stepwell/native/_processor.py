@@ -28,7 +28,16 @@ def is_x86() -> bool:
 
 
 def levels() -> tuple[str, ...]:
-    """The levels that this processor has, the best first."""
+    """The levels of vector instructions that this processor has, the best first.
+
+    **Returns:** some of "avx512", "avx2" and "baseline", the last always.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.native.levels()[-1]
+    'baseline'
+    """
     if not is_x86():
         return ("baseline",)
     flags = set(_described("flags").split())
@@ -44,14 +53,32 @@ def options(level: str | None) -> tuple[str, ...]:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use.
+
+    **Returns:** on Linux the number that it is allowed, elsewhere that of the machine.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.native.cores() >= 1
+    True
+    """
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def processor_name() -> str:
-    """The name of the processor, as the system gives it."""
+    """The name of the processor, as the system gives it.
+
+    **Returns:** the model of the processor, or where that is not known its architecture.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> isinstance(sw.native.processor_name(), str)
+    True
+    """
     return _described("model name") or platform.processor() or platform.machine()
 
 

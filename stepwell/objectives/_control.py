@@ -33,6 +33,31 @@ def coefficients(sums: Float[Array, "task 8"], sequences: int) -> tuple[Float[Ar
 
 
 def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array, " task"]:
-    """The mean loss of each task, less that of its fit by the control variate."""
+    r"""The mean loss of each task, less that of its fit by the control variate.
+
+    The variates are u and cu, which have mean zero over all draws. The loss l of a sequence is fitted by least squares,
+    $l - \bar l \approx a u + b c u$, and the mean of the fit is subtracted. What is left has a smaller variance and,
+    since a and b are fitted to the same sequences, a bias of the order of 1/sequences.
+
+    **Arguments:**
+
+    - `sums`: $\sum_s (l, u, cu, u^2, cu^2, c^2u^2, lu, lcu)$ over the sequences, of each task: shape (task, 8).
+    - `sequences`: how many sequences were summed over.
+
+    **Returns:** the mean losses, of shape (task,).
+
+    **Example:**
+
+    The loss is 1 + 2u, so its mean over all draws is 1. In this sample u has mean ½ and the loss has mean 2; the
+    control variate (with c = 0) takes most of that back.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> u = jnp.array([1.0, -1.0, 2.0, 0.0])
+    >>> loss, none = 1 + 2 * u, 0 * u
+    >>> sums = jnp.stack([loss, u, none, u * u, none, none, loss * u, none]).sum(axis=1)[None]
+    >>> sw.objectives.controlled_mean(sums, sequences=4).round(3).tolist()
+    [1.167]
+    """
     first, second = coefficients(sums, sequences)
     return (sums[:, 0] - first * sums[:, 1] - second * sums[:, 2]) / sequences

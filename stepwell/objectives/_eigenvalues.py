@@ -37,7 +37,26 @@ def _as_attention(model: AbstractModel) -> AbstractAttention:
 def eigenvalues(
     model: AbstractModel, task: MultiTaskRegression
 ) -> tuple[Float[Array, "head task"], Float[Array, "head task"]]:
-    r"""$\omega$ and $\mu$: a `SpectralAttention` has them, of any other attention they are read off its matrices."""
+    r"""The eigenvalues $\omega$ of the scores and $\mu$ of the readout, for each head and task.
+
+    **Arguments:**
+
+    - `model`: a `SpectralAttention`, which has them; of any other attention they are read off its matrices, in the
+      bases of the task (`decompose`).
+    - `task`: the tasks, whose dimensions and rotations are those of the model.
+
+    **Returns:** $\omega$ and $\mu$, both of shape (head, task).
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression(dims=(2, 2), context=20)
+    >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.3, 0.1]]), jnp.array([[2.0, 0.5]]), dims=(2, 2))
+    >>> omega, mu = sw.objectives.eigenvalues(sw.models.decomposable(model, task), task)
+    >>> omega.round(3).tolist(), mu.round(3).tolist()
+    ([[0.3, 0.1]], [[2.0, 0.5]])
+    """
     if is_spectral(model):
         return model.omega(), model.mu()
     decomposition = decompose(_as_attention(model), task)

@@ -29,17 +29,43 @@ _UNKNOWN_LENGTH = 31
 
 
 class Moments(AbstractQuadraticObjective):
-    r"""$L = c + \tfrac1O \sum_o (\Theta_o^\top G\, \Theta_o - 2\, b_o^\top \Theta_o)$, exactly the loss over the data.
+    r"""The loss of linear attention over given sequences, from moments of the data: exactly what `Sampled` computes.
+
+    $L = c + \tfrac1O \sum_o (\Theta_o^\top G\, \Theta_o - 2\, b_o^\top \Theta_o)$
 
     Linear attention is linear in features $\phi$ of a sequence, $\hat y_o = \Theta_o^\top \phi$, so the data enter the
     loss only through $G = \langle\phi\phi^\top\rangle$, $b_o = \langle y_o \phi\rangle$ and
     $c = \tfrac1O \langle \|y\|^2 \rangle$. They are gathered in one pass; no step touches the data again.
 
-    - `features="full"`: $\phi = \mathrm{upper}(S) \otimes x_q$ with $S = s_N \sum_s z_s z_s^\top$. With $S$ symmetric,
-      $\Theta_o$ is $\sum_h U_h \otimes W_h$ with the entries for (a, b) and (b, a) added.
-    - `features="cubic"`: $\phi = \beta x_q^\top$; label blocks must be zero, and get no gradient.
-
     Build it with `of_batch`, `of_chunks`, `of_task` (bounded memory for any number of sequences) or `of_features`.
+
+    **Arguments:**
+
+    - `gram`: $G$, of shape (features, features).
+    - `cross`: $b$, of shape (outputs, features).
+    - `label_power`: $c$.
+    - `dim`: the dimension D of an input.
+    - `outputs`: the number O of outputs.
+    - `features`: "full": $\phi = \mathrm{upper}(S) \otimes x_q$ with $S = s_N \sum_s z_s z_s^\top$; with $S$ symmetric,
+      $\Theta_o$ is $\sum_h U_h \otimes W_h$ with the entries for (a, b) and (b, a) added. Or "cubic": $\phi = \beta
+      x_q^\top$; label blocks must be zero, and get no gradient.
+    - `normalisation`: what attention is divided by, $s_N$; None where the features were given and their normalisation
+      is not known.
+    - `attends_query`: whether the query is among the tokens s.
+    - `_longest`: the longest context of the data, by which a model's declared form is checked; None where it is not
+      known.
+
+    **Example:**
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
+    >>> batch = task.sample(100, key=jax.random.key(0))
+    >>> moments, sampled = sw.objectives.Moments.of_batch(batch), sw.objectives.Sampled(batch)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.5)
+    >>> abs(float(moments(model)) - float(sampled(model))) < 1e-12
+    True
     """
 
     gram: Float[Array, "features features"]
@@ -61,7 +87,17 @@ class Moments(AbstractQuadraticObjective):
         normalisation: Normalisation = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """The moments of sequences in memory; keywords as in `of_chunks`."""
+        """The moments of sequences in memory.
+
+        **Arguments:**
+
+        - `batch`: the sequences.
+        - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
+        - `normalisation`: what attention is divided by, as in the model.
+        - `attends_query`: whether the query is among the tokens attended to, as in the model.
+
+        **Returns:** the loss over these sequences, a `Moments`.
+        """
         return cls.of_chunks([batch], features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
@@ -76,9 +112,19 @@ class Moments(AbstractQuadraticObjective):
         progress: bool = True,
         key: RandomKey,
     ) -> "Moments":
-        """The moments of `n` sequences drawn on the fly, those of `task.sample(n, key=key)`.
+        """The moments of sequences drawn on the fly, in bounded memory.
 
-        `progress` says whether to show a progress bar; other keywords as in `of_chunks`.
+        **Arguments:**
+
+        - `task`: the distribution of sequences.
+        - `n`: how many are drawn; they are those of `task.sample(n, key=key)`.
+        - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
+        - `normalisation`: what attention is divided by, as in the model.
+        - `attends_query`: whether the query is among the tokens attended to, as in the model.
+        - `progress`: whether to show a progress bar.
+        - `key`: the random key that the sequences are drawn from.
+
+        **Returns:** the loss over these sequences, a `Moments`.
         """
         chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
         return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
@@ -92,11 +138,16 @@ class Moments(AbstractQuadraticObjective):
         normalisation: Normalisation = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
-        """The moments of a data set given in `chunks`, each used once.
+        """The moments of a data set given in parts.
 
+        **Arguments:**
+
+        - `chunks`: batches of sequences, each used once; an iterator will do.
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
         - `normalisation`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
+
+        **Returns:** the loss over all sequences, a `Moments`.
         """
         _check.one_of("features", features, ("full", "cubic"))
         _check.one_of("normalisation", normalisation, get_args(Normalisation))
@@ -113,7 +164,14 @@ class Moments(AbstractQuadraticObjective):
 
     @classmethod
     def of_features(cls, batch: FeatureBatch) -> "Moments":
-        """The moments of cubic feature vectors, whatever normalisation they were made with."""
+        """The moments of cubic feature vectors, whatever normalisation they were made with.
+
+        **Arguments:**
+
+        - `batch`: the feature vectors, outputs · dim · dim numbers each, with their labels and weights.
+
+        **Returns:** the loss over these examples, a `Moments` with cubic features.
+        """
         outputs = batch.labels.shape[1]
         dim = round((batch.features.shape[1] / outputs) ** 0.5)
         require(

@@ -25,7 +25,9 @@ _GROUPS = 16
 
 
 class ReducedSampled(AbstractObjective):
-    r"""$L = \sum_i \langle \lambda_i [ (n_i - \sum_l P_{i,l} z_{l,i})^2 + (d_i - 1) \|P_i\|^2 ] + \sigma^2 \|P_i\|^2
+    r"""The loss of decomposable softmax attention over sequences of few Gaussians a token: one for each task.
+
+    $L = \sum_i \langle \lambda_i [ (n_i - \sum_l P_{i,l} z_{l,i})^2 + (d_i - 1) \|P_i\|^2 ] + \sigma^2 \|P_i\|^2
     \rangle$, $P_i = \sum_h \mu_i^h p^h$.
 
     Exact but for the average over sequences, at any length and dimension, summed over tasks. Of a sequence only the
@@ -33,12 +35,32 @@ class ReducedSampled(AbstractObjective):
     \chi^2_{d_i}$, $p^h = \mathrm{softmax}_l \sum_i \omega_i^h n_i z_{l,i}$. Task vectors, noise and all else are
     integrated out.
 
-    - `sequences`: how many are drawn, once.
-    - `stratified`: the norms $n_i$ take one value from each of equally likely intervals.
-    - `control`: subtract what varies with the loss and has mean zero for all weights, by Stein's lemma:
-      $u_i = \sum_h \mu_i^h [f_i^h - \omega_i^h n_i (1 - \|p^h\|^2)]$, $f_i^h = \sum_l p_l^h z_{l,i}$, and $n_i u_i$,
-      with coefficients fitted over the sequences (which leaves a bias of the order of 1/sequences).
+    The control variates are $u_i = \sum_h \mu_i^h [f_i^h - \omega_i^h n_i (1 - \|p^h\|^2)]$, $f_i^h = \sum_l p_l^h
+    z_{l,i}$, and $n_i u_i$: they vary with the loss and have mean zero for all weights, by Stein's lemma.
+
+    **Arguments:**
+
+    - `task`: the tasks, with one context length.
+    - `sequences`: how many sequences are drawn, once; at least 32.
+    - `control`: whether to subtract the control variates, with coefficients fitted over the sequences (which leaves a
+      bias of the order of 1/sequences).
+    - `stratified`: whether the norms $n_i$ take one value from each of equally likely intervals, in each of 16 groups
+      of sequences.
     - `precision`: of the softmax. "float32" is faster, and keeps six digits of the loss.
+    - `key`: the random key that the sequences are drawn from.
+
+    **Example:**
+
+    The `Exact` loss is 0.383.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression(dims=(10,), strengths=0.1, context=50)
+    >>> model = sw.models.SpectralAttention.balanced(jnp.array([[0.3]]), jnp.array([[2.0]]), dims=(10,))
+    >>> loss = sw.objectives.ReducedSampled(task, 1000, key=jax.random.key(0))
+    >>> print(f"{float(loss(model)):.2f} ± {float(loss.standard_error(model)):.3f}")
+    0.38 ± 0.003
     """
 
     task: MultiTaskRegression

@@ -21,14 +21,30 @@ Reduce = Literal["mean", "sum"]
 
 
 class Sampled(AbstractObjective):
-    r"""$L = \sum_n \pi_n \tfrac1P \sum_p \tfrac1O \|y_{p,n} - \hat y_{p,n}\|^2$ over P sequences and context lengths n.
+    r"""The loss over given sequences, by running the model on each: for any model, by its own `__call__`.
 
-    For any model, by its own `__call__`; gradients go through every token. `batch` is a `Batch` of tokens, of which the
-    model gets one sequence at a time, the query last with its label zero; or a `FeatureBatch` for models of cubic
-    features. With `reduce="sum"` outputs are added up instead of averaged (no 1/O).
+    $L = \sum_n \pi_n \tfrac1P \sum_p \tfrac1O \|y_{p,n} - \hat y_{p,n}\|^2$ over P sequences and context lengths n,
+    with O outputs. Gradients go through every token.
 
-    `precision` is that in which a native pass, of softmax attention, takes a sequence; sums over sequences are in
-    float64 always. With "float32" it takes half the time, and the loss and its gradient keep six digits.
+    **Arguments:**
+
+    - `batch`: a `Batch` of tokens, of which the model gets one sequence at a time, the query last with its label zero;
+      or a `FeatureBatch` for models of cubic features.
+    - `reduce`: "mean" over the outputs, or "sum", which leaves out 1/O.
+    - `precision`: that in which a native pass, of softmax attention, takes a sequence; sums over sequences are in
+      float64 always. With "float32" it takes half the time, and the loss and its gradient keep six digits.
+
+    **Example:**
+
+    One sequence with a context of one pair, (x, y) = (1, 2), and a query x = 1 whose label is 2. The model answers
+    $v k q\, x y x_q = 0.5^3 \cdot 2 = 0.25$.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> batch = sw.tasks.Batch(tokens=jnp.array([[[1.0, 2.0], [1.0, 0.0]]]), labels=jnp.array([[[2.0], [2.0]]]))
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(1), heads=1, scale=0.5)
+    >>> float(sw.objectives.Sampled(batch)(model))  # (2 - 0.25)²
+    3.0625
     """
 
     batch: Batch | FeatureBatch

@@ -47,7 +47,22 @@ FIGURES = {
 
 
 def select(targets: Sequence[str]) -> list[str]:
-    """The figures meant by targets such as `linear` or `linear/fig1`, in the order listed; without targets, all."""
+    """The figures meant by targets such as `linear` or `linear/fig1`.
+
+    **Arguments:**
+
+    - `targets`: names of papers or of figures; an empty list means all figures.
+
+    **Returns:** the names of the figures, each once, in the order of `FIGURES`.
+
+    **Example:**
+
+    >>> from stepwell.papers import select
+    >>> select(["linear/fig3", "linear/fig1"])
+    ['linear/fig1', 'linear/fig3']
+    >>> len(select(["linear"])) + len(select(["softmax"])) == len(select([]))
+    True
+    """
     chosen = set()
     for target in targets:
         matching = [name for name in FIGURES if target in (name, name.partition("/")[0])]
@@ -61,5 +76,18 @@ def select(targets: Sequence[str]) -> list[str]:
 
 
 def figure(name: str) -> FigureModule:
-    """The module of a figure."""
+    """The module of a figure, which is imported now if it was not before.
+
+    **Arguments:**
+
+    - `name`: the figure, one of `FIGURES`, such as `linear/fig1`.
+
+    **Returns:** the module, with `TITLE`, `CAPTION`, `settings`, `simulate`, `claims` and `draw` (see `FigureModule`).
+
+    **Example:**
+
+    >>> from stepwell.papers import figure
+    >>> figure("linear/conservation").TITLE
+    'Gradient flow conserves the balance of value, key and query in each head'
+    """
     return cast(FigureModule, importlib.import_module(FIGURES[name]))

@@ -65,7 +65,23 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
     """Write a figure in the format that the name ends in; the same figure gives the same bytes.
 
     The layout is computed once and the canvases are called directly: `savefig` would compute it again for each format
-    and draw everything twice.
+    and draw everything twice. A constrained layout is fixed by the first call, so that further formats look the same.
+
+    **Arguments:**
+
+    - `made`: the figure. No screen is needed, and `pyplot` need not know it.
+    - `path`: the file to write, with the ending svg, pdf or png.
+
+    **Example:**
+
+    >>> from pathlib import Path
+    >>> from matplotlib.figure import Figure
+    >>> from stepwell.papers.style import save_figure
+    >>> drawn = Figure(layout="constrained")
+    >>> _ = drawn.subplots().plot([1.0, 0.6, 0.4])
+    >>> save_figure(drawn, "loss.svg")
+    >>> Path("loss.svg").exists()
+    True
     """
     dpi = made.get_dpi()
     with styled():

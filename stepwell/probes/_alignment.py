@@ -10,11 +10,29 @@ from ._weights import weights_of
 
 
 def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
-    r"""$\cos^2$ of every key and query with every eigenvector, at every recorded point.
+    """The squared cosine of every key and query with every eigenvector, at every recorded point.
 
-    `eigenvectors` are orthonormal, one a column. The result has `key` and `query` over (run, snapshot or time, head,
-    pair, component); with all eigenvectors they add up to one over the components. A vector of zeros has nan. Label
-    entries of keys are left out.
+    **Arguments:**
+
+    - `trajectory`: a run of separate attention, from `descend`, `online` or `flow`.
+    - `eigenvectors`: orthonormal vectors, one a column: shape (dim, component).
+
+    **Returns:** a data set with `key` and `query` over (run, snapshot or time, head, pair, component). With all
+    eigenvectors they add up to one over the components. A vector of zeros has nan. Label entries of keys are left out.
+
+    **Example:**
+
+    A head starts between the two eigenvectors, and its key turns to the first.
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
+    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
+    >>> sw.probes.alignment(run, np.eye(2))["key"].values[0, [0, -1], 0, 0].round(3).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
     """
     weights = weights_of(trajectory)
     if not {"key", "query"} <= set(weights.by_name):

@@ -24,11 +24,31 @@ class Allocation(NamedTuple):
 def head_task_allocation(
     omega: Float[np.ndarray, "..."], mu: Float[np.ndarray, "..."], *, least: float = 0.1
 ) -> Allocation:
-    r"""Which head serves which task, from the eigenvalues of attention, at one point or along runs (`lead`).
+    r"""Which head serves which task, from the eigenvalues of attention, at one point or along runs.
 
     Of the answer to task i head h gives $\mu_i^h\omega_i^h$; all together they give $c_i$, which is 1 for the right
     answer. A task is served by the head that gives most, once the heads give at least the part `least` of the answer;
     before, by none. The eigenvalues are those of `stepwell.models.SpectralAttention`, or of `decompose`.
+
+    **Arguments:**
+
+    - `omega`: $\omega_i^h$, of shape (…, head, task), with any leading axes, such as run and time.
+    - `mu`: $\mu_i^h$, of the same shape.
+    - `least`: the part of the answer, in absolute values added up over the heads, from which on a task is served; above
+      0, up to 1.
+
+    **Returns:** an `Allocation` of arrays with the same leading axes: of each task the `head` that serves it (-1 for
+    none) and that head's `share` of the answer, both over (…, task); `heads_used`, how many heads serve a task; and
+    `one_to_one`, whether each task is served by a head of its own.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> omega, mu = np.array([[0.5, 0.0], [0.1, 0.4]]), np.array([[1.8, 0.0], [0.5, 2.0]])
+    >>> allocation = sw.probes.head_task_allocation(omega, mu)
+    >>> allocation.head.tolist(), allocation.share.round(2).tolist(), bool(allocation.one_to_one)
+    ([0, 1], [0.95, 1.0], True)
     """
     least = _check.number("least", least, least=0.0, most=1.0, above=True)
     if omega.ndim < 2 or omega.shape != mu.shape:

@@ -13,7 +13,26 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     over (pair, other_pair). Merged: `value_key_query`, $\|v_i\|^2 - \|U_i\|_F^2$. Label blocks and several outputs are
     counted in; they hold for any data. Softmax conserves `key_query` only.
 
-    `control` puts plus in place of minus. Nothing conserves these sums: they show how far the weights moved.
+    **Arguments:**
+
+    - `trajectory`: a run of separate or merged attention, from `descend`, `online` or `flow`.
+    - `control`: whether to put plus in place of minus. Nothing conserves these sums: they show how far the weights
+      moved.
+
+    **Returns:** a data set with these quantities over (run, snapshot or time, head), and for `key_query` the two pairs.
+
+    **Example:**
+
+    The difference stays at its initial value, $0.1^2 - (0.1^2 + 0.1^2)$.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
+    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
+    >>> sw.probes.conserved(run)["value_key"].values[0, [0, -1], 0].round(4).tolist()
+    [-0.01, -0.01]
     """
     weights = weights_of(trajectory)
     dims = ("run", weights.axis, "head")
@@ -33,8 +52,28 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
 def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     """By how much each quantity of `conserved` differs from its first value: the largest over heads and pairs.
 
-    Over (run, snapshot or time). The flow has none beyond its solver's error; descent drifts to first order in its
-    rate. `control` is that of `conserved`.
+    The flow has no drift beyond its solver's error; descent drifts to first order in its rate.
+
+    **Arguments:**
+
+    - `trajectory`: a run of separate or merged attention, from `descend`, `online` or `flow`.
+    - `control`: whether to take sums instead of differences, as in `conserved`.
+
+    **Returns:** a data set with the absolute differences over (run, snapshot or time).
+
+    **Example:**
+
+    The weights grow to order one, and the difference of their squares hardly changes.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
+    >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
+    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
+    >>> drifts = [sw.probes.conserved_drift(run, control=control)["value_key"] for control in (False, True)]
+    >>> [round(float(drift.max()), 2) for drift in drifts]
+    [0.0, 1.88]
     """
     quantities = conserved(trajectory, control=control)
     axis = "snapshot" if "snapshot" in quantities.dims else "time"

@@ -10,10 +10,27 @@ from ._effective_map import effective_map
 
 
 def nearest_fixed_point(trajectory: xr.Dataset, task: RegressionTask) -> xr.Dataset:
-    r"""The fixed point nearest to the effective map at every recorded point, by `theory.linear.nearest_fixed_point`.
+    """The fixed point nearest to the effective map at every recorded point, by `theory.linear.nearest_fixed_point`.
 
-    Over (run, snapshot or time): `distance`, the root mean square by which the predictions differ on fresh sequences;
-    `learned`, how many components the fixed point has; `loss`, its level; and over components too, `has`.
+    **Arguments:**
+
+    - `trajectory`: a run of separate or merged attention with one output, from `descend`, `online` or `flow`.
+    - `task`: the regression that it was trained on: a task of `stepwell.tasks`, or a `theory.Regression`.
+
+    **Returns:** a data set over (run, snapshot or time): `distance`, the root mean square by which the predictions
+    differ on fresh sequences; `learned`, how many components the fixed point has; `loss`, its level; and over
+    components too, `has`.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, save=4, progress=False)
+    >>> nearest = sw.probes.nearest_fixed_point(run, task)
+    >>> nearest["learned"].values[0].tolist(), nearest["loss"].values[0].round(3).tolist()
+    ([0, 1, 2, 2], [1.5, 0.575, 0.132, 0.132])
     """
     maps = effective_map(trajectory)
     lead = maps.dims[:2]

@@ -17,8 +17,27 @@ def principal_component_regression(
     r"""Predictions for every query by least squares within its own context, on the first m components, m = 0, …, D.
 
     $\hat y = \hat w_m^\top E_m^\top x_q$, where $\hat w_m$ minimises $\sum_n (y_n - w^\top E_m^\top x_n)^2$ and $E_m$
-    has the first m columns of `eigenvectors`, in falling order of eigenvalue. No theory of attention enters, nor the
-    eigenvalues.
+    has the first m columns of `eigenvectors`. No theory of attention enters, nor the eigenvalues.
+
+    **Arguments:**
+
+    - `batch`: sequences with one output and one context length, which is at least the number of components.
+    - `eigenvectors`: of the inputs' covariance, one a column, in falling order of eigenvalue: shape (dim, component).
+
+    **Returns:** the predictions, of shape (components + 1, sequences): row m is that with m components.
+
+    **Example:**
+
+    Without noise, the regression on all components is exact.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
+    >>> batch = task.sample(100, key=jax.random.key(0))
+    >>> errors = sw.probes.principal_component_regression(batch, np.eye(2)) - batch.labels[:, -1, 0]
+    >>> (abs(errors).max(axis=1) < 1e-8).tolist()
+    [False, False, True]
     """
     count = batch.lengths.longest
     if not batch.lengths.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
@@ -39,10 +58,31 @@ def principal_component_regression(
 def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
     r"""How far a model's predictions are from principal component regression with m components, on fresh sequences.
 
-    `difference` is the mean of $(\hat y - \hat y_m)^2$ over the sequences and `standard_error` its standard error, over
-    `components` m = 0, …, D; `closest` is the m of the smallest, and `margin` how much larger the next is, in standard
-    errors of the difference between the two. Components that are learned, but shrunk as a short context demands, count
-    as learned while more than half of them is there.
+    Components that are learned, but shrunk as a short context demands, count as learned while more than half of them is
+    there.
+
+    **Arguments:**
+
+    - `model`: an attention with one output.
+    - `batch`: sequences with one output and one context length, which is at least the number of components.
+    - `eigenvectors`: of the inputs' covariance, one a column, in falling order of eigenvalue: shape (dim, component).
+
+    **Returns:** a data set over `components` m = 0, …, D: `difference`, the mean of $(\hat y - \hat y_m)^2$ over the
+    sequences, and `standard_error`, its standard error. Further `closest`, the m of the smallest difference, and
+    `margin`, how much larger the next is, in standard errors of the difference between the two.
+
+    **Example:**
+
+    A model whose effective map has the first component alone.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=1.0)
+    >>> int(sw.probes.pcr_test(model, task.sample(500, key=jax.random.key(0)), np.eye(2))["closest"])
+    1
     """
     predicted = np.asarray(_predictions(model, batch))
     squares = (predicted - principal_component_regression(batch, eigenvectors)) ** 2

@@ -39,9 +39,7 @@ class Phases:
 def phases(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0
 ) -> Phases | None:
-    """The three phases of a loss curve: it waits, falls, and settles. None if it does not.
-
-    `time` and `loss` are the recorded points of the curve, times increasing.
+    """The three phases of a loss curve: it waits, falls, and settles.
 
     Emergence is from 10 % to 90 % of the fall, as rise times are defined. There are three phases if the first and the
     last tenth of the fall each take longer, by the factor `contrast`, than a tenth does in any fifth between: a plateau
@@ -50,7 +48,24 @@ def phases(
 
     Noise is removed by the falling curve nearest to the losses (isotonic regression). The levels at both ends are means
     over as many points as make their standard error a fiftieth of the fall; in a curve with too few for that phases
-    cannot be distinguished from noise, and the result is None.
+    cannot be distinguished from noise.
+
+    **Arguments:**
+
+    - `time`: the times (or steps) of the recorded points, increasing; at least two.
+    - `loss`: the losses there, finite.
+    - `contrast`: how much slower than the fall the ends must be; above 1.
+
+    **Returns:** the `Phases`, with times in the unit of `time`; None if the curve has no three phases.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> time = np.linspace(0.0, 40.0, 401)
+    >>> three = sw.probes.phases(time, 1 / (1 + np.exp(time - 20)))
+    >>> [round(t, 1) for t in (three.emergence.start, three.half, three.emergence.end)]
+    [17.8, 20.0, 22.2]
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)

@@ -47,7 +47,7 @@ class Staircase:
 def staircase(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
 ) -> Staircase:
-    r"""Plateaus and drops of a loss curve, whose recorded points are `time` (increasing) and `loss`.
+    """Plateaus and drops of a loss curve.
 
     The fall from the first loss to the last is cut into `bands` of equal height, and the time that the running minimum
     of the loss spends in each is its dwell. Dwell is slowness as a function of the *level*, so the spacing of the
@@ -57,6 +57,24 @@ def staircase(
 
     Bands are widened where the curve is noisy, by the median size of its second differences. A curve that does not fall
     by more than its noise is one plateau. A drop smaller than a band is not detected.
+
+    **Arguments:**
+
+    - `time`: the times (or steps) of the recorded points, increasing; at least two.
+    - `loss`: the losses there, finite.
+    - `contrast`: how much slower than the drops beside it a plateau must be; above 1.
+    - `bands`: into how many bands the fall is cut, at the most.
+
+    **Returns:** a `Staircase` with all plateaus and drops in the order of time, with times in the unit of `time`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> time = np.linspace(0.0, 100.0, 1001)
+    >>> found = sw.probes.staircase(time, 1 / (1 + np.exp(time - 20)) + 1 / (1 + np.exp(time - 60)))
+    >>> [round(plateau.level, 1) for plateau in found.plateaus], [round(drop.time, 1) for drop in found.drops]
+    ([2.0, 1.0, 0.0], [20.0, 60.0])
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
@@ -99,7 +117,23 @@ def staircase(
 
 
 def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], level: float) -> float:
-    """When the loss first comes down to `level`, interpolated between recorded points; nan if it never does."""
+    """When a curve first comes down to a level, interpolated between recorded points.
+
+    **Arguments:**
+
+    - `time`: the times (or steps) of the recorded points, increasing; at least two.
+    - `loss`: the curve there, finite.
+    - `level`: the value to come down to.
+
+    **Returns:** the time, in the unit of `time`; nan if the curve never comes down so far.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.probes.passage_time(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.5, 0.0]), level=0.25)
+    1.5
+    """
     time, loss = _curve(time, loss)
     return _passage(time, np.minimum.accumulate(loss), level)
 

@@ -16,9 +16,29 @@ from ._theory import Course, Levels
 
 
 def write(folder: Path, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> dict[str, Path]:
-    """Write all files of a `run` into `folder`, each whole or not at all.
+    """Write all files of a run, each whole or not at all.
 
-    Returns their paths by what they hold: `trajectory`, `loss`, `value`, `plot`.
+    **Arguments:**
+
+    - `folder`: the folder of the files, which exists. Files of the same names are replaced.
+    - `setup`: what was trained, as `set_up` builds it.
+    - `run`: the trajectory, as `train` returns it.
+    - `levels`: the levels to draw in the plot, as `levels_of` returns them, or None.
+    - `course`: the predicted course to draw in the plot, the first of what `course_of` returns, or None.
+
+    **Returns:** the paths by what they hold: `trajectory`, `loss` or `value` or both, and `plot`.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from pathlib import Path
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2", "--epoch", "20"])), "population")
+    >>> files = training.write(Path("."), setup, training.train(setup, None), training.levels_of(setup), None)
+    >>> files["loss"].name, sorted(files)
+    ('attnM_head1_D2_R1_P5000_N32_seed10.txt', ['loss', 'plot', 'trajectory'])
     """
     name = setup.flags.stem()
     try:

@@ -115,7 +115,24 @@ class Published:
 
 
 def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """All flags of the published script."""
+    """Add all flags of the published script to a parser, with its defaults.
+
+    **Arguments:**
+
+    - `parser`: the parser, to which the flags are added in groups.
+
+    **Returns:** the actions added, one for each flag.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> flags = Published.of(parser.parse_args(["--model", "attnS", "--head_num", "4"]))
+    >>> flags.name()
+    'attnS_head4_D4_R1_P5000_N32_seed10'
+    """
     added = []
     for title, flags in _GROUPS.items():
         group = parser.add_argument_group(title)
@@ -124,9 +141,26 @@ def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action
 
 
 def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse.Action], own: Iterable[str]) -> None:
-    """Let an abbreviation that only our `own` flags make ambiguous mean what it means to the published script.
+    """Let an abbreviation that only our own flags make ambiguous mean what it means to the published script.
 
     argparse takes an exact name before a prefix, so each of these becomes a hidden name of the published flag.
+
+    **Arguments:**
+
+    - `parser`: the parser, which has all the flags already.
+    - `published`: the actions that `add_published_flags` returned.
+    - `own`: the names of the flags that the published script does not have, such as `--engine`.
+
+    **Example:** `--e` could be `--epoch` or `--engine`; it stays `--epoch`.
+
+    >>> import argparse
+    >>> from stepwell.published import add_published_flags, keep_abbreviations
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> _ = parser.add_argument("--engine")
+    >>> keep_abbreviations(parser, actions, ["--engine"])
+    >>> parser.parse_args(["--e", "100"]).epoch
+    100
     """
     own = list(own)
     names = {name: action for action in published for name in action.option_strings}
@@ -140,7 +174,25 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
 
 
 def engine_for(flags: Published, asked: str) -> Engine:
-    """The engine asked for, if it can train this model on these data; `auto` is moments where attention is linear."""
+    """The engine asked for, if it can train this model on these data.
+
+    **Arguments:**
+
+    - `flags`: the published flags.
+    - `asked`: `moments`, `sampled`, `population`, `flow` or `auto`, which is `moments` where attention is linear and
+      `sampled` where it is softmax.
+
+    **Returns:** the name of the engine. `InvalidInput` is raised if it is for other models or data.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, engine_for
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> [engine_for(Published.of(parser.parse_args(words)), "auto") for words in ([], ["--softmax"])]
+    ['moments', 'sampled']
+    """
     if asked == "auto":
         return "sampled" if flags.softmax else "moments"
     if flags.softmax and asked != "sampled":
@@ -151,7 +203,24 @@ def engine_for(flags: Published, asked: str) -> Engine:
 
 
 def check(flags: Published, engine: Engine) -> None:
-    """Raise `InvalidInput`, with one line, if the flags describe what the engine cannot train or what would not fit."""
+    """Raise `InvalidInput`, with one line, if the flags describe what the engine cannot train or what would not fit.
+
+    **Arguments:**
+
+    - `flags`: the published flags.
+    - `engine`: how the loss will be computed, as `engine_for` returns it.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, check
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> check(Published.of(parser.parse_args(["--lr", "-1"])), "moments")
+    Traceback (most recent call last):
+        ...
+    stepwell._errors.InvalidInput: --lr is -1.0; it must be a number, above 0
+    """
     from stepwell import _check
 
     least = {"epoch": 1, "trainset_size": 1, "testset_size": 0, "seq_len": 2, "in_dim": 1, "out_dim": 1, "rank": 1}
@@ -183,7 +252,23 @@ def check(flags: Published, engine: Engine) -> None:
 
 
 def warnings(flags: Published) -> list[str]:
-    """Messages about flags that are allowed but probably not meant, one a line."""
+    """Messages about flags that are allowed but probably not meant.
+
+    **Arguments:**
+
+    - `flags`: the published flags.
+
+    **Returns:** the messages, of one line each; an empty list if there is nothing to warn of.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, warnings
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> warnings(Published.of(parser.parse_args(["--init", "0"])))
+    ['--init 0 is a fixed point: the weights will not move']
+    """
     messages = []
     if flags.kind.has_rank and flags.rank > flags.in_dim:
         messages.append(f"--rank {flags.rank} is above --in_dim {flags.in_dim}: rank {flags.in_dim} can do the same")

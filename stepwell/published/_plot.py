@@ -16,7 +16,29 @@ _CURVES = {
 
 
 def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> None:
-    """Draw a `run` into an empty matplotlib `figure`, with the theory's `levels` and predicted `course` if given."""
+    """Draw a run into an empty figure: its losses by step, what the theory says, and tracked values if there are any.
+
+    **Arguments:**
+
+    - `figure`: an empty matplotlib figure, whose size and margins are set here.
+    - `setup`: what was trained, as `set_up` builds it.
+    - `run`: the trajectory, as `train` returns it.
+    - `levels`: the levels to draw, as `levels_of` returns them, or None.
+    - `course`: the predicted course to draw, the first of what `course_of` returns, or None.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from matplotlib.figure import Figure
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2", "--epoch", "20"])), "population")
+    >>> figure = Figure()
+    >>> training.draw(figure, setup, training.train(setup, None), training.levels_of(setup), None)
+    >>> figure.axes[0].get_ylabel()
+    'loss (mean squared error)'
+    """
     tracked = TRACKED in run
     figure.set_size_inches(7.0, 6.4 if tracked else 4.2)
     axes = figure.subplots(2 if tracked else 1, 1, sharex=True, squeeze=False)[:, 0]

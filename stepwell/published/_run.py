@@ -21,7 +21,29 @@ _NOT_COMPARED = ("epoch",)
 
 
 def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
-    """Train for `epoch` steps, from the last snapshot of `stored` if that is given; returns the whole trajectory."""
+    """Train for as many steps as the flag `--epoch` says, from the start or from where a stored run ended.
+
+    Ctrl-C ends the training and keeps what there is, with the outcome `interrupted`.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it.
+    - `stored`: a trajectory of the same flags that is resumed from its last snapshot, as `stored_run` reads it; None
+      starts from the initial model.
+
+    **Returns:** the whole trajectory: curves by step, from 0 to the last, and weights at up to 101 snapshots.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> words = ["--in_dim", "2", "--epoch", "1000", "--white_cov"]
+    >>> run = training.train(training.set_up(Published.of(parser.parse_args(words)), "population"), None)
+    >>> run["loss"].values[0, [0, -1]].round(2).tolist(), run.attrs["outcome"]
+    ([1.0, 0.09], 'finished')
+    """
     epoch = setup.flags.epoch
     grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
     if stored is None:
@@ -34,14 +56,50 @@ def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
 
 
 def last_step(trajectory: xr.Dataset) -> int:
-    """The step of the last snapshot, from which the run can be resumed."""
+    """The step of the last snapshot, from which the run can be resumed.
+
+    **Arguments:**
+
+    - `trajectory`: a trajectory that `train` returned or `stored_run` read.
+
+    **Returns:** the step, counted from the beginning of the run.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> flags = Published.of(parser.parse_args(["--in_dim", "2", "--epoch", "20"]))
+    >>> training.last_step(training.train(training.set_up(flags, "population"), None))
+    20
+    """
     return int(trajectory["snapshot"][-1])
 
 
 def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
-    """The trajectory in `path`, or None if there is no such file.
+    """Read the trajectory of a previous run, to resume it.
 
-    Raises `InvalidInput` if it was trained with other flags than those of `setup`, or cannot be resumed.
+    Raises `InvalidInput` if it was trained with other flags than those of `setup` (`--epoch` may differ), or cannot be
+    resumed.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it.
+    - `path`: the netCDF file that `write` left.
+
+    **Returns:** the trajectory, or None if there is no such file.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from pathlib import Path
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2"])), "population")
+    >>> training.stored_run(setup, Path("no-such-run.nc")) is None
+    True
     """
     if not path.exists():
         return None

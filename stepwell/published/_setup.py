@@ -56,7 +56,25 @@ def normalisation_of(flags: Published) -> Normalisation:
 
 
 def set_up(flags: Published, engine: Engine) -> Setup:
-    """Build what the flags describe; `engine` is how the loss will be computed."""
+    """Build what the flags describe: the task, the initial model and random keys.
+
+    **Arguments:**
+
+    - `flags`: the published flags, which `check` has accepted.
+    - `engine`: how the loss will be computed, as `engine_for` returns it.
+
+    **Returns:** the `Setup`, from which `train` starts.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2", "--head_num", "3"])), "moments")
+    >>> {name: weight.shape for name, weight in setup.model.weights().items()}
+    {'value': (3, 1, 3), 'key_query': (3, 3, 2)}
+    """
     keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
     lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
     lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)

@@ -37,7 +37,21 @@ def page(document: dict[str, Any], folder: Path) -> str:
 
 
 def number(value: Any, digits: int = 6) -> str:
-    """A number as a reader wants it: so many digits, and a power of ten where it is small or large."""
+    """A number as text for a reader, with a power of ten where it is small or large.
+
+    **Arguments:**
+
+    - `value`: the number; None is what JSON has for one that is not finite.
+    - `digits`: significant digits, at the most; not more than four where there is a power of ten.
+
+    **Returns:** the text, with typographical minus signs.
+
+    **Example:**
+
+    >>> from stepwell.report import number
+    >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
+    ('0.881045', '−2.5·10⁻⁷', '0.14')
+    """
     if value is None:
         return "not a number"
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):

@@ -41,16 +41,30 @@ def reproduce(
 ) -> Reproduction:
     """Run figures, check their claims and write the report.
 
+    Into the folder `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each
+    figure. Figures that are there from an earlier run stay in the report until they are run again. A figure that raises
+    an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done.
+
+    **Arguments:**
+
     - `names`: the figures, as `stepwell.papers.select` lists them.
     - `quick`: whether to take smaller settings, for the same claims.
-    - `out`: the folder of the report.
-    - `jobs`: how many figures run at a time, each in a process of its own if there are several.
-    - `begin`, `tell`: called as `begin(name, title)` before each figure and `tell(entry, claims)` after it.
+    - `out`: the folder of the report, which is made if there is none.
+    - `jobs`: how many figures run at a time, each in a process of its own if there are several. A script that asks for
+      several does so under `if __name__ == "__main__":`, for each process imports it.
+    - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
+    - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
+      objects; by default nothing is done.
 
-    Into `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each figure. Figures
-    that are there from an earlier run stay in the report until they are run again. A figure that raises an error is
-    reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done. A script that asks
-    for several `jobs` does so under `if __name__ == "__main__":`, for each process imports it.
+    **Returns:** the `Reproduction`: the `document` in `claims.json`, the path of the `page`, whether all claims of all
+    figures that were asked for hold (`passed`), and whether the run was `interrupted`.
+
+    **Example:** the report of no figures; `select(["linear/fig2"])` takes some seconds.
+
+    >>> from stepwell.report import reproduce
+    >>> done = reproduce([], quick=True, out="reproduction")
+    >>> done.passed, done.page.name, done.document["claims"]
+    (True, 'index.html', [])
     """
     jobs = _check.whole("jobs", jobs)
     folder = writable_folder(out)
@@ -115,7 +129,23 @@ def _earlier(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """`claims.json` as it is written and printed."""
+    """The text of `claims.json`, as it is written and printed.
+
+    **Arguments:**
+
+    - `document`: the document of a `Reproduction`; it must not hold numbers that are not finite.
+
+    **Returns:** the document as JSON, ending in a newline.
+
+    **Example:**
+
+    >>> from stepwell.report import as_text
+    >>> print(as_text({"claims": [], "seconds": 0.5}), end="")
+    {
+     "claims": [],
+     "seconds": 0.5
+    }
+    """
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 

@@ -1,6 +1,6 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
-from stepwell._programs import check_programs
+from stepwell._programs import check_programs as _check_programs
 from stepwell._softmax_moments import SoftmaxMoments as SoftmaxMoments
 from stepwell._softmax_moments import softmax_moments as softmax_moments
 
@@ -23,4 +23,4 @@ from ._population_moments import population_moments as population_moments
 from ._regression import InContextRegression as InContextRegression
 
 # Every computation imports this package first, and JAX is imported by now.
-check_programs()
+_check_programs()

@@ -43,6 +43,9 @@ class AbstractTask(eqx.Module):
     A final class says how sequences are made of standard Gaussians, in `compose`; this base draws the Gaussians, block
     by block, so that those of `sample(n)` are the first of `sample(m)` for n < m, and `chunks` yields the sequences of
     `sample` without ever holding more than a few blocks of them.
+
+    A final class has these fields or properties: `lengths`, a `ContextLengths`; `outputs`, the number of labels of a
+    token; `centred` and `whitened`, whether finite samples are corrected (see `correction`).
     """
 
     lengths: eqx.AbstractVar[ContextLengths]
@@ -69,22 +72,60 @@ class AbstractTask(eqx.Module):
         index: Int[Array, " sequences"],
         total: int | Int[Array, ""],
     ) -> Batch:
-        """Sequences from standard Gaussians; `index` is each sequence's place among `total`."""
+        """Sequences made of standard Gaussians. It is traced by JAX.
+
+        **Arguments:**
+
+        - `inputs`: Gaussians for the inputs of all tokens, the query last.
+        - `tasks`: Gaussians for the task vectors, one for each output.
+        - `noise`: Gaussians for the noise of labels; zeros unless the task is `noisy`.
+        - `index`: the place of each sequence in the sample, from 0.
+        - `total`: the number of sequences in the whole sample, which may be a traced number.
+
+        **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
+        """
 
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
-        """The moments of the population in closed form, for a task that has them; see `PopulationMoments`."""
+        """The moments of the population in closed form, for a task that has them.
+
+        **Arguments:**
+
+        - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+
+        **Returns:** the `PopulationMoments`. A class without closed-form moments raises `InvalidInput`.
+        """
         raise InvalidInput(
             f"{type(self).__name__} has no closed-form moments: its class has no method moments(normalisation) that "
             "returns PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
         )
 
     def draw(self, size: int, *, key: RandomKey) -> Batch:
-        """`size` sequences by one traceable computation, without finite-sample corrections, for use under `jax.jit`."""
+        """Draw sequences by one traceable computation, for use under `jax.jit`.
+
+        These are other sequences than those of `sample` with the same key, and finite samples are not corrected.
+
+        **Arguments:**
+
+        - `size`: the number of sequences.
+        - `key`: a JAX random key.
+
+        **Returns:** a `Batch` of `size` sequences.
+        """
         parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(size), size)
 
     def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:
-        """The sequences of `sample(n, key=key)`, at most about `size` at a time; by default some 64 MiB of them."""
+        """The sequences of `sample(n, key=key)`, a part at a time.
+
+        **Arguments:**
+
+        - `n`: the number of sequences in all.
+        - `key`: a JAX random key.
+        - `size`: the number of sequences in a part, rounded down to a multiple of 2048, and at least 2048; by default
+          as many as take about 64 MiB.
+
+        **Returns:** an iterator over `Batch` objects.
+        """
         n = _check.whole("number of sequences", n)
         block = 8 * _BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
@@ -103,7 +144,15 @@ class AbstractTask(eqx.Module):
             left -= len(part) * _BLOCK
 
     def sample(self, n: int, *, key: RandomKey) -> Batch:
-        """Draw `n` sequences, all in memory at once; `chunks` yields the same ones part by part."""
+        """Draw sequences, all in memory at once; `chunks` yields the same ones part by part.
+
+        **Arguments:**
+
+        - `n`: the number of sequences.
+        - `key`: a JAX random key.
+
+        **Returns:** a `Batch` of `n` sequences. If the task is `centred` or `whitened`, the sample is so exactly.
+        """
         n = _check.whole("number of sequences", n)
         width = self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
@@ -114,10 +163,17 @@ class AbstractTask(eqx.Module):
         return _first(concatenate(list(self.chunks(n, key=key))), n)
 
     def correction(self, n: int, *, key: RandomKey) -> Correction | None:
-        """What must be subtracted and divided out for `n` sequences to be exactly centred and white, as asked for.
+        """What must be subtracted and divided out for a sample to be exactly centred and white, as the task demands.
 
         Inputs are centred at each position over the sequences; task vectors get mean zero and sample covariance I
         (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
+
+        **Arguments:**
+
+        - `n`: the number of sequences; more than `dim` if the task is `whitened`.
+        - `key`: the JAX random key of the sample.
+
+        **Returns:** the correction of the Gaussians, or None if the task is neither `centred` nor `whitened`.
         """
         if not (self.centred or self.whitened):
             return None
@@ -208,7 +264,22 @@ def assemble(
 ) -> Batch:
     """A batch of tokens (x, shown label), the last label zeroed.
 
-    `shown` are the labels in the tokens, with noise if there is any, and `truth` those that a model should answer.
+    **Arguments:**
+
+    - `inputs`: x of every token, the query last.
+    - `shown`: the labels in the tokens, with noise if there is any; that of the query is not read.
+    - `truth`: the labels that a model should answer.
+    - `lengths`: the context lengths of the task, of which the longest is one less than the number of tokens.
+
+    **Returns:** the `Batch`, with tokens of width dim + outputs and `truth` as its labels.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> x, y = jnp.full((1, 3, 2), 0.5), jnp.ones((1, 3, 1))
+    >>> sw.tasks.assemble(x, y, y, sw.tasks.ContextLengths(2)).tokens.tolist()
+    [[[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]]
     """
     tokens = jnp.concatenate([inputs, shown.at[:, -1].set(0.0)], axis=-1)
     return Batch(tokens, truth, lengths)

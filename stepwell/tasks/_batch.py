@@ -18,8 +18,24 @@ from ._lengths import ContextLengths, attention_scale
 class Batch(eqx.Module):
     """Sequences of tokens (x, y), the query last with its label zeroed, and every true label.
 
-    `labels[:, n]` is what a model that sees the first n tokens as context should answer for token n; with one
-    context length only the last is used.
+    **Arguments:**
+
+    - `tokens`: (sequences, tokens, dim + outputs), each token an input followed by its labels.
+    - `labels`: (sequences, tokens, outputs). `labels[:, n]` is what a model that has the first n tokens as its context
+      should answer for token n; only those at the context lengths are used, with one length only the query's.
+    - `lengths`: the distribution of context lengths; by default one length, with the last token as the query. The
+      longest may be shorter than the sequences; tokens that follow its query are then ignored.
+
+    **Example:**
+
+    One sequence with y = 2x: two pairs of context, and the query x = 3.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> tokens = jnp.array([[[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]])
+    >>> batch = sw.tasks.Batch(tokens, labels=jnp.array([[[2.0], [4.0], [6.0]]]))
+    >>> batch.size, batch.dim, batch.outputs, batch.lengths.longest
+    (1, 1, 1, 2)
     """
 
     tokens: SequenceTokens
@@ -56,16 +72,32 @@ class Batch(eqx.Module):
     def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
         r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
 
-        $\beta = s_N \sum_{n \le N} y_n x_n$, with $s_N$ set by `normalisation`. Several outputs are stacked: the
-        feature vector is (outputs, dim, dim) in row-major order.
+        $\beta = s_N \sum_{n \le N} y_n x_n$. Several outputs are stacked: the feature vector is (outputs, dim, dim) in
+        row-major order.
+
+        **Arguments:**
+
+        - `normalisation`: $s_N$, "1/N", "none" or "1/tokens".
+
+        **Returns:** one example for each sequence and context length, weighted by the probability of that length.
         """
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
         return self._features_of(_context_sums(y, x, self.lengths), normalisation)
 
     @eqx.filter_jit
     def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
-        r"""$\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over context tokens and, if it attends
-        to itself, the query (x_q, 0): all that any linear attention's prediction depends on."""
+        r"""All that the answer of a linear attention depends on, with any label blocks.
+
+        $\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over the tokens $z_s$ of the context and,
+        if attention includes it, the query (x_q, 0).
+
+        **Arguments:**
+
+        - `normalisation`: $s_N$, "1/N", "none" or "1/tokens".
+        - `attends_query`: whether the query is among the tokens that are summed.
+
+        **Returns:** one example for each sequence and context length, weighted by the probability of that length.
+        """
         sums = _context_sums(self.tokens, self.tokens, self.lengths)
         if attends_query:
             x = self.tokens[:, np.array(self.lengths.counts), : self.dim]
@@ -100,12 +132,49 @@ def _context_sums(
 
 
 def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "sequences context width"]:
-    """The first `length` tokens of every sequence as its context, and the next as the query, its label zeroed."""
+    """The first tokens of every sequence as its context, and the next as the query, its label zeroed.
+
+    **Arguments:**
+
+    - `tokens`: sequences of more than `length` tokens.
+    - `length`: the number of context pairs.
+    - `dim`: the dimension of an input; the entries of a token from there on are its labels.
+
+    **Returns:** the sequences, cut to `length` + 1 tokens.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> tokens = jnp.array([[[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]])
+    >>> sw.tasks.prefix(tokens, 1, dim=1).tolist()
+    [[[1.0, 2.0], [2.0, 0.0]]]
+    """
     return tokens[:, : length + 1].at[:, length, dim:].set(0.0)
 
 
 class FeatureBatch(eqx.Module):
-    """Examples given as feature vectors, each with a label vector and a weight; the weights add up to one."""
+    """Examples given as feature vectors, each with a label vector and a weight.
+
+    `Batch.cubic_features` returns these. A loss is the weighted sum of squared errors over the examples.
+
+    **Arguments:**
+
+    - `features`: (examples, features).
+    - `labels`: (examples, outputs).
+    - `weights`: the weight of each example, 0 or more. They should add up to one, which is not checked. By default all
+      examples have the same weight.
+
+    **Example:**
+
+    The cubic feature of the sequence (1, 2), (2, 4) with the query 3 is (1·2 + 2·4)/2 · 3 = 15.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> batch = sw.tasks.FeatureBatch(jnp.array([[15.0], [5.0]]), jnp.array([[6.0], [2.0]]))
+    >>> batch.size, batch.weights.tolist()
+    (2, [0.5, 0.5])
+    """
 
     features: Float[Array, "sequences features"]
     labels: Float[Array, "sequences outputs"]
@@ -130,7 +199,24 @@ class FeatureBatch(eqx.Module):
 
 
 def concatenate(batches: list[Batch]) -> Batch:
-    """One batch of all sequences, in order."""
+    """One batch of all sequences, in order.
+
+    **Arguments:**
+
+    - `batches`: at least one batch, all with sequences of equal shape. The context lengths of the first are kept.
+
+    **Returns:** the `Batch` of all sequences.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.eye(2), 5)
+    >>> batches = [task.sample(10, key=jax.random.key(seed)) for seed in range(3)]
+    >>> sw.tasks.concatenate(batches).size
+    30
+    """
     if len(batches) == 1:
         return batches[0]
     tokens = cast(SequenceTokens, jax.device_put(np.concatenate([b.tokens for b in batches])))

@@ -13,7 +13,26 @@ from ._generator import generator
 
 
 def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
-    """An orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal."""
+    """An orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal.
+
+    The determinant is +1 or -1, each with probability one half.
+
+    **Arguments:**
+
+    - `dim`: the number of rows and columns.
+    - `key`: a JAX random key.
+
+    **Returns:** the matrix.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> rotation = sw.tasks.random_rotation(3, key=jax.random.key(0))
+    >>> np.allclose(rotation @ rotation.T, np.eye(3))
+    True
+    """
     q, r = np.linalg.qr(generator(key).standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
 
@@ -24,9 +43,25 @@ def covariance(
     *,
     key: RandomKey | None = None,
 ) -> Float[np.ndarray, "dim dim"]:
-    r"""$\Lambda = \sum_d \lambda_d e_d e_d^\top$.
+    r"""A covariance matrix from its eigenvalues, $\Lambda = \sum_d \lambda_d e_d e_d^\top$.
 
-    `eigenvectors` has $e_d$ as column d. Without it they are random if a `key` is given, otherwise the axes.
+    **Arguments:**
+
+    - `eigenvalues`: $\lambda_d$, each at least 0, in any order.
+    - `eigenvectors`: an orthogonal matrix with $e_d$ as column d. By default they are random if a `key` is given, and
+      otherwise the axes.
+    - `key`: a JAX random key for random eigenvectors; not used if `eigenvectors` are given.
+
+    **Returns:** the matrix $\Lambda$, exactly symmetric.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> matrix = sw.tasks.covariance([0.6, 0.3, 0.1], key=jax.random.key(0))
+    >>> np.linalg.eigvalsh(matrix).round(6).tolist()
+    [0.1, 0.3, 0.6]
     """
     lam = np.array([_check.number("eigenvalue", value, least=0.0) for value in eigenvalues])
     if lam.size == 0:
@@ -47,7 +82,27 @@ def covariance(
 
 
 def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
-    """The published script's, of trace 1: eigenvalues in proportion 1..dim and random eigenvectors, or I/dim."""
+    """The covariance of the published script, of trace 1.
+
+    Its eigenvalues are in proportion dim, …, 2, 1 and its eigenvectors random; the white covariance is I/dim.
+
+    **Arguments:**
+
+    - `dim`: the dimension of an input.
+    - `white`: whether to return I/dim, as the script's `--white_cov` does.
+    - `key`: a JAX random key for the eigenvectors; not used for a white covariance.
+
+    **Returns:** the matrix.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> matrix = sw.tasks.published_covariance(4, key=jax.random.key(0))
+    >>> np.linalg.eigvalsh(matrix).round(6).tolist()
+    [0.1, 0.2, 0.3, 0.4]
+    """
     dim = _check.whole("dim", dim)
     if white:
         return np.eye(dim) / dim

@@ -15,6 +15,18 @@ class ContextLengths(eqx.Module):
 
     A sequence is drawn with as many pairs as the longest length needs. A loss over varying lengths is
     $\sum_n \pi_n L_n$, where $L_n$ uses the first n pairs as the context and the next token as the query.
+
+    **Arguments:**
+
+    - `counts`: the lengths, numbers of context pairs, each given once; one number for a single length.
+    - `probabilities`: $\pi_n$ for each length, up to a common factor; by default all lengths are equally likely.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> lengths = sw.tasks.ContextLengths([5, 10], [3, 1])
+    >>> lengths.probabilities, lengths.longest
+    ((0.75, 0.25), 10)
     """
 
     counts: tuple[int, ...] = eqx.field(static=True)
@@ -40,7 +52,14 @@ class ContextLengths(eqx.Module):
 
     @classmethod
     def uniform(cls, longest: int) -> "ContextLengths":
-        """Every length from 1 to `longest`, equally likely: the published script's `--vary_len`."""
+        """All lengths from 1 up, equally likely: the published script's `--vary_len`.
+
+        **Arguments:**
+
+        - `longest`: the longest length.
+
+        **Returns:** the distribution.
+        """
         return cls(range(1, _check.whole("longest context length", longest) + 1))
 
     @property
@@ -64,7 +83,22 @@ def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
 
 
 def attention_scale(normalisation: Normalisation, length):
-    """The factor that multiplies a sum over `length` context tokens (and the query); `length` may be an array."""
+    """The factor by which attention multiplies a sum over tokens.
+
+    **Arguments:**
+
+    - `normalisation`: "1/N" divides by the number of context pairs, "1/tokens" by the number of tokens, which is one
+      more, and "none" by nothing.
+    - `length`: N, the number of context pairs; a number or an array.
+
+    **Returns:** the factor, of the shape of `length`; for "none" the number 1.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.tasks.attention_scale("1/N", 4), sw.tasks.attention_scale("1/tokens", 4)
+    (0.25, 0.2)
+    """
     if normalisation == "none":
         return 1.0
     return 1.0 / (length if normalisation == "1/N" else length + 1)

@@ -20,13 +20,32 @@ from ._regression import InContextRegression
 class InContextInWeightMixture(AbstractTask):
     r"""Some sequences have a task vector of their own, the others have one in common that can be memorised.
 
-    Of `total` sequences the first $\lfloor p \cdot total \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same
-    $w_*$. With p = 0 the context says nothing at all: its labels are $\mathcal N(0, 1)$, and only $y_q = w_*^\top x_q$
-    can be known.
+    Inputs are $\mathcal N(0, \Lambda)$ and labels $y = w^\top x$ without noise. Of P sequences the first
+    $\lfloor p P \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same $w_*$. With p = 0 the context carries no
+    information: its labels are $\mathcal N(0, 1)$, independent of everything else, and only $y_q = w_*^\top x_q$ can be
+    learnt.
 
-    - `covariance`: $\Lambda$.
-    - `fixed_task`: $w_*$, (dim, outputs); `InContextInWeightMixture.random` draws one with $\|w_*\| = \sqrt D$.
-    - `in_context`: the fraction p.
+    **Arguments:**
+
+    - `covariance`: $\Lambda$, a matrix (dim, dim).
+    - `fixed_task`: $w_*$, a vector (dim,), or (dim, outputs) for several outputs.
+      `InContextInWeightMixture.random` draws one.
+    - `in_context`: the fraction p, from 0 to 1.
+    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+    - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
+
+    **Example:**
+
+    Which of four sequences follow the fixed task vector:
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, lengths=3)
+    >>> batch = task.sample(4, key=jax.random.key(0))
+    >>> answers = batch.tokens[..., :2] @ task.fixed_task
+    >>> np.isclose(answers, batch.labels).all(axis=(1, 2)).tolist()
+    [False, False, True, True]
     """
 
     covariance: Float[np.ndarray, "dim dim"]
@@ -77,7 +96,19 @@ class InContextInWeightMixture(AbstractTask):
         centred: bool = False,
         key: RandomKey,
     ) -> "InContextInWeightMixture":
-        r"""A mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$."""
+        r"""A mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$.
+
+        **Arguments:**
+
+        - `covariance`: $\Lambda$, a matrix (dim, dim).
+        - `in_context`: the fraction of sequences with a task vector of their own.
+        - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+        - `outputs`: the number of labels of a token; with several, $\sqrt D$ is the norm of all task vectors together.
+        - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
+        - `key`: a JAX random key.
+
+        **Returns:** the task.
+        """
         dim = _check.covariance_matrix("covariance", covariance).shape[0]
         direction = generator(key).standard_normal((dim, _check.whole("outputs", outputs)))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)

@@ -19,7 +19,7 @@ from ._covariance import random_rotation
 from ._lengths import ContextLengths, as_lengths
 
 Convention = Literal["per-coordinate", "total"]
-"""What a strength is: the variance of each coordinate of a task vector, or of its squared length."""
+"""What a strength is: the variance of each coordinate of a task vector, or the mean of its squared length."""
 
 
 class MultiTaskRegression(AbstractTask):
@@ -31,13 +31,27 @@ class MultiTaskRegression(AbstractTask):
     $\Phi^\top x$ and answers in column i of $\Psi$. The setting of Chen, Sheen, Wang, Yang (arXiv 2402.19442); the
     defaults are those of its first figure.
 
+    **Arguments:**
+
     - `dims`: $d_1 … d_I$, which add up to the dimension d of an input.
-    - `strengths`: $\lambda_i$, one number or one for each task. With `convention="total"` the number given is
-      $\lambda_i d_i$, the signal power; kept is always the variance per coordinate.
-    - `context`: L, or a `ContextLengths` distribution.
-    - `noise_variance`: $\sigma^2$.
-    - `outputs`: $d_y \ge I$. Outputs beyond the tasks carry noise only, and their target is zero.
-    - `inputs_rotation`, `outputs_rotation`: $\Phi$ and $\Psi$, "identity", "random" (from `key`), or a matrix.
+    - `strengths`: one positive number for all tasks, or one for each; `convention` says of what.
+    - `context`: the number L of context pairs, or a `ContextLengths` distribution.
+    - `noise_variance`: $\sigma^2$, of each output.
+    - `convention`: with "per-coordinate" a strength is $\lambda_i$, the variance of each coordinate of $g_i$; with
+      "total" it is $\lambda_i d_i$, the signal power. The field `strengths` is always $\lambda_i$.
+    - `outputs`: $d_y \ge I$, by default I. Outputs beyond the tasks carry noise only, and their target is zero.
+    - `inputs_rotation`: $\Phi$, "identity", "random" or an orthogonal matrix (d, d).
+    - `outputs_rotation`: $\Psi$, "identity", "random" or an orthogonal matrix $(d_y, d_y)$.
+    - `key`: a JAX random key; needed only for random rotations.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((8, 12), strengths=(1.0, 0.5), context=60, noise_variance=0.2)
+    >>> task.dim, task.outputs, task.signals.tolist()
+    (20, 2, [8.0, 6.0])
+    >>> sw.tasks.MultiTaskRegression((8, 10), strengths=1.0, convention="total").strengths
+    (0.125, 0.1)
     """
 
     dims: tuple[int, ...] = eqx.field(static=True)

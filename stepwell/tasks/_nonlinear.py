@@ -22,15 +22,32 @@ _DEGREE = 30
 
 
 class SingleIndexRegression(AbstractTask):
-    r"""$y_l = f(u \cdot x_l) + \varepsilon_l$, $x_l \sim \mathcal N(0, I)$, $|u| = 1$,
+    r"""Sequences of pairs (x, y) with a nonlinear function of one direction of the input.
+
+    $y_l = f(u \cdot x_l) + \varepsilon_l$, $x_l \sim \mathcal N(0, I)$, $|u| = 1$,
     $\varepsilon_l \sim \mathcal N(0, \sigma^2)$; the target $y_q = f(u \cdot x_q)$ has no noise.
 
-    - `dim`: of x.
+    **Arguments:**
+
+    - `dim`: the dimension of x.
     - `link`: f, as coefficients $c_0, c_1, …$ of $f = \sum_k c_k \mathrm{he}_k$ in normalised Hermite polynomials
-      $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$ (so $\mathbb E f^2 = \sum_k c_k^2$), or as a function JAX can trace.
-    - `lengths`: N, or a `ContextLengths` distribution.
-    - `direction`: u, if it is the same in all sequences; otherwise it is new in each, uniform on the sphere.
+      $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$ (so $\mathbb E f^2 = \sum_k c_k^2$), at most 31 of them; or a function
+      that JAX can trace, which is applied to arrays elementwise.
+    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+    - `direction`: u, a unit vector, if it is the same in all sequences; by default it is drawn anew for each, uniformly
+      from the sphere.
     - `noise_variance`: $\sigma^2$.
+
+    **Example:**
+
+    The second Hermite polynomial, $(t^2 - 1)/\sqrt2$, by its coefficients:
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.SingleIndexRegression(5, link=(0.0, 0.0, 1.0), lengths=20)
+    >>> np.round(np.asarray(task.response(jnp.array([0.0, 1.0, 2.0]))), 3).tolist()
+    [-0.707, 0.0, 2.121]
     """
 
     dimension: int = eqx.field(static=True)
@@ -77,7 +94,14 @@ class SingleIndexRegression(AbstractTask):
         return self.noise_variance > 0
 
     def response(self, index: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        r"""f at values of $u \cdot x$."""
+        r"""The link f at given values of $u \cdot x$.
+
+        **Arguments:**
+
+        - `index`: the values of $u \cdot x$, an array of any shape.
+
+        **Returns:** an array of the same shape.
+        """
         if callable(self.link):
             return self.link(index)
         scales = np.sqrt([math.factorial(k) for k in range(len(self.link))])

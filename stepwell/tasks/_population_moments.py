@@ -13,7 +13,26 @@ from ._moments import PopulationMoments
 
 
 def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
-    """`task.moments(normalisation)`, checked for its class, shapes, symmetry and finite entries."""
+    """The moments of a task in closed form, checked.
+
+    `task.moments(normalisation)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
+    where they have to be. A class that changes how sequences are made and inherits `moments` is refused.
+
+    **Arguments:**
+
+    - `task`: a task with moments in closed form.
+    - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+
+    **Returns:** the `PopulationMoments`, with NumPy arrays of float64.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> moments = sw.tasks.population_moments(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10))
+    >>> np.diag(moments.second).round(3).tolist()
+    [0.456, 0.216]
+    """
     _check.one_of("normalisation", normalisation, get_args(Normalisation))
     _check_own(type(task))
     moments = task.moments(normalisation)

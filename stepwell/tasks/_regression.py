@@ -25,13 +25,27 @@ class InContextRegression(AbstractTask):
     sequence; $y_n = w^\top x_n + \varepsilon_n$, $\varepsilon_n \sim \mathcal N(0, \sigma^2)$; the target
     $y_q = w^\top x_q$ has no noise.
 
-    - `covariance`: $\Lambda$, a matrix (see `covariance()` to build one from eigenvalues).
-    - `lengths`: N, or a `ContextLengths` distribution. The default is the paper's 31.
-    - `task_covariance`: $\Omega$, by default the identity.
+    **Arguments:**
+
+    - `covariance`: $\Lambda$, a matrix (dim, dim); `stepwell.tasks.covariance` builds one from eigenvalues.
+    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution. The default is the paper's 31.
+    - `task_covariance`: $\Omega$, a matrix (dim, dim), by default the identity.
     - `noise_variance`: $\sigma^2$.
-    - `outputs`: labels per token, with independent task vectors.
-    - `centred`, `whitened`: make the finite sample exact, as the published script does: inputs have mean zero at each
-      position over the sequences, task vectors mean zero and unit sample covariance (before $\Omega^{1/2}$).
+    - `outputs`: the number of labels of a token, with independent task vectors.
+    - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences, as
+      in the published script.
+    - `whitened`: whether the task vectors of a finite sample have mean zero and unit sample covariance exactly (before
+      they are multiplied by $\Omega^{1/2}$), as in the published script.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), lengths=10)
+    >>> batch = task.sample(100, key=jax.random.key(0))
+    >>> batch.tokens.shape, batch.labels.shape
+    ((100, 11, 3), (100, 11, 1))
     """
 
     covariance: Float[np.ndarray, "dim dim"]
@@ -95,13 +109,21 @@ class InContextRegression(AbstractTask):
         return assemble(x, shown, truth, self.lengths)
 
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
-        r"""For a context of n pairs and $s_n = 1/n$,
+        r"""The moments of the population in closed form.
+
+        For a context of n pairs and $s_n = 1/n$,
 
         $M = \Lambda\Omega$ and
         $C = (1 + \tfrac1n)\Lambda\Omega\Lambda + \tfrac1n(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\Lambda$,
 
         by Isserlis' theorem. Another normalisation multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
         averages M and C. Finite-sample options of the task (`centred`, `whitened`) do not change the population.
+
+        **Arguments:**
+
+        - `normalisation`: $s_n$, "1/N", "none" or "1/tokens".
+
+        **Returns:** the `PopulationMoments`.
         """
         _check.one_of("normalisation", normalisation, get_args(Normalisation))
         lam, omega = self.covariance, self.task_covariance

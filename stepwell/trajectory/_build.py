@@ -30,12 +30,37 @@ def build(
 ) -> xr.Dataset:
     """Label what a run recorded, as one data set.
 
-    - `axis`, `points`: the name and the values of the axis of curves, `step` or `time`.
-    - `curves`: arrays (run, axis, …) by name.
-    - `weight_axis`, `weight_points`: the name and the values of the axis of weights, `snapshot` or `time`.
+    **Arguments:**
+
+    - `axis`: the name of the axis of curves, `step` or `time`.
+    - `points`: the values along that axis; a time is in units of τ.
+    - `curves`: arrays (run, axis, …) by name, among them `loss`. Further dimensions are named after the curve,
+      `name_0` and so on.
+    - `weight_axis`: the name of the axis of weights, `snapshot` or `time`.
+    - `weight_points`: the values along that axis, steps or times.
     - `weights`: arrays (run, weight_axis, …) by name, with the dimensions that `model.weight_dims` names after that.
-    - `configuration`: what made the run; it becomes an attribute, as `outcome` and `message` do.
-    - `outcome`: a word, "finished", "converged", "diverged", "interrupted", …; `message`: a line that explains it.
+    - `model`: a model of the class that was trained; only its `weight_dims` are read.
+    - `configuration`: what made the run; `provenance` makes attributes of it.
+    - `outcome`: how the run ended, such as "finished", "converged", "diverged" or "interrupted".
+    - `message`: a line that explains the outcome.
+
+    **Returns:** the trajectory, with the dimension `run`, the two axes as coordinates with their units, and the
+    attributes `configuration`, `versions`, `outcome` and `message`.
+
+    **Example:**
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> model = sw.models.CubicMLP.random(dim=1, heads=2, scale=0.1, key=jax.random.key(0))
+    >>> trajectory = sw.trajectory.build(
+    ...     axis="step", points=np.arange(3), curves={"loss": np.ones((1, 3))},
+    ...     weight_axis="snapshot", weight_points=np.array([2]),
+    ...     weights={name: np.asarray(weight)[None, None] for name, weight in model.weights().items()},
+    ...     model=model, configuration={"rate": 0.1}, outcome="finished", message="",
+    ... )
+    >>> trajectory.readout.dims
+    ('run', 'snapshot', 'output', 'head')
     """
     variables: dict[str, Any] = {}
     for name, values in curves.items():
@@ -57,8 +82,28 @@ def build(
 def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: int = -1) -> Model:
     """The model as it was at one recorded point.
 
-    `template` is a model of the shape that was trained, whose weights are replaced. `run` is the member of an ensemble;
-    `index` counts along `snapshot` (or `time`), by default the last.
+    **Arguments:**
+
+    - `trajectory`: what `descend`, `online` or `flow` returned.
+    - `template`: a model of the class and shape that was trained; its weights are replaced.
+    - `run`: the member of an ensemble, counted from 0.
+    - `index`: the position along `snapshot`, or `time` where there are no snapshots; by default the last.
+
+    **Returns:** a model like `template` with the recorded weights.
+
+    **Example:**
+
+    The loss of the last model is the last loss recorded:
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
+    >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> trajectory = sw.dynamics.descend(model, objective, rate=0.05, steps=20, progress=False)
+    >>> last = sw.trajectory.model_at(trajectory, model)
+    >>> np.allclose(objective(last), trajectory.loss[0, -1])
+    True
     """
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     missing = [name for name in template.weight_dims if name not in trajectory]

@@ -16,7 +16,21 @@ _WRITTEN_OUT = 1024
 
 
 def describe(thing: Any) -> Any:
-    """A JSON-ready description of a task, model, objective or plain value."""
+    """A JSON-ready description of a task, model, objective or plain value.
+
+    **Arguments:**
+
+    - `thing`: what to describe. Of arrays with more than 1024 entries only shape and type are described; functions, and
+      objects of other classes, become names.
+
+    **Returns:** dictionaries, lists, strings and numbers; an object has an entry `class` and one for each public field.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.trajectory.describe(sw.tasks.ContextLengths([5, 10]))
+    {'class': 'ContextLengths', 'counts': [5, 10], 'probabilities': [0.5, 0.5]}
+    """
     if isinstance(thing, eqx.Module):
         fields = [f for f in dataclasses.fields(thing) if not f.name.startswith("_")]
         return {"class": type(thing).__name__, **{f.name: describe(getattr(thing, f.name)) for f in fields}}
@@ -37,5 +51,18 @@ def describe(thing: Any) -> Any:
 
 
 def provenance(configuration: dict[str, Any]) -> dict[str, str]:
-    """Attributes of a trajectory: `configuration` and `versions`, each a JSON text."""
+    """Attributes that tell how a trajectory was made.
+
+    **Arguments:**
+
+    - `configuration`: tasks, models, settings and whatever else made the run, by name; see `describe`.
+
+    **Returns:** `configuration` and `versions` (of Stepwell and the libraries it computes with), each a JSON text.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.trajectory.provenance({"rate": 0.01, "lengths": sw.tasks.ContextLengths(5)})["configuration"]
+    '{"rate": 0.01, "lengths": {"class": "ContextLengths", "counts": [5], "probabilities": [1.0]}}'
+    """
     return {"configuration": json.dumps(describe(configuration)), "versions": json.dumps(versions())}

@@ -27,7 +27,9 @@ class Components:
 
 
 def components(task: RegressionTask) -> Components:
-    r"""Solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
+    r"""The components that heads of rank one learn one at a time.
+
+    They solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
 
     With $B = C^{1/2} A \Lambda^{1/2}$ and $T = C^{-1/2} M \Lambda^{1/2}$ the loss is
     $L = \mathrm{tr}(\Omega\Lambda) - \|T\|_F^2 + \|B - T\|_F^2$, so (Eckart-Young) the best map of rank r keeps the r
@@ -39,6 +41,22 @@ def components(task: RegressionTask) -> Components:
     $\Omega$ commute: a head with $v \ne 0$ needs $Gq = 0$, $G^\top k = 0$ with $G = C^{1/2}(T - B)\Lambda^{1/2}$.
     In the paper's case $a_d = e_d/\sqrt{c_d}$, $A_d = (\lambda_d/c_d)\, e_d e_d^\top$,
     $\gamma_d = \lambda_d/(1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output. Its covariance must
+      not be singular.
+
+    **Returns:** the `Components`: their gains, keys and maps, in falling order of gain.
+
+    **Example:** without common eigenvectors, components are not along the axes.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31, task_covariance=[[1.0, 0.5], [0.5, 1.0]])
+    >>> basis = sw.theory.linear.components(task)
+    >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
+    ([0.712, 0.201], [[1.069, 0.879], [0.879, 0.724]])
     """
     lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
     spectrum = np.linalg.eigvalsh(second)

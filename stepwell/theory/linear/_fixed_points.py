@@ -58,6 +58,23 @@ def fixed_points(task: RegressionTask) -> FixedPoints:
     """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
 
     Merged attention has the first and the last of them.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+
+    **Returns:** the `FixedPoints`, an iterable of `FixedPoint` with `learned`, `effective_map` and `loss`; its
+    `count` is their number and its `path()` the list of those that training from small weights visits.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> points = sw.theory.linear.fixed_points(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31))
+    >>> points.count
+    4
+    >>> [(point.learned, round(point.loss, 3)) for point in points.path()]
+    [((), 1.0), ((0,), 0.448), ((0, 1), 0.088)]
     """
     return FixedPoints(task)
 
@@ -65,9 +82,26 @@ def fixed_points(task: RegressionTask) -> FixedPoints:
 def prediction_distance(
     task: RegressionTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
 ) -> float:
-    r"""$\|C^{1/2}(A - A')\Lambda^{1/2}\|_F = \sqrt{\mathbb E(\hat y - \hat y')^2}$, over fresh contexts and queries.
+    r"""The root mean square difference of the predictions of two maps, over fresh contexts and queries.
 
-    The loss's own metric: $L(A) = L(A^*) + \mathrm{distance}(A, A^*)^2$. The maps of components are orthogonal in it.
+    $\|C^{1/2}(A - A')\Lambda^{1/2}\|_F = \sqrt{\mathbb E(\hat y - \hat y')^2}$ is the loss's own metric:
+    $L(A) = L(A^*) + \mathrm{distance}(A, A^*)^2$. The maps of components are orthogonal in it.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `first`, `second`: the maps A and A', of shape (dim, dim).
+
+    **Returns:** the distance, in the units of a label.
+
+    **Example:** the distance of zero from the best map is the root of what there is to gain.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> distance = sw.theory.linear.prediction_distance(task, np.zeros((4, 4)), sw.theory.linear.minimiser(task))
+    >>> print(f"{distance**2:.3f}, {1 - sw.theory.linear.minimal_loss(task):.3f}")
+    0.864, 0.864
     """
     change = first - second
     return float(np.sqrt(max(0.0, float(np.sum(change * (second_moment(task) @ change @ task.covariance))))))
@@ -82,10 +116,26 @@ class Nearest:
 
 
 def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
-    r"""The subset whose map predicts most like `effective_map`, without a search through the subsets.
+    r"""The fixed point whose map predicts most like a given one, without a search through the subsets.
 
     In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
     belongs to the nearest subset if the map has more than half of it, $b_d > \tfrac12\sqrt{\gamma_d}$ (`shares`).
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
+
+    **Returns:** the nearest `point`, a `FixedPoint`, and its `distance` as `prediction_distance` has it.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> nearest = sw.theory.linear.nearest_fixed_point(task, 0.9 * sw.theory.linear.fixed_point(task, [0, 1]))
+    >>> nearest.point.learned, round(nearest.distance, 3)
+    ((0, 1), 0.079)
     """
     basis, held = shares(task, effective_map)
     chosen = np.flatnonzero(held > 0.5)
@@ -99,8 +149,24 @@ def shares(
 ) -> tuple[Components, Float[np.ndarray, " component"]]:
     r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
 
-    Returns the components of the task and these numbers: 0 if component d is not learned, 1 if it is. Components whose
-    gains are equal may be rotated among themselves; they are returned rotated to fit the map, the largest number first.
+    Components whose gains are equal may be rotated among themselves; they are returned rotated to fit the map, the
+    largest number first.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
+
+    **Returns:** the `Components` of the task, and a number for each: 1 if it is learned, 0 if it is not or has no gain.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> first, second = (sw.theory.linear.fixed_point(task, [d]) for d in (0, 1))
+    >>> sw.theory.linear.shares(task, 0.9 * first + 0.2 * second)[1].round(3).tolist()
+    [0.9, 0.2]
     """
     basis = components(task)
     cross, held = cross_moment(task), np.zeros(basis.gains.size)

@@ -46,10 +46,28 @@ def separate_hessian(
     keys: Float[np.ndarray, "head pair dim"],
     queries: Float[np.ndarray, "head pair dim"],
 ) -> Float[np.ndarray, "weight weight"]:
-    r"""$\partial^2 L$ in $v_i$, then $k_{i,r}$, then $q_{i,r}$, flattened.
+    r"""The Hessian $\partial^2 L$ of separate attention in its weights.
 
     $\mathrm d^2L = 2\,\mathrm{tr}(\mathrm dA^\top C\,\mathrm dA\,\Lambda) - 2\langle G, \mathrm d^2A\rangle$ with
     $G = M\Lambda - CA\Lambda$ and $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `values`: $v_i$, of shape (head,).
+    - `keys`, `queries`: $k_{i,r}$ and $q_{i,r}$, of shape (head, pair, dim).
+
+    **Returns:** a symmetric matrix whose rows are $v_i$, then $k_{i,r}$, then $q_{i,r}$, flattened: of each head,
+    1 + 2 · pairs · dim.
+
+    **Example:** zero weights have no curvature at all, so their plateau is left slowly.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> hessian = sw.theory.linear.separate_hessian(task, np.zeros(3), np.zeros((3, 1, 2)), np.zeros((3, 1, 2)))
+    >>> hessian.shape, float(abs(hessian).max())
+    ((15, 15), 0.0)
     """
     heads, rank, dim = keys.shape
     pairs = heads * rank
@@ -77,9 +95,26 @@ def separate_hessian(
 def merged_hessian(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> Float[np.ndarray, "weight weight"]:
-    r"""$\partial^2 L$ of merged attention in $v_i$ (`values`), then $U_i$ (`key_queries`), flattened.
+    r"""The Hessian $\partial^2 L$ of merged attention in its weights.
 
     The formula is that of `separate_hessian`, with $A = \sum_i v_i U_i$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `values`: $v_i$, of shape (head,).
+    - `key_queries`: $U_i$, of shape (head, dim, dim).
+
+    **Returns:** a symmetric matrix whose rows are $v_i$, then $U_i$, flattened: of each head, 1 + dim².
+
+    **Example:** at zero weights the lowest eigenvalue is $-2\|\Lambda^2\|_F$.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> hessian = sw.theory.linear.merged_hessian(task, np.zeros(1), np.zeros((1, 2, 2)))
+    >>> print(f"{np.linalg.eigvalsh(hessian)[0]:.3f}, {-2 * np.linalg.norm([0.36, 0.16]):.3f}")
+    -0.788, -0.788
     """
     heads, dim, _ = key_queries.shape
     slope = _slope(task, merged_map(values, key_queries))
@@ -93,12 +128,32 @@ def merged_hessian(
 
 
 def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1) -> Landscape:
-    r"""The landscape of separate attention at the fixed point `learned`, with the weights of `aligned_weights`.
+    r"""The landscape of separate attention at a fixed point, with the weights of `aligned_weights`.
 
     With rank one and a spare head, the points on the path {1, …, m}, m < D, are higher-order saddles: a spare head at
     zero moves the loss only at third order. Every other subset is strict, since a head in use can turn towards a
     component of larger gain. With a higher rank a spare *pair* in a head of value v has the eigenvalues
     $\pm 2v\rho$ for each singular value ρ of G: the path is strict too, except where all heads in use are full.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `learned`: the components that are learned, counted from 0 in falling order of gain.
+    - `heads`: how many heads the model has; with their pairs, at least as many as components are learned.
+    - `rank`: pairs of key and query in a head.
+
+    **Returns:** the `Landscape`: eigenvalues of the Hessian, how many are negative, and the kind of the fixed point.
+
+    **Example:** after the first component, and after the second without the first.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.5, 0.3, 0.2]), 20)
+    >>> for learned in ([0], [1]):
+    ...     point = sw.theory.linear.fixed_point_landscape(task, learned, heads=3)
+    ...     print(f"{point.kind}, {point.negative} negative")
+    higher-order saddle, 0 negative
+    strict saddle, 1 negative
     """
     weights = aligned_weights(task, learned, heads=heads, rank=rank)
     dim = task.covariance.shape[0]
@@ -111,6 +166,23 @@ def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "m
 
     Zero is a strict saddle: eigenvalues $\pm 2\|M\Lambda\|_F$ once per head ($\pm 2\|\Lambda^2\|_F$ in the paper's
     case) and zero otherwise.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `heads`: how many heads the model has.
+    - `at`: `"zero"` or `"minimum"`, the two fixed points in function space.
+
+    **Returns:** the `Landscape`: eigenvalues of the Hessian, how many are negative, and the kind of the fixed point.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> zero = sw.theory.linear.merged_landscape(task, heads=3)
+    >>> print(f"{zero.kind}, {zero.negative} negative eigenvalues of {zero.eigenvalues[0]:.3f}")
+    strict saddle, 3 negative eigenvalues of -0.788
     """
     heads = _check.whole("heads", heads)
     _check.one_of("at", at, ("zero", "minimum"))

@@ -23,15 +23,48 @@ class MergedCourse:
 
 
 def merged_escape_rate(task: RegressionTask) -> float:
-    r"""$\|M\Lambda\|_F$, or $\|\Lambda^2\|_F$ in the paper's case: the rate at which small weights grow.
+    r"""The rate at which small weights of merged attention grow, $\|M\Lambda\|_F$.
 
-    Zero is a strict saddle, whose lowest Hessian eigenvalue is $-2\|M\Lambda\|_F$, once per head.
+    In the paper's case it is $\|\Lambda^2\|_F$. Zero is a strict saddle, whose lowest Hessian eigenvalue is
+    $-2\|M\Lambda\|_F$, once per head.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+
+    **Returns:** the rate of exponential growth, per unit of $t/\tau$.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.merged_escape_rate(task):.4f}")
+    0.1881
     """
     return float(np.linalg.norm(cross_moment(task) @ task.covariance))
 
 
 def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
-    r"""When the drop comes: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$, with $w_{init}$ the `initial_weight`."""
+    r"""When the drop of merged attention comes, by its scale: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$.
+
+    `half_drop_time` has the time itself.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `initial_weight`: $w_{init}$, the size of the initial weights, above 0 and well below 1.
+
+    **Returns:** the time, in units of τ.
+
+    **Example:** a start a thousand times smaller only doubles the wait.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> [round(float(sw.theory.linear.merged_escape_time(task, size)), 1) for size in (1e-3, 1e-6)]
+    [36.7, 73.4]
+    """
     require_positive("initial_weight", initial_weight)
     return -np.log(initial_weight) / merged_escape_rate(task)
 
@@ -39,11 +72,29 @@ def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
 def merged_start(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> tuple[float, Float[np.ndarray, " mode"]]:
-    r"""(v(0), u(0)) of the scalar equations from weights $v_h$ (`values`) and $U_h$ (`key_queries`).
+    r"""The start (v(0), u(0)) of the scalar equations of `merged_course`, from the initial weights of all heads.
 
     Near zero $\dot v_h = \langle U_h, M\Lambda\rangle$, $\dot U_h = v_h M\Lambda$: only
     $\mu_h = \tfrac12(v_h + \langle U_h, g\rangle)$ grows, $g = M\Lambda/\|M\Lambda\|_F$. So all heads act as one, which
     starts at $v = \|\mu\|$, $U = \|\mu\|\, g$.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `values`: $v_h$, of shape (head,).
+    - `key_queries`: $U_h$, of shape (head, dim, dim).
+
+    **Returns:** v(0), and $u_d(0)$ for each mode d, in the order of `modes`.
+
+    **Example:** two heads that point along g and are balanced act as one whose value is the norm of theirs.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.eye(2), 31)
+    >>> values = np.array([0.03, 0.04])
+    >>> v, u = sw.theory.linear.merged_start(task, values, values[:, None, None] * np.eye(2) / np.sqrt(2))
+    >>> round(v, 3), u.round(4).tolist()
+    (0.05, [0.0354, 0.0354])
     """
     driving = cross_moment(task) @ task.covariance
     unit = driving / np.linalg.norm(driving)
@@ -56,10 +107,29 @@ def merged_start(
 def merged_course(
     task: RegressionTask, times: Float[np.ndarray, " time"], value: float, key_query: Float[np.ndarray, " mode"]
 ) -> MergedCourse:
-    r"""Integrate, from v(0) = `value` and $u_d(0)$ = `key_query`,
+    r"""The course of merged attention from small weights, by D + 1 scalar equations.
 
     $\tau\dot v = \sum_d u_d r_d$, $\tau\dot u_d = v r_d$, $r_d = \lambda_d m_d - \lambda_d c_d v u_d$:
-    the flow of merged attention with the map $A = \sum_d v u_d\, e_d e_d^\top$ (paper: white covariance only).
+    the flow of merged attention with the map $A = \sum_d v u_d\, e_d e_d^\top$ (paper: white covariance only). The
+    scalars of the task are those of `modes`.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `times`: the times at which the course is asked for, in units of τ; increasing, from 0 on.
+    - `value`: v(0), for instance of `merged_start`.
+    - `key_query`: $u_d(0)$ for each mode d, in the order of `modes`.
+
+    **Returns:** the `MergedCourse`: the loss, $v(t)$ and $u_d(t)$ at `times`.
+
+    **Example:** one abrupt drop, from the first level to the last.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> course = sw.theory.linear.merged_course(task, np.array([0.0, 20.0, 40.0, 400.0]), 1e-3, np.full(4, 5e-4))
+    >>> course.loss.round(3).tolist()
+    [1.0, 0.999, 0.562, 0.136]
     """
     require_times(times)
     eigenmodes = modes(task)
@@ -72,9 +142,25 @@ def merged_course(
 
 
 def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
-    r"""t/τ at which the loss passes $\tfrac12(L_0 + L_D)$, halfway between its first and last level.
+    r"""The time at which the loss of merged attention is halfway down.
 
-    `value` is v(0) and `key_query` u(0), as in `merged_course`. Infinite if the loss does not get there.
+    That is $\tfrac12(L_0 + L_D)$, halfway between its first and its last level.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `value`: v(0), as in `merged_course`.
+    - `key_query`: $u_d(0)$ for each mode d, in the order of `modes`. Not all of the start may be zero.
+
+    **Returns:** the time, in units of τ; 0 if the start is past that loss, infinite if the loss does not get there.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.half_drop_time(task, 1e-3, np.full(4, 5e-4)):.2f}")
+    39.91
     """
     eigenmodes = modes(task)
     start = np.concatenate([[value], key_query])

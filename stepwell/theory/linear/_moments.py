@@ -7,32 +7,93 @@ from .._task import RegressionTask, require_one_output
 
 
 def mean_inverse_length(task: RegressionTask) -> float:
-    r"""$\nu = \sum_n \pi_n / n$, which is 1/N when there is one length.
+    r"""The mean inverse context length, $\nu = \sum_n \pi_n / n$, which is 1/N when there is one length.
 
     The length enters the moments only through 1/n, so a mixture of lengths acts as one length $1/\nu$.
+
+    **Arguments:**
+
+    - `task`: the regression, of which only the context lengths are read.
+
+    **Returns:** $\nu$, a number above 0 and at most 1.
+
+    **Example:** contexts of 10 and of 40 pairs, equally likely, act as contexts of 16.
+
+    >>> import numpy as np
+    >>> from stepwell import theory
+    >>> task = theory.Regression(np.eye(2), np.eye(2), 0.0, theory.Lengths.uniform([10, 40]))
+    >>> print(f"{1 / theory.linear.mean_inverse_length(task):.1f}")
+    16.0
     """
     return float(sum(p / n for n, p in zip(task.lengths.counts, task.lengths.probabilities, strict=True)))
 
 
 def label_power(task: RegressionTask) -> float:
-    r"""$\mathbb E\, y_q^2 = \mathrm{tr}(\Omega\Lambda)$: the loss of a model that answers zero."""
+    r"""The mean square of the target, $\mathbb E\, y_q^2 = \mathrm{tr}(\Omega\Lambda)$: the loss of answering zero.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+
+    **Returns:** the loss $L_0$ on the first plateau, as a mean squared error.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.label_power(task):.3f}")
+    1.000
+    """
     require_one_output(task)
     return float(np.sum(task.task_covariance * task.covariance))
 
 
 def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
-    r"""$M = \mathbb E[\beta w^\top] = \Lambda\Omega$, for any context length."""
+    r"""The cross moment of context and task, $M = \mathbb E[\beta w^\top] = \Lambda\Omega$, for any context length.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+
+    **Returns:** M, of shape (dim, dim).
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10, task_covariance=np.diag([2.0, 0.5]))
+    >>> sw.theory.linear.cross_moment(task).round(3).tolist()
+    [[1.2, 0.0], [0.0, 0.2]]
+    """
     require_one_output(task)
     return task.covariance @ task.task_covariance
 
 
 def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
-    r"""$C = \mathbb E[\beta\beta^\top]
-    = (1 + \nu)\,\Lambda\Omega\Lambda + \nu\,(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\,\Lambda$.
+    r"""The second moment of the context statistic $\beta$.
+
+    $C = \mathbb E[\beta\beta^\top]
+    = (1 + \nu)\,\Lambda\Omega\Lambda + \nu\,(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\,\Lambda$,
+    with $\nu$ the `mean_inverse_length`.
 
     Given w, $\beta = \hat\Lambda w + \frac1N\sum_n \varepsilon_n x_n$; the first term is Isserlis' theorem for
     $\mathbb E[\hat\Lambda w w^\top \hat\Lambda]$, averaged over w. With $\Omega = I$, $\sigma = 0$ it is the paper's
     $\mathbb E[\hat\Lambda^2] = \Lambda^2 + (\Lambda + \mathrm{tr}(\Lambda) I)\Lambda/N$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+
+    **Returns:** C, symmetric, of shape (dim, dim).
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
+    >>> sw.theory.linear.second_moment(task).round(3).tolist()
+    [[0.456, 0.0], [0.0, 0.216]]
     """
     nu = mean_inverse_length(task)
     lam = task.covariance

@@ -32,12 +32,31 @@ def head_course(
     value: float,
     pairs: Float[np.ndarray, " pair"],
 ) -> HeadCourse:
-    r"""One head whose pair r lies along component $d_r$ = `along[r]` (from 0): $k_r = q_r = u_r e_{d_r}$.
+    r"""The course of one head whose pair r lies along component $d_r$: $k_r = q_r = u_r e_{d_r}$.
 
     $\tau\dot v = \sum_r u_r^2 G_{d_r}$, $\tau\dot u_r = v\,u_r G_{d_r}$,
-    $G_d = \lambda_d m_d - \lambda_d c_d\, v \sum_{r: d_r = d} u_r^2$, from v(0) = `value`, $u_r(0)$ = `pairs`;
-    $v^2 - \sum_r u_r^2$ is conserved. For one balanced pair it is the scalar equation of `aligned_time`. Other heads
-    do not matter as long as they have none of these components. Needs a shared eigenbasis of $\Lambda$, $\Omega$.
+    $G_d = \lambda_d m_d - \lambda_d c_d\, v \sum_{r: d_r = d} u_r^2$; $v^2 - \sum_r u_r^2$ is conserved. For one
+    balanced pair it is the scalar equation of `aligned_time`. Other heads do not matter as long as they have none of
+    these components.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `along`: the component $d_r$ of each pair, counted from 0 in falling order of gain.
+    - `times`: the times at which the course is asked for, in units of τ; increasing, from 0 on.
+    - `value`: v(0).
+    - `pairs`: $u_r(0)$, of shape (pair,).
+
+    **Returns:** the `HeadCourse`: the loss, $v(t)$ and $u_r(t)$ at `times`.
+
+    **Example:** a head of rank two learns both components.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> course = sw.theory.linear.head_course(task, [0, 1], np.array([0.0, 500.0]), 0.1, np.array([0.1, 0.1]))
+    >>> course.loss.round(3).tolist(), sw.theory.linear.levels(task).round(3).tolist()
+    ([0.999, 0.088], [1.0, 0.448, 0.088])
     """
     require_times(times)
     eigenmodes = modes(task)
@@ -64,21 +83,59 @@ def head_course(
 
 
 def new_head_time(task: RegressionTask, component: int, start: float, target: float) -> float:
-    r"""t/τ in which a fresh head, $v = \|k\| = \|q\|$ along the component, grows from `start` to `target`.
+    r"""The time in which a fresh head, $v = \|k\| = \|q\|$ along a component, grows from one size to another.
 
     Hyperbolic, $\tau\dot v = g v^2$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$):
-    $t/\tau = (1/v_0 - 1/v)/g$. Far below the end; `aligned_time` has the whole course.
+    $t/\tau = (1/v_0 - 1/v)/g$. This is for weights far below the end; `aligned_time` has the whole course.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `component`: d, counted from 0 in falling order of gain.
+    - `start`: $v_0$, the size at first, above 0.
+    - `target`: v, the size to be reached, not below `start`.
+
+    **Returns:** the time, in units of τ.
+
+    **Example:** $(1000 - 10)/0.4^2$.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.new_head_time(task, 0, start=0.001, target=0.1):.1f}")
+    6187.5
     """
     _require_growth(start, target)
     return (1 / start - 1 / target) / _driving(task, component)
 
 
 def new_pair_time(task: RegressionTask, component: int, value: float, start: float, target: float) -> float:
-    r"""t/τ in which a further pair, $\|k\| = \|q\|$ along the component, grows in a head of `value` v.
+    r"""The time in which a further pair, $\|k\| = \|q\|$ along a component, grows in a head of value v.
 
     Exponential, $\tau\dot u = v g\, u$ with $g = \lambda_d m_d$ (the paper's $\lambda_d^2$), since the value has grown
-    already: $t/\tau = \ln(u/u_0)/(vg)$. Far below the end; `head_course` has the whole course. Of a pair whose key and
-    query differ, $u = \tfrac12(k + q)\cdot e_d$ grows in this way. The sign of v only decides that of q.
+    already: $t/\tau = \ln(u/u_0)/(vg)$. This is for pairs far below the end; `head_course` has the whole course. Of a
+    pair whose key and query differ, $u = \tfrac12(k + q)\cdot e_d$ grows in this way. The sign of v only decides that
+    of q.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances have common eigenvectors.
+    - `component`: d, counted from 0 in falling order of gain.
+    - `value`: v, the value of the head, of either sign but not 0.
+    - `start`: $u_0$, the size of the pair at first, above 0.
+    - `target`: u, the size to be reached, not below `start`.
+
+    **Returns:** the time, in units of τ.
+
+    **Example:** much sooner than a fresh head, which takes 11 000.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.new_pair_time(task, 1, value=1.2, start=0.001, target=0.1):.1f}")
+    42.6
+    >>> print(f"{sw.theory.linear.new_head_time(task, 1, start=0.001, target=0.1):.0f}")
+    11000
     """
     _require_growth(start, target)
     if value == 0:

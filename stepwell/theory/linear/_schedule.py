@@ -71,9 +71,7 @@ def drop_schedule(
     *,
     until: float = np.inf,
 ) -> list[Drop]:
-    r"""Drops of the loss from the initial weights $v_i$, $k_i$, $q_i$, up to time `until`; exact as these become small.
-
-    Keys and queries have an axis of pairs, or none for rank one.
+    r"""Which head learns which component, and when, from the initial weights; exact as these become small.
 
     On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
     once, and heads do not interact. So each head moves alone, by
@@ -90,6 +88,27 @@ def drop_schedule(
     What one head learns is integrated; for the others it is there at once. The error of later times is then of the
     order of a drop's own duration, whatever the size w of the initial weights, or of $\ln(1/w)$ where heads in use
     pass a strict saddle (see `levels`). Times are of order 1/w.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `values`: the initial $v_i$, of shape (head,), for attention divided by N.
+    - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one.
+    - `until`: the time at which to stop, in units of τ; by default never.
+
+    **Returns:** the drops in order of time, each a `Drop` with its `time`, `head`, `component` and the levels before
+    and after. There are as many as components with a gain, or fewer if heads or time run out, or no head escapes.
+
+    **Example:** the larger head learns the first component, the smaller one the second.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> values, keys = np.array([0.01, 0.02]), np.array([[0.006, 0.008], [0.016, 0.012]])
+    >>> for drop in sw.theory.linear.drop_schedule(task, values, keys, keys):
+    ...     print(f"t = {drop.time:.1f}: head {drop.head} learns component {drop.component}: {drop.level_after:.3f}")
+    t = 152.2: head 1 learns component 0: 0.448
+    t = 644.4: head 0 learns component 1: 0.088
     """
     basis, steps, rates = components(task), levels(task), escape_rates(task)
     heads = len(values)
@@ -125,7 +144,26 @@ def drop_schedule(
 def predicted_staircase(
     task: RegressionTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:
-    r"""The loss at `times` as a staircase: $\mathrm{tr}(\Omega\Lambda)$, then the level after the latest drop."""
+    r"""The loss as a staircase: $\mathrm{tr}(\Omega\Lambda)$ at first, then the level after the latest drop.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `drops`: the drops in order of time, as `drop_schedule` returns them.
+    - `times`: the times at which the loss is asked for, in units of τ and in any order.
+
+    **Returns:** the mean squared error at each of `times`; at the time of a drop, the level after it.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell import tasks
+    >>> from stepwell.theory.linear import Drop, predicted_staircase
+    >>> task = tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> drops = [Drop(time=150.0, head=1, component=0, level_before=1.0, level_after=0.448)]
+    >>> predicted_staircase(task, drops, np.array([0.0, 100.0, 200.0])).round(3).tolist()
+    [1.0, 1.0, 0.448]
+    """
     steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 

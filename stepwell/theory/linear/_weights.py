@@ -26,6 +26,20 @@ def separate_map(
     r"""The effective map of separate attention, $A = \sum_{i,r} v_i k_{i,r} q_{i,r}^\top$.
 
     Its prediction is $\hat y = \beta^\top A x_q$.
+
+    **Arguments:**
+
+    - `values`: $v_i$, of shape (head,). Leading axes, such as one of time, are allowed here and below.
+    - `keys`, `queries`: $k_{i,r}$ and $q_{i,r}$, of shape (head, pair, dim).
+
+    **Returns:** A, of shape (dim, dim), with the leading axes.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.theory.linear import separate_map
+    >>> separate_map(np.array([2.0]), np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]])).tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
     """
     return np.einsum("...h,...hri,...hrj->...ij", values, keys, queries)
 
@@ -33,7 +47,22 @@ def separate_map(
 def merged_map(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead dim dim"]:
-    r"""The effective map of merged attention, $A = \sum_i v_i U_i$: its prediction is $\hat y = \beta^\top A x_q$."""
+    r"""The effective map of merged attention, $A = \sum_i v_i U_i$: its prediction is $\hat y = \beta^\top A x_q$.
+
+    **Arguments:**
+
+    - `values`: $v_i$, of shape (head,). Leading axes, such as one of time, are allowed here and below.
+    - `key_queries`: $U_i$, of shape (head, dim, dim).
+
+    **Returns:** A, of shape (dim, dim), with the leading axes.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.theory.linear import merged_map
+    >>> merged_map(np.array([2.0, 1.0]), np.stack([np.eye(2), np.diag([0.0, 1.0])])).tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
     return np.einsum("...h,...hij->...ij", values, key_queries)
 
 
@@ -54,7 +83,26 @@ def separate_conserved(
     keys: Float[np.ndarray, "*lead head pair dim"],
     queries: Float[np.ndarray, "*lead head pair dim"],
 ) -> SeparateConserved:
-    """The quantities of `SeparateConserved`. Gradient descent keeps them to first order in its rate."""
+    r"""What the flow of separate attention conserves in each head.
+
+    Gradient descent keeps these quantities to first order in its rate.
+
+    **Arguments:**
+
+    - `values`: $v_i$, of shape (head,). Leading axes, such as one of time, are allowed here and below.
+    - `keys`, `queries`: $k_{i,r}$ and $q_{i,r}$, of shape (head, pair, dim).
+
+    **Returns:** the `SeparateConserved`: `value_key`, $v_i^2 - \sum_r \|k_{i,r}\|^2$, of shape (head,), and
+    `key_query`, $K_iK_i^\top - Q_iQ_i^\top$, of shape (head, pair, pair), with the leading axes.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.theory.linear import separate_conserved
+    >>> conserved = separate_conserved(np.array([2.0]), np.array([[[1.0, 0.0]]]), np.array([[[0.5, 0.5]]]))
+    >>> conserved.value_key.tolist(), conserved.key_query.tolist()
+    ([3.0], [[[0.5]]])
+    """
     key_power = keys @ np.swapaxes(keys, -1, -2)
     query_power = queries @ np.swapaxes(queries, -1, -2)
     return SeparateConserved(values**2 - np.trace(key_power, axis1=-2, axis2=-1), key_power - query_power)
@@ -63,19 +111,53 @@ def separate_conserved(
 def merged_conserved(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead head"]:
-    r"""$v_i^2 - \|U_i\|_F^2$, which the flow of merged attention conserves in each head."""
+    r"""What the flow of merged attention conserves in each head, $v_i^2 - \|U_i\|_F^2$.
+
+    **Arguments:**
+
+    - `values`: $v_i$, of shape (head,). Leading axes, such as one of time, are allowed here and below.
+    - `key_queries`: $U_i$, of shape (head, dim, dim).
+
+    **Returns:** one number for each head, of shape (head,), with the leading axes.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.theory.linear import merged_conserved
+    >>> merged_conserved(np.array([2.0, 1.0]), np.stack([np.eye(2), np.diag([0.0, 1.0])])).tolist()
+    [2.0, 0.0]
+    """
     return values**2 - np.sum(key_queries**2, axis=(-2, -1))
 
 
 def aligned_weights(
     task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "head pair dim"], Float[np.ndarray, "head pair dim"]]:
-    r"""Balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ at the fixed point where the components `learned` are.
+    r"""Balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ of separate attention at a fixed point.
 
     Spare heads and pairs are zero. Heads take `rank` components each, in turn. If a head's map has the singular value
     decomposition $\sum_r s_r k_r^0 q_r^{0\top}$, then $v = (\sum_r s_r)^{1/3}$, $k_r = \sqrt{s_r/v}\,k_r^0$ and
     likewise $q_r$, so that everything `separate_conserved` has is zero. In the paper's case, rank one:
     $k = q = v e_d$, $v = (\lambda_d/c_d)^{1/3}$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `learned`: the components that are learned, counted from 0 in falling order of gain.
+    - `heads`: how many heads there are.
+    - `rank`: pairs of key and query in a head. `heads * rank` must not be below the number of components.
+
+    **Returns:** the values, of shape (head,), and the keys and the queries, of shape (head, pair, dim).
+
+    **Example:** the loss of these weights is the level of the fixed point.
+
+    >>> import numpy as np
+    >>> from stepwell import tasks
+    >>> from stepwell.theory.linear import aligned_weights, level, loss_at, separate_map
+    >>> task = tasks.InContextRegression(np.diag([0.6, 0.4]), 31)
+    >>> weights = aligned_weights(task, [0], heads=2)
+    >>> print(f"{loss_at(task, separate_map(*weights)):.4f}, {level(task, [0]):.4f}")
+    0.4475, 0.4475
     """
     heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
     basis = components(task)

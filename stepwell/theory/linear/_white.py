@@ -14,13 +14,30 @@ from ._moments import label_power
 
 
 def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initial_weight: float) -> MergedCourse:
-    r"""The closed form for $\Lambda = \lambda I$, $\Omega = \omega I$, aligned start $w_{init}$ = `initial_weight`.
+    r"""The course of merged attention on white inputs, $\Lambda = \lambda I$, $\Omega = \omega I$, in closed form.
 
+    The start is aligned, with $\|w_2\| = \|W_1\| = w_{init}$.
     With $s = \|w_2\|\|W_1\|$, $s(0) = w_{init}^2$, $m = \lambda\omega$, $c$ as in `Modes`:
     $\tau\dot s = 2s(\sqrt D\,\lambda m - \lambda c\, s)$, so
     $s = s_\infty/(1 + (s_\infty/s(0) - 1)\, e^{-\kappa t/\tau})$ with
     $\kappa = 2\sqrt D\,\lambda m$, $s_\infty = \sqrt D\, m/c$, and $\hat y = (s/\sqrt D)\,\beta^\top x_q$.
     For $\lambda = \omega = 1$, $\sigma = 0$, $s/\sqrt D$ is the paper's eq. 10.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances are multiples of the identity.
+    - `times`: the times at which the course is asked for, in units of τ; increasing, from 0 on.
+    - `initial_weight`: $w_{init}$, above 0 and with its square below $s_\infty$.
+
+    **Returns:** the `MergedCourse`: the loss, $v(t) = \sqrt s$ and $u_d(t) = \sqrt{s/D}$ at `times`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.eye(4), 31)
+    >>> sw.theory.linear.white_course(task, np.array([0.0, 3.0, 10.0]), 0.01).loss.round(3).tolist()
+    [4.0, 0.587, 0.556]
     """
     require_times(times)
     require_positive("initial_weight", initial_weight)
@@ -38,9 +55,27 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
 
 
 def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
-    r"""t/τ at which the loss is halfway down: $s/s_\infty = 1 - 1/\sqrt2 =: x$, at the difference of log odds over κ.
+    r"""The time at which the loss of merged attention on white inputs is halfway down, in closed form.
 
-    $t/\tau = \kappa^{-1}\,[\,\mathrm{logit}(x) - \mathrm{logit}(w_{init}^2/s_\infty)\,]$, or 0 if the start is there.
+    It is halfway between the first and the last level at $s/s_\infty = 1 - 1/\sqrt2 =: x$, with $s$, $s_\infty$, κ as
+    in `white_course`:
+    $t/\tau = \kappa^{-1}\,[\,\mathrm{logit}(x) - \mathrm{logit}(w_{init}^2/s_\infty)\,]$.
+
+    **Arguments:**
+
+    - `task`: the regression, of one output, whose two covariances are multiples of the identity.
+    - `initial_weight`: $w_{init}$, above 0: the norm of all values, and of all merged matrices, at the aligned start.
+
+    **Returns:** the time, in units of τ; 0 if the start is past the half.
+
+    **Example:** as `half_drop_time`, which integrates.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.eye(4), 31)
+    >>> time = sw.theory.linear.white_half_drop_time(task, 0.01)
+    >>> print(f"{time:.3f}, {sw.theory.linear.half_drop_time(task, 0.01, np.full(4, 0.005)):.3f}")
+    2.218, 2.218
     """
     require_positive("initial_weight", initial_weight)
     rate, end = _logistic(_white(task))

@@ -26,7 +26,28 @@ class Advantage(NamedTuple):
 def amplification_exponent(
     task: MultiTask, *, heads: float, **training: Unpack[Training]
 ) -> Float[np.ndarray, " task"]:
-    r"""$1/\sqrt\alpha$, $\alpha = s\rho^*/d$ (`warm_up`): on the ray a lead in log ω grows as that power of ω."""
+    r"""The exponent with which the warm-up amplifies the lead of a head.
+
+    On the ray a lead in log ω grows as that power of ω. It is $1/\sqrt\alpha$, $\alpha = s\rho^*/d$; the ray and α are
+    those of `warm_up`.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the number of equally strong heads, H.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** the exponent for each task, above 1. The larger it is, the more the warm-up amplifies small differences
+    between heads.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
+    >>> sw.theory.softmax.allocation.amplification_exponent(task, heads=2).round(3).tolist()
+    [1.376, 1.376]
+    """
     return warm_up(task, heads=heads, **training).exponent ** -0.5
 
 
@@ -37,11 +58,34 @@ def head_advantage(
     heads: float,
     **training: Unpack[Training],
 ) -> Advantage:
-    r"""What a small lead in log ω and in log μ is worth, from heads with μ/ω about `ratio`; by default on the ray.
+    r"""The weights with which small leads in log ω and in log μ decide which head wins a task.
 
     Between two heads, δ = Δ log ω and η = Δ log μ obey δ' = aμη, η' = bωδ (`warm_up`); what heads share cancels. With
-    $x = \rho/\rho^*$ and τ = -log|1-x| that is dδ/dτ = αη, dη/dτ = δ/x, and for large τ what grows is
-    δ + √α η. So that combination is carried back to the start. On the ray it is worth (1, √α) there.
+    $x = \rho/\rho^*$ and τ = -log|1-x| that is dδ/dτ = αη, dη/dτ = δ/x, and for large τ the combination δ + √α η grows.
+    That combination is carried back to the start. On the ray it is (1, √α) there.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `ratio`: μ/ω of the heads at the start, about equal in all heads, for each task; above 0. By default that of the
+      ray.
+    - `heads`: the number of equally strong heads, H.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `Advantage` with the weights `omega` and `mu` for each task: the head with the largest
+    `omega`·log ω + `mu`·log μ wins. Only their ratio matters.
+
+    **Example:** from a tenth of the ray's μ/ω, a lead in μ counts for less than on the ray.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> ray = sw.theory.softmax.emergence.warm_up(task, heads=2).ratio
+    >>> for ratio in (ray, ray / 10):
+    ...     worth = sw.theory.softmax.allocation.head_advantage(task, ratio, heads=2)
+    ...     print((worth.mu / worth.omega).round(3).tolist())
+    [0.783]
+    [0.398]
     """
     ray = warm_up(task, heads=heads, **training)
     start = np.ones_like(ray.ratio) if ratio is None else ratio / ray.ratio
@@ -57,11 +101,30 @@ def winners(
     mu: Float[np.ndarray, "head task"],
     **training: Unpack[Training],
 ) -> Int[np.ndarray, " task"]:
-    r"""The head that wins each task from small positive weights, counting from 0.
+    r"""The head that wins each task from small positive weights.
 
     By `head_advantage` along the course of the heads' geometric mean: exact for small differences. With equal μ it is
-    the head with the largest ω, with equal ω that with the largest μ. Two tasks with the same winner stay in one head
-    (see `shared_loss`).
+    the head with the largest ω, with equal ω the head with the largest μ. Two tasks with the same winner stay in one
+    head (see `shared_loss`).
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: initial $\omega_i^h$, above 0 and small.
+    - `mu`: initial $\mu_i^h$, above 0 and small.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** the index of the winning head for each task, from 0.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
+    >>> omega = np.array([[0.004, 0.004], [0.008, 0.004], [0.004, 0.008]])
+    >>> sw.theory.softmax.allocation.winners(task, omega, np.full((3, 2), 0.3)).tolist()
+    [1, 2]
     """
     require_weights(task, omega, mu)
     if np.any(omega <= 0) or np.any(mu <= 0):

@@ -29,7 +29,24 @@ class ApproximationErrors(NamedTuple):
 
 
 def approximation_errors(task: MultiTask) -> ApproximationErrors:
-    """One row of a table of errors for each task; dimensions must be at least 3 for the first order to exist."""
+    r"""The losses of each task at `flow_limit` by the three theories, and the errors of the approximate ones.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+      Dimensions must be at least 3, since `first_order_loss` does not exist below.
+
+    **Returns:** `ApproximationErrors`, for each task: the losses `spectral`, `first_order` and `exact` over
+    $\lambda_id_i$, the relative errors `spectral_error` and `first_order_error`, and the weights of least exact loss
+    over those of `flow_limit`, `best_omega` and `best_mu`.
+
+    **Example:** at L = 100 the spectral loss is too low by 9 %.
+
+    >>> import stepwell as sw
+    >>> errors = sw.theory.softmax.losses.approximation_errors(sw.tasks.MultiTaskRegression((10,), context=100))
+    >>> print(f"{errors.spectral[0]:.3f} {errors.exact[0]:.3f} {errors.spectral_error[0]:.1%}")
+    0.214 0.235 -9.2%
+    """
     limit, best, signal = flow_limit(task), exact_optimum(task), numbers(task).signal
     heads = [as_heads(weights) for weights in limit]
     spectral, first_order, exact = (loss(task, *heads) for loss in (spectral_loss, first_order_loss, exact_loss))

@@ -23,10 +23,31 @@ class Profile(NamedTuple):
 
 
 def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Profile:
-    r"""The spectral loss with μ at its best: $\ell_i = S_i/(1+(L/\phi_i)s_i)$, $s_i = \omega_i^\top E^{-1}\omega_i$.
+    r"""The spectral loss of given scores with the best μ for them.
 
+    It is $\ell_i = S_i/(1+(L/\phi_i)s_i)$, $s_i = \omega_i^\top E^{-1}\omega_i$, where
     $G_{hh'} = \langle\omega^h,\omega^{h'}\rangle$, $E = e^G$ entry by entry, and $\omega_i$ has the scores of task i in
-    all heads. The best $\mu_i$ is $E^{-1}\omega_i/(s_i+\phi_i/L)$. The shares add up to $T = \mathrm{tr}(E^{-1}G)$.
+    all heads. The best $\mu_i$ is $E^{-1}\omega_i/(s_i+\phi_i/L)$. The shares $d_is_i$ add up to
+    $T = \mathrm{tr}(E^{-1}G)$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
+      scale of the scores.
+
+    **Returns:** `Profile` with the best `mu` (head, task), and the `shares` $d_is_i$ and the `loss` of each task.
+
+    **Example:** two heads of opposite scores have a larger share than one, which has at most 1/e.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> for omega in (np.array([[0.3]]), np.array([[0.3], [-0.3]])):
+    ...     profile = sw.theory.softmax.bounds.profile_loss(task, omega)
+    ...     print(profile.shares.round(3).tolist(), profile.loss.round(3).tolist())
+    [0.366] [2.146]
+    [0.877] [1.024]
     """
     require_weights(task, omega)
     constants = numbers(task)
@@ -39,12 +60,25 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
 
 
 def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float:
-    r"""The most that $T = \sum_id_is_i$ can be (`profile_loss`).
+    r"""The largest value of $T = \sum_id_is_i$, the sum of the tasks' shares of attention (`profile_loss`).
 
     $E - G = 11^\top + \sum_{k\ge2}G^{\circ k}/k!$ is positive semi-definite (Schur), so the eigenvalues of $E^{-1}G$
-    are in [0, 1] and at most min(H, I) are not zero: each share is at most 1 and T at most min(H, I). That is what
-    `provable` gives. The default is the supremum found by numerical search, over signed weights and not proved here:
-    1/e for one head, min(H-1, I) for more, where it is approached as ω → 0 and μ → ∞.
+    are in [0, 1] and at most min(H, I) are not zero: each share is at most 1 and T at most min(H, I).
+
+    **Arguments:**
+
+    - `heads`: the number of heads, H.
+    - `tasks`: the number of tasks, I.
+    - `provable`: whether to return that proved bound, min(H, I). By default 1/e for one head, and for more the supremum
+      found by numerical search over signed weights, which is not proved: min(H-1, I), approached as ω → 0 with μ → ∞.
+
+    **Returns:** the budget.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> [round(sw.theory.softmax.bounds.attention_budget(heads, 3), 3) for heads in (1, 2, 3, 4, 5)]
+    [0.368, 1.0, 2.0, 3.0, 3.0]
     """
     heads, tasks = _check.whole("heads", heads), _check.whole("tasks", tasks)
     if provable:
@@ -53,19 +87,52 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
 
 
 def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float[np.ndarray, " task"]:
-    r"""Losses of the tasks at the least sum that `attention_budget` allows, $0\le d_is_i\le1$.
+    r"""A lower bound on the spectral loss of any weights of a number of heads.
 
-    For one head it is that of `single_head_optimum`; with more heads than tasks $S_i\gamma_i/(1+\gamma_i)$,
+    It is the least sum of losses that `attention_budget` allows, with shares $0\le d_is_i\le1$ (`profile_loss`). For
+    one head it is that of `single_head_optimum`; with more heads than tasks $S_i\gamma_i/(1+\gamma_i)$,
     $\gamma_i = \phi_id_i/L$, which the flow's limit exceeds by a factor below e. That the paper's bound has this budget
     is inferred: its constant could not be consulted.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the number of heads.
+    - `provable`: whether to use the budget that is proved instead of the one found numerically; see `attention_budget`.
+
+    **Returns:** the loss of each task, of which the sum is the bound.
+
+    **Example:** one to four heads for three tasks, and where training ends with one head for each task.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
+    >>> [round(float(sw.theory.softmax.bounds.lower_bound(task, heads).sum()), 2) for heads in (1, 2, 3, 4)]
+    [13.48, 6.92, 3.91, 2.73]
+    >>> round(float(sw.theory.softmax.limits.flow_limit_loss(task).sum()), 2)
+    6.41
     """
     return loss_of_shares(task, filled_shares(task, attention_budget(heads, len(task.dims), provable=provable)))
 
 
 def equiangular_budget(heads: int, size: float, overlap: float) -> float:
-    r"""T of heads with $|\omega^h|^2 = a$ (`size`) and $\langle\omega^h,\omega^{h'}\rangle = b$ (`overlap`):
+    r"""The sum T of shares (`profile_loss`) of heads with equal norms and equal products.
 
+    With $|\omega^h|^2 = a$ and $\langle\omega^h,\omega^{h'}\rangle = b$,
     $T = (H-1)\frac{a-b}{e^a-e^b} + \frac{a+(H-1)b}{e^a+(H-1)e^b}$, $-a/(H-1)\le b\le a$.
+
+    **Arguments:**
+
+    - `heads`: the number of heads, H.
+    - `size`: a, at least 0.
+    - `overlap`: b, the product of two heads. With one head there is none, and it is not used.
+
+    **Returns:** T, which is at most `attention_budget` with as many tasks as heads.
+
+    **Example:** three heads of opposed scores approach the budget of 2 as they become flat.
+
+    >>> import stepwell as sw
+    >>> [round(sw.theory.softmax.bounds.equiangular_budget(3, a, -a / 2), 3) for a in (1.0, 0.1, 0.01)]
+    [1.421, 1.949, 1.995]
     """
     heads = _check.whole("heads", heads)
     a = _check.number("size", size, least=0.0)
@@ -83,11 +150,28 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
 
 
 def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> Float[np.ndarray, "*size task"]:
-    r"""The spectral loss where each task has two heads, (ω, -ω) with (μ, -μ), at $a = d_i\omega_i^2$ (`sharpness`).
+    r"""The spectral loss where each task has two heads with scores (ω, -ω) and values (μ, -μ), and the best μ.
 
-    The constant part of the kernel cancels: the share is $d_is_i = a/\sinh a$, against 1/e for one head. As a → 0 it is
-    1, and the loss $S_i\gamma_i/(1+\gamma_i)$, $\gamma_i = \phi_id_i/L$, is that of linear attention to leading order
-    (`linear_attention_loss`). Balanced flow keeps signs, so it does not find this from positive weights.
+    The constant part of the kernel cancels: the share is $d_is_i = a/\sinh a$, against at most 1/e for one head. As a →
+    0 it is 1, and the loss $S_i\gamma_i/(1+\gamma_i)$, $\gamma_i = \phi_id_i/L$, is that of linear attention to leading
+    order (`linear_attention_loss`). Balanced flow keeps signs, so it does not find this from positive weights.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `sharpness`: $a = d_i\omega_i^2$, equal for all tasks, at least 0; an array of any shape.
+
+    **Returns:** the loss of each task in the last axis, after the axes of `sharpness`.
+
+    **Example:** flat pairs reach the lower bound, sharp ones do not.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.bounds.sign_pair_loss(task, np.array([0.0, 0.5, 1.0, 2.0]))[:, 0].round(3).tolist()
+    [0.909, 0.944, 1.052, 1.535]
+    >>> sw.theory.softmax.bounds.lower_bound(task, 2).round(3).tolist()
+    [0.909]
     """
     if not np.all(sharpness >= 0):
         raise InvalidInput("sharpness has an entry that is not at least 0; give a = d*omega^2, for instance 0.5")

@@ -40,7 +40,7 @@ def spectral_velocity(
     mu_imbalance: Float[np.ndarray, "head task"] | None = None,
     **training: Unpack[Training],
 ) -> Weights:
-    r"""dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
+    r"""The velocities dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
 
     Each eigenvalue is a product, $\omega = s\,kq$ (s scales the scores) and $\mu = ov$. With $k = q$ and $o = v$,
 
@@ -50,9 +50,34 @@ def spectral_velocity(
     $\dot\mu_i^h = 2c_\ell\,\mu_i^h\lambda_id_i\big[\omega_i^h(1-c_i)
     - \tfrac{\phi_i}L\sum_{h'}e^{\langle\omega^h,\omega^{h'}\rangle}\mu_i^{h'}\big]$, $c_i = \sum_h\mu_i^h\omega_i^h$.
 
-    The gradient in ω_i is shared by $d_i$ equal eigenvalues. The flow conserves $k^2 - q^2$ and $o^2 - v^2$; where they
-    are not zero, $2\omega$ becomes $\sqrt{4\omega^2+\delta^2}$ with $\delta = s(k^2-q^2)$, `omega_imbalance`, and
-    likewise $2\mu$ with $o^2 - v^2$, `mu_imbalance`. Further keywords are those of `Training`.
+    The gradient in $\omega_i$ is shared by $d_i$ equal eigenvalues. The flow conserves $k^2 - q^2$ and $o^2 - v^2$;
+    where they are not zero, $2\omega$ becomes $\sqrt{4\omega^2+\delta^2}$ with $\delta = s(k^2-q^2)$, and likewise
+    $2\mu$ with $\delta = o^2 - v^2$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
+      scale of the scores.
+    - `mu`: $\mu_i^h$ (head, task), the factor with which the labels of task i that head h attends to enter output i.
+    - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
+    - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `Weights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the flow
+    (`conventions.Training`).
+
+    **Example:** the limit of the flow is a fixed point.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10, 20), context=100)
+    >>> omega, mu = (theory.limits.as_heads(weights) for weights in theory.limits.flow_limit(task))
+    >>> print(np.abs(theory.flow.spectral_velocity(task, omega, mu)).max() < 1e-12)
+    True
+    >>> theory.flow.spectral_velocity(task, omega / 2, mu).omega.round(3).tolist()
+    [[0.16, 0.0], [0.0, 0.14]]
     """
     require_weights(task, omega, mu)
     constants = numbers(task)
@@ -73,10 +98,37 @@ def spectral_flow(
     mu_imbalance: Float[np.ndarray, "head task"] | None = None,
     **training: Unpack[Training],
 ) -> FlowCourse:
-    r"""The course of `spectral_velocity` from `omega` and `mu` at time 0.
+    r"""The course of the gradient flow of `spectral_velocity` from given weights at time 0.
 
     What is integrated is log ω, or arsinh(2ω/|δ|) where there is an imbalance δ: both have the same velocity, whose
     size does not depend on that of ω. Balanced weights keep their sign, and those at 0 stay there.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: $\omega_i^h$ at time 0; see `spectral_velocity`.
+    - `mu`: $\mu_i^h$ at time 0.
+    - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
+      (`conventions.Training`).
+    - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
+    - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `FlowCourse` with the weights `omega` and `mu` (time, head, task), and the spectral `loss` (time,
+    task).
+
+    **Example:** two heads, each of which starts stronger on one of the two tasks.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
+    >>> omega, mu = np.array([[0.008, 0.004], [0.004, 0.008]]), np.full((2, 2), 0.3)
+    >>> course = sw.theory.softmax.flow.spectral_flow(task, omega, mu, np.array([0.0, 4.0, 8.0, 100.0]))
+    >>> course.loss.sum(axis=1).round(2).tolist()
+    [19.93, 17.47, 4.29, 4.28]
+    >>> round(float(sw.theory.softmax.limits.flow_limit_loss(task).sum()), 2)
+    4.27
     """
     require_weights(task, omega, mu)
     require_times(times)

@@ -18,10 +18,25 @@ DividedBy = Literal["test", "train"]
 
 
 def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    r"""The spectral loss of `flow_limit` at context lengths L':
-    $S_i\big[(\tfrac{\rho_i}{1+\rho_i})^2 + \tfrac{\rho_i}{(1+\rho_i)^2}\tfrac L{L'}\big]$, $\rho_i$ at the task's L.
+    r"""The spectral loss of `flow_limit` at other context lengths than that of training.
 
-    Softmax weights add up to one at any length: the loss falls to a plateau and never grows.
+    $S_i\big[(\tfrac{\rho_i}{1+\rho_i})^2 + \tfrac{\rho_i}{(1+\rho_i)^2}\tfrac L{L'}\big]$ at length L', with $\rho_i$
+    at the task's L. Softmax weights add up to one at any length: the loss falls to a plateau and never grows.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
+      of the training.
+    - `contexts`: the context lengths L' of the test.
+
+    **Returns:** the loss (length, task).
+
+    **Example:** trained at 100 pairs.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
+    >>> sw.theory.softmax.lengths.softmax_length_loss(task, [50, 100, 1000, 10**6])[:, 0].round(3).tolist()
+    [4.074, 2.302, 0.707, 0.53]
     """
     constants, lengths = numbers(task), _lengths(contexts)
     rho = constants.rho
@@ -29,7 +44,25 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
 
 def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
-    """The `exact_loss` of each task with the weights of `flow_limit`, tested at the context lengths `contexts`."""
+    """The `exact_loss` of `flow_limit` at other context lengths than that of training.
+
+    The weights are those of the limit at the task's own length, one head for each task.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
+      of the training.
+    - `contexts`: the context lengths L' of the test.
+
+    **Returns:** the loss (length, task), exact at finite d and L'.
+
+    **Example:** trained at 100 pairs; compare `softmax_length_loss`.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
+    >>> sw.theory.softmax.lengths.exact_length_loss(task, [50, 100, 1000])[:, 0].round(3).tolist()
+    [4.208, 2.518, 0.756]
+    """
     limit = flow_limit(task)
     lengths = _lengths(contexts).ravel()
     return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])
@@ -38,11 +71,30 @@ def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndar
 def linear_length_loss(
     task: MultiTask, contexts: Sequence[int], *, divided_by: DividedBy
 ) -> Float[np.ndarray, "length task"]:
-    r"""The loss of linear attention $\hat y = \tfrac cN\sum_ly_lx_l^\top q$ at context lengths L', exact in d and L'.
+    r"""The loss of linear attention at other context lengths than that of training, exact in d and L'.
 
-    $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's own L. Divided by the length of the test, N = L', it is
-    $S_i[(1-c)^2 + c^2\tfrac{d\phi+1}{L'}]$; by that of the training, N = L, c becomes cL'/L, and the loss grows as
-    $(L'/L)^2$.
+    Attention answers $\hat y = \tfrac cN\sum_ly_lx_l^\top q$, and $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's
+    own L. Divided by the length of the test, N = L', the loss is $S_i[(1-c)^2 + c^2\tfrac{d\phi+1}{L'}]$; by that of
+    the training, N = L, c becomes cL'/L, and the loss grows as $(L'/L)^2$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`; its context length L is that
+      of the training.
+    - `contexts`: the context lengths L' of the test.
+    - `divided_by`: N, the length that attention is divided by: `"test"` for L', or `"train"` for L.
+
+    **Returns:** the loss (length, task).
+
+    **Example:** trained at 100 pairs.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
+    >>> for divided_by in ("test", "train"):
+    ...     loss = sw.theory.softmax.lengths.linear_length_loss(task, [50, 100, 1000], divided_by=divided_by)
+    ...     print(loss[:, 0].round(2).tolist())
+    [2.03, 1.07, 0.21]
+    [3.54, 1.07, 638.19]
     """
     _check.one_of("divided_by", divided_by, get_args(DividedBy))
     constants, lengths = numbers(task), _lengths(contexts)

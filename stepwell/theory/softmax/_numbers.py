@@ -30,7 +30,24 @@ class TaskNumbers(NamedTuple):
 
 
 def numbers(task: MultiTask) -> TaskNumbers:
-    """The constants of a task that the formulas use; `InvalidInput` if the task is not one they hold for."""
+    """The constants of a task that the formulas use.
+
+    Raises `InvalidInput` for tasks for which they do not hold, for instance with several context lengths.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+
+    **Returns:** `TaskNumbers`: `dims`, `strengths`, `signal`, `phi` and `rho` of each task, and `context` and `noise`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 20), context=100, noise_variance=1.0)
+    >>> constants = sw.theory.softmax.conventions.numbers(task)
+    >>> constants.phi.tolist(), constants.rho.round(3).tolist()
+    ([1.1, 1.05], [0.299, 0.571])
+    """
     if len(task.dims) == 0 or len(task.dims) != len(task.strengths):
         raise InvalidInput(
             f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give equal numbers, at least one"
@@ -54,9 +71,11 @@ def require_weights(task: MultiTask, *weights: np.ndarray) -> None:
 class Training(TypedDict, total=False):
     r"""How the weights are trained, as keywords.
 
-    - `loss_factor`: $c_\ell$; the flow descends $\tfrac{c_\ell}{2}\mathbb E\|y_q - \hat y\|^2$. The default is 2, the
-      plain squared loss. That the paper means this is inferred from the times in its captions; the half squared loss
-      doubles every time.
+    The flow is $dW/dt = -\tfrac{c_\ell}2\,\partial_W\,\mathbb E\|y_q - \hat y\|^2$, and times are those of this flow: a
+    step of gradient descent of rate η on the squared loss, summed over tasks, lasts $2\eta/c_\ell$.
+
+    - `loss_factor`: $c_\ell$. The default is 2, the flow of the plain squared loss. That the paper means this is
+      inferred from the times in its captions. With 1, the time is that of `stepwell.dynamics`, and all times double.
     - `embedding`: the width $d_e$ of a head, by default the dimension of the input.
     - `score_scale`: what scores are multiplied by, by default $1/\sqrt{d_e}$. It overrides `embedding`.
     """

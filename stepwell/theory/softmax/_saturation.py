@@ -13,12 +13,45 @@ from stepwell._softmax_moments import softmax_moments
 
 
 def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Float[np.ndarray, " a"]:
-    r"""$R/(e^{a^2}/L)$: 1 where the spectral theory holds, less where the softmax saturates."""
+    r"""The concentration of softmax weights over its value to leading order, $R/(e^{a^2}/L)$.
+
+    It is 1 where the spectral theory holds, and less where the softmax saturates. $R = \mathbb E\sum_lp_l^2$ is exact
+    (`stepwell.tasks.softmax_moments`).
+
+    **Arguments:**
+
+    - `sharpness`: a, the standard deviation of the scores; at least 0.
+    - `context`: the number of tokens, L.
+
+    **Returns:** the ratio at each a.
+
+    **Example:** at $a^2$ = 0.5, 1, 2 and 4.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> squares = np.array([0.5, 1.0, 2.0, 4.0])
+    >>> sw.theory.softmax.saturation.concentration_ratio(np.sqrt(squares), 100).round(3).tolist()
+    [0.986, 0.94, 0.719, 0.231]
+    """
     return softmax_moments(sharpness, context).concentration * context * np.exp(-(sharpness**2))
 
 
 def saturation_point(context: int, ratio: float) -> float:
-    r"""$a^2$ at which `concentration_ratio` has fallen to `ratio`."""
+    """The squared sharpness $a^2$ at which `concentration_ratio` has fallen to a given value.
+
+    **Arguments:**
+
+    - `context`: the number of tokens, L, at least 2.
+    - `ratio`: the value, from 1e-6 to 1 - 1e-6.
+
+    **Returns:** $a^2$.
+
+    **Example:** the leading order is off by 10 %, and by half.
+
+    >>> import stepwell as sw
+    >>> [round(sw.theory.softmax.saturation.saturation_point(100, ratio), 2) for ratio in (0.9, 0.5)]
+    [1.25, 2.77]
+    """
     _check.whole("context", context, least=2)
     ratio = _check.number("ratio", ratio, least=1e-6, most=1 - 1e-6)
 
@@ -30,20 +63,65 @@ def saturation_point(context: int, ratio: float) -> float:
 
 
 def annealed_threshold(context: int) -> float:
-    r"""$a^2 = \tfrac23\ln L$: the mean R leaves $e^{a^2}/L$ there, being half of it at about this point."""
+    r"""The squared sharpness $a^2 = \tfrac23\ln L$ at which the mean concentration R leaves $e^{a^2}/L$.
+
+    R is half of that at about this point.
+
+    **Arguments:**
+
+    - `context`: the number of tokens, L.
+
+    **Returns:** $a^2$.
+
+    **Example:** `saturation_point(1000, 0.5)` is 4.13.
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.theory.softmax.saturation.annealed_threshold(1000):.2f}")
+    4.61
+    """
     return 2 / 3 * float(np.log(_check.whole("context", context)))
 
 
 def typical_threshold(context: int) -> float:
-    r"""$a^2 = \tfrac12\ln L$: most realisations leave $e^{a^2}/L$ there, before the mean does."""
+    r"""The squared sharpness $a^2 = \tfrac12\ln L$ at which a typical concentration leaves $e^{a^2}/L$.
+
+    Most realisations leave it there, before their mean does (`annealed_threshold`).
+
+    **Arguments:**
+
+    - `context`: the number of tokens, L.
+
+    **Returns:** $a^2$.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.theory.softmax.saturation.typical_threshold(1000):.2f}")
+    3.45
+    """
     return 1 / 2 * float(np.log(_check.whole("context", context)))
 
 
 def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
-    r"""$\log_LR$ by the random energy model, $u = a^2/(2\ln L)$: a heuristic, for the leading exponent only.
+    r"""The exponent $\log_LR$ of the concentration by the random energy model.
 
-    2u - 1 to the annealed threshold u = 1/3, then $-(1-u)^2/(4u)$ to freezing at u = 1, then 0. At L = 1e4 and
-    $a^2 = 9$ it gives R = 0.29 where the exact value is 0.053.
+    It is a heuristic, for the leading exponent only. With $u = a^2/(2\ln L)$ it is 2u - 1 to the annealed threshold u =
+    1/3, then $-(1-u)^2/(4u)$ to freezing at u = 1, then 0. At L = 1e4 and $a^2 = 9$ it gives R = 0.29 where the exact
+    value is 0.053.
+
+    **Arguments:**
+
+    - `sharpness`: a, the standard deviation of the scores, at least 0; an array of any shape.
+    - `context`: the number of tokens, L, at least 2.
+
+    **Returns:** the exponent, from -1 (all tokens alike) to 0 (few tokens), in the shape of `sharpness`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.softmax.saturation.concentration_exponent(np.array([0.0, 1.0, 3.0, 5.0]), 10_000).round(3).tolist()
+    [-1.0, -0.891, -0.134, 0.0]
     """
     u = sharpness**2 / (2 * np.log(_check.whole("context", context, least=2)))
     between = -((1 - u) ** 2) / (4 * np.maximum(u, 1 / 3))
@@ -51,7 +129,22 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 
 
 def expected_maximum(context: int) -> float:
-    r"""$\mathbb E\max_lz_l$ of L standard normals: the mean of x that a hardmax attends to, by quadrature."""
+    r"""The mean of the largest of L standard normals, $\mathbb E\max_lz_l$, by quadrature.
+
+    It is the mean of x along the direction of the scores, at the token that a hardmax attends to.
+
+    **Arguments:**
+
+    - `context`: the number of tokens, L.
+
+    **Returns:** the mean.
+
+    **Example:** of two normals it is $1/\sqrt\pi$.
+
+    >>> import stepwell as sw
+    >>> [round(sw.theory.softmax.saturation.expected_maximum(context), 4) for context in (2, 100)]
+    [0.5642, 2.5076]
+    """
     context = _check.whole("context", context)
     far = -float(scipy.special.ndtri(1e-16 / context))
     z = np.linspace(-far, far, 4001)
@@ -61,7 +154,22 @@ def expected_maximum(context: int) -> float:
 
 
 def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
-    r"""$R \approx 1 - \mathbb E[\max z]/a$ for a well above $\sqrt{2\ln L}$, since
-    $\mathbb E\sum_lp_lz_l = a(1-R)$ tends to the maximum.
+    r"""The concentration of sharp softmax weights, $R \approx 1 - \mathbb E[\max z]/a$.
+
+    It holds for a well above $\sqrt{2\ln L}$, since $\mathbb E\sum_lp_lz_l = a(1-R)$ tends to the maximum.
+
+    **Arguments:**
+
+    - `sharpness`: a, the standard deviation of the scores, above 0; an array of any shape.
+    - `context`: the number of tokens, L.
+
+    **Returns:** the approximate R, in the shape of `sharpness`.
+
+    **Example:** the exact values are 0.752 and 0.875.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.softmax.saturation.hardmax_concentration(np.array([10.0, 20.0]), 100).round(3).tolist()
+    [0.749, 0.875]
     """
     return 1 - expected_maximum(context) / sharpness

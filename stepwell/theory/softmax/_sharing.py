@@ -29,25 +29,67 @@ class Partition(NamedTuple):
 def revives(
     relative_omega: Float[np.ndarray, " *size"], share: Float[np.ndarray, " *size"] | float
 ) -> Bool[np.ndarray, " *size"]:
-    r"""Whether a small head takes a task over from a shared one: $x > e^{x\beta-1}$.
+    r"""Whether a small head takes a task over from a head that several tasks share: $x > e^{x\beta-1}$.
 
-    x is its ω over the shared head's, β the task's `share` $d_i\omega_i^2/\sum_jd_j\omega_j^2$ of that head. With β = 1
-    the head is not shared, and no x will do.
+    **Arguments:**
+
+    - `relative_omega`: x, the small head's ω on the task over that of the shared head.
+    - `share`: β, the part $d_i\omega_i^2/\sum_jd_j\omega_j^2$ of the shared head that the task has. With β = 1 the head
+      is not shared, and no x satisfies the condition.
+
+    **Returns:** whether the small head grows, for each x.
+
+    **Example:** two equal tasks in one head.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.softmax.allocation.revives(np.array([0.2, 0.45, 0.5, 0.8]), 0.5).tolist()
+    [False, False, True, True]
     """
     return relative_omega > np.exp(relative_omega * share - 1)
 
 
 def revival_threshold(share: float) -> float:
-    r"""The least x that `revives`: the root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$. For β = 1/2 it is 0.464."""
+    r"""The least x from which a small head `revives`: the smaller root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$.
+
+    **Arguments:**
+
+    - `share`: β, the part of the shared head that the task has, above 0 and at most 1; see `revives`.
+
+    **Returns:** the threshold of x, from 1/e for β → 0 to 1 for β = 1.
+
+    **Example:** two equal tasks in one head.
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.theory.softmax.allocation.revival_threshold(0.5):.3f}")
+    0.464
+    """
     share = _check.number("share", share, least=0.0, most=1.0, above=True)
     # At the branch point of W there is no rounding to spare.
     return 1.0 if share == 1 else float(-scipy.special.lambertw(-share / np.e).real / share)
 
 
 def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.ndarray, " task"]:
-    """The spectral loss of each task where the tasks of each group share one head, at its best for them.
+    """The spectral loss of each task where the tasks of each group share one head, with the best weights for them.
 
-    Groups count tasks from 0 and have each task once. One group is `single_head_optimum`, groups of one `flow_limit`.
+    One group of all tasks is `single_head_optimum`, groups of one task are `flow_limit`.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `groups`: for each head, the indices of the tasks that it serves. Tasks count from 0, and each is in one group.
+
+    **Returns:** the loss of each task, in the order of the tasks.
+
+    **Example:** three equal tasks in three heads, in two and in one.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
+    >>> for groups in ([[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]):
+    ...     print(sw.theory.softmax.allocation.shared_loss(task, groups).round(2).tolist())
+    [2.14, 2.14, 2.14]
+    [3.52, 3.52, 2.14]
+    [4.49, 4.49, 4.49]
     """
     tasks = range(len(task.dims))
     if sorted(i for group in groups for i in group) != list(tasks):
@@ -62,10 +104,25 @@ def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.
 
 
 def best_partition(task: MultiTask, heads: int) -> Partition:
-    """The division of the tasks among at most `heads` heads with the least spectral loss.
+    """The division of the tasks among a number of heads with the least spectral loss.
 
     With as many heads as tasks it is one each. With fewer, a numerical search over weights that are not negative finds
-    nothing better; that is not proved.
+    nothing better; that is not proved. All partitions are compared, so that there may be at most 12 tasks then.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the largest number of heads, at least 1.
+
+    **Returns:** `Partition` with `groups`, the tasks of each head, counting from 0, and the `loss` of each task.
+
+    **Example:** of three tasks, the two with the fewest coordinates share a head.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((5, 10, 20), context=100)
+    >>> best = sw.theory.softmax.allocation.best_partition(task, 2)
+    >>> best.groups, best.loss.round(2).tolist()
+    (((0, 1), (2,)), [1.45, 2.9, 7.04])
     """
     heads, tasks = _check.whole("heads", heads), len(task.dims)
     if heads >= tasks:

@@ -29,17 +29,35 @@ class WarmUpPath(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """Emergence times of each task where its winning head has no rival (`early`) and where all heads are as strong."""
+    """Predicted emergence times of each task: `early` with one effective head, `late` with all heads equally strong."""
 
     early: Float[np.ndarray, " task"]
     late: Float[np.ndarray, " task"]
 
 
 def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) -> WarmUp:
-    r"""The ray $\mu = \rho^*\omega$ of the flow of small weights with `heads` equally strong heads, H.
+    r"""The ray $\mu = \rho^*\omega$ to which the flow of small weights tends.
 
     While $d\omega^2$ and μω are small, $\dot\omega = a\omega\mu$ and $\dot\mu = b\mu(\omega - H\phi\mu/L)$ with
     $a = 2c_\ell s\lambda$, $b = 2c_\ell\lambda d$. So $\rho^* = L/(H\phi + Ls/d)$, and $\alpha = a\rho^*/b$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `WarmUp` with the `ratio` ρ* and the `exponent` α for each task; deviations from the ray die as
+    $\omega^{-1/\alpha}$.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> ray = sw.theory.softmax.emergence.warm_up(task, embedding=30)
+    >>> ray.ratio.round(2).tolist(), ray.exponent.round(3).tolist()
+    ([35.39], [0.646])
     """
     heads = _check.number("heads", heads, least=0.0, above=True)
     constants, rates = numbers(task), speeds(task, **training)
@@ -56,12 +74,31 @@ def emergence_time(
     heads: float = 1,
     **training: Unpack[Training],
 ) -> Float[np.ndarray, " task"]:
-    r"""The time at which small weights of each task have grown, from `omega` and `mu` of its winning head.
+    r"""The time at which the small initial weights of each task have grown, and its loss drops.
 
-    On the ray ω(t) is $\omega_0/(1-t/t_b)$, $t_b = 1/(2c_\ell s\lambda\rho^*\omega_0)$; that is where it starts if `mu`
-    is not given. From elsewhere it is $t_b\,{}_2F_1(1,\alpha;1+\alpha;1-\rho_0/\rho^*)$, $\rho_0 = \mu_0/\omega_0$: the
-    solution of the equations of `warm_up`, exact as the start becomes small. It is then when the loss drops, to
-    within the width of the drop (`loss_drop_width`). `heads`: how many are equally strong, see `emergence_bracket`.
+    On the ray (`warm_up`) ω(t) is $\omega_0/(1-t/t_b)$, $t_b = 1/(2c_\ell s\lambda\rho^*\omega_0)$. From elsewhere the
+    time is $t_b\,{}_2F_1(1,\alpha;1+\alpha;1-\rho_0/\rho^*)$, $\rho_0 = \mu_0/\omega_0$: the solution of the equations
+    of `warm_up`, exact as the start becomes small. The loss then drops at that time, to within the width of the drop
+    (`loss_drop_width`).
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
+    - `mu`: the initial μ of the same heads, above 0. By default on the ray, $\rho^*\omega_0$.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** the time for each task, in the time of the flow (`conventions.Training`).
+
+    **Example:** half the initial weight takes twice the time.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
+    >>> sw.theory.softmax.emergence.emergence_time(task, np.array([0.004, 0.002])).round(2).tolist()
+    [9.05, 18.09]
     """
     constants, rates = numbers(task), speeds(task, **training)
     ray = warm_up(task, heads=heads, **training)
@@ -81,8 +118,31 @@ def emergence_bracket(
     heads: int,
     **training: Unpack[Training],
 ) -> Bracket:
-    """`emergence_time` with one effective head and with all; the true time is between, nearer the first the stronger
-    the winning head is.
+    r"""The predicted bracket of the time at which each task emerges.
+
+    Its ends are `emergence_time` with one effective head and with as many as there are heads. The stronger the winning
+    head is, the nearer the time is to the first. That it lies between, to within the width of the drop
+    (`loss_drop_width`), is observed and not proved.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
+    - `mu`: the initial μ of the same heads, above 0. By default on the ray of `warm_up`.
+    - `heads`: the number of all heads.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `Bracket` with `early` and `late` for each task, in the time of the flow (`conventions.Training`).
+
+    **Example:** three heads, of which the winner starts at ω = 0.008 and μ = 0.3.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> bracket = sw.theory.softmax.emergence.emergence_bracket(task, np.array([0.008]), np.array([0.3]), heads=3)
+    >>> print(f"from {bracket.early[0]:.2f} to {bracket.late[0]:.2f}")
+    from 3.37 to 4.51
     """
     late = emergence_time(task, omega, mu, heads=_check.whole("heads", heads), **training)
     return Bracket(emergence_time(task, omega, mu, heads=1, **training), late)
@@ -97,9 +157,31 @@ def warm_up_path(
     heads: float = 1,
     **training: Unpack[Training],
 ) -> WarmUpPath:
-    r"""The warm-up from off the ray, with the ratio ρ = μ/ω as parameter: each must lie between $\rho_0$ and ρ*.
+    r"""The warm-up from weights off the ray, with the ratio ρ = μ/ω as parameter.
 
     $\omega = \omega_0\big[\tfrac{1-\rho_0/\rho^*}{1-\rho/\rho^*}\big]^\alpha$, and the time left is `emergence_time`.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω of each task, above 0 and small.
+    - `mu`: the initial μ of each task, above 0. The ratio $\rho_0 = \mu/\omega$ must not be ρ* itself.
+    - `ratios`: values of μ/ω, each from $\rho_0$ to ρ* (`warm_up(task).ratio`), which is never reached.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+
+    **Returns:** `WarmUpPath` with `time`, `omega` and `mu` at these ratios, time from the start.
+
+    **Example:** from a ratio above that of the ray, the columns being time, ω and μ: ω grows first.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> ratios = np.array([[200.0], [100.0], [50.0]])
+    >>> path = sw.theory.softmax.emergence.warm_up_path(task, np.array([0.001]), np.array([0.2]), ratios)
+    >>> np.column_stack(path).round(4).tolist()
+    [[0.0, 0.001, 0.2], [2.615, 0.0019, 0.1893], [5.8908, 0.0043, 0.2139]]
     """
     ray = warm_up(task, heads=heads, **training)
     start, now = 1 - mu / omega / ray.ratio, 1 - ratios / ray.ratio

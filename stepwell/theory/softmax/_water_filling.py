@@ -14,8 +14,22 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
 
     The derivative in the share is equal for all tasks that are neither empty nor full, so that
     $s_i = \theta\sqrt{\lambda_i\phi_i/L} - \phi_i/L$ clipped to $[0, 1/d_i]$. Between the values of θ where a task
-    starts to fill or is full, the shares are linear in θ and so in their sum: two corners give them exactly. A `budget`
-    B above the number of tasks fills all.
+    starts to fill or is full, the shares are linear in θ and so in their sum: two corners give them exactly.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `budget`: B, above 0. A budget above the number of tasks gives every task a share of 1.
+
+    **Returns:** the share of each task.
+
+    **Example:** the budget of a single head goes to the stronger tasks; the weakest gets none.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), (4.0, 1.0, 0.01), context=100)
+    >>> sw.theory.softmax.bounds.filled_shares(task, 1 / np.e).round(3).tolist()
+    [0.279, 0.089, 0.0]
     """
     constants, tasks = numbers(task), len(task.dims)
     budget = min(_check.number("budget", budget, least=0.0, above=True), tasks)
@@ -35,6 +49,22 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
 
 
 def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
-    r"""$S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$: the loss of each task once its μ are best (`profile_loss`)."""
+    r"""The spectral loss of each task with the best μ, from its share: $S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `shares`: $d_is_i$ of each task in the last axis, from 0 to 1; see `profile_loss`.
+
+    **Returns:** the loss of each task, in the shape of `shares`.
+
+    **Example:** no attention, the best of one head, and all that any number of heads can give.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.bounds.loss_of_shares(task, np.array([[0.0], [1 / np.e], [1.0]])).round(3).tolist()
+    [[10.0], [2.137], [0.909]]
+    """
     constants = numbers(task)
     return constants.signal / (1 + constants.context * shares / (constants.dims * constants.phi))
