@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import hypothesis
+import jax
 import pytest
 from slow_tests import SLOW
 
@@ -17,6 +18,10 @@ os.environ["MPLBACKEND"] = "Agg"
 # A suite started in the background may have Ctrl-C ignored, and so would the commands it starts; some tests press it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Most of a test's time would be XLA's optimisation of programs that run once, and numbers differ in their last digits
+# alone. Commands started by tests do not inherit this, and run as users run them.
+jax.config.update("jax_disable_most_optimizations", True)
 
 # No deadline: the first example of a test pays for JAX's compilation.
 hypothesis.settings.register_profile("local", deadline=None)
@@ -54,10 +59,16 @@ def pytest_make_collect_report():
 
 
 @pytest.fixture
+def optimised():
+    """XLA's optimisation is on: for a test that computes for longer than that takes."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture
 def with_and_without(monkeypatch: pytest.MonkeyPatch):
     """Call a function with the native passes and without them: both results."""
-    import jax
-
     from stepwell.native import _kernels  # not before its types are watched
 
     def both(run: Callable[[], Result]) -> tuple[Result, Result]:

@@ -10,8 +10,8 @@ from stepwell.native._build import compile_library
 from stepwell.native._kernels import SOURCES
 from stepwell.native._processor import is_x86, levels
 
-LEVELS = (None, *levels())
-"""For what kernels are compiled in tests: the processor at hand, and every level that it has."""
+LEVELS = levels()
+"""For what kernels are compiled in tests: every level that the processor has."""
 
 
 def is_fused(level: str | None = None) -> bool:
@@ -31,7 +31,7 @@ def units(found, expected) -> float:
 class Compiled:
     """A C text compiled as the kernels are; it may include their files, as "normals.c"."""
 
-    def __init__(self, text: str, folder: Path, element: str, level: str | None):
+    def __init__(self, text: str, folder: Path, element: str, level: str):
         source, built = folder / "text.c", folder / "text.so"
         included = [f'#include "{SOURCES / path.name}"' for path in SOURCES.iterdir()]
         for line in included:

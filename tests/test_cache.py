@@ -16,16 +16,18 @@ PROGRAM = """
 import stepwell, jax, numpy as np
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.dynamics import flow
+from stepwell.dynamics import descend
 from stepwell.tasks import InContextRegression
 model = SeparateAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(0))
-run = flow(model, Population(InContextRegression(np.diag([0.7, 0.3]), 10)), until=20.0, save=5, progress=False)
+task = InContextRegression(np.diag([0.7, 0.3]), 10)
+run = descend(model, Population(task), rate=0.1, steps=5, progress=False)
 print(run["loss"].values.tolist())
 """
 
 
 def start(folder: Path | str) -> subprocess.Popen:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")} | {"STEPWELL_CACHE": str(folder)}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
+    environment |= {"STEPWELL_CACHE": str(folder), "STEPWELL_NATIVE": "off"}  # of kernels other tests take care
     command = [sys.executable, "-c", PROGRAM]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
@@ -62,6 +64,7 @@ def test_a_folder_of_the_users_own_is_left_to_jax(tmp_path: Path):
     """Other programs may share it, and know nothing of our digests."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
     environment |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment["STEPWELL_NATIVE"] = "off"
     text = PROGRAM.replace("import stepwell, jax", "import jax, stepwell")
     subprocess.run([sys.executable, "-c", text], env=environment, check=True, capture_output=True, timeout=120)
     entries = list(tmp_path.glob("*-cache"))

@@ -7,13 +7,13 @@ from stepwell._cache import cache
 
 from ._build import BuildFailed, library
 from ._kernels import KERNELS, SOURCES
-from ._processor import cores
+from ._processor import cores, levels
 
 
 def _build(name: str, element: str) -> str:
     """The compiler's message if it fails."""
     try:
-        with library(SOURCES / f"{name}.c", element, None):
+        with library(SOURCES / f"{name}.c", element, levels()[0]):
             return ""
     except BuildFailed as error:
         return str(error)

@@ -38,15 +38,15 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
 
 
-def command(source: Path, element: str, level: str | None, output: Path) -> list[str]:
-    """The command that compiles a C file for elements `double` or `float`; for this processor alone, or for a level."""
+def command(source: Path, element: str, level: str, output: Path) -> list[str]:
+    """The command that compiles a C file for elements `double` or `float` and a level."""
     import jax
 
     flags = [*_OPTIONS, *options(level), f"-DREAL={element}", f"-I{jax.ffi.include_dir()}"]
     return [*compiler(), *flags, "-o", str(output), str(source), "-lpthread"]
 
 
-def compile_library(source: Path, element: str, level: str | None, output: Path) -> None:
+def compile_library(source: Path, element: str, level: str, output: Path) -> None:
     """Compile one library; `BuildFailed` with the compiler's message if that cannot be done."""
     line = command(source, element, level, output)
     what = f"`{shlex.join([*compiler(), *options(level), source.name])}`"
@@ -60,7 +60,7 @@ def compile_library(source: Path, element: str, level: str | None, output: Path)
 
 
 @contextlib.contextmanager
-def library(source: Path, element: str, level: str | None) -> Iterator[Path]:
+def library(source: Path, element: str, level: str) -> Iterator[Path]:
     """A library that can be loaded now, built if need be. Without a cache folder it is gone afterwards."""
     folder = compiled_programs()
     if folder is None:
@@ -88,7 +88,7 @@ def _sound(path: Path) -> bool:
         return False
 
 
-def _build(source: Path, element: str, level: str | None, path: Path) -> None:
+def _build(source: Path, element: str, level: str, path: Path) -> None:
     """Several processes may do so at once: each writes files of its own, and the last to rename them stays."""
     for left in path.parent.glob(f"{_UNFINISHED}*"):  # by a process that was killed
         with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ def _build(source: Path, element: str, level: str | None, path: Path) -> None:
         os.replace(checksum, path.with_suffix(".sha256"))
 
 
-def _fingerprint(source: Path, element: str, level: str | None) -> str:
+def _fingerprint(source: Path, element: str, level: str) -> str:
     """A digest of the text, the compiler and its options, and the version of XLA's interface.
 
     Not of where JAX is installed: all environments of one version share a library.

@@ -148,20 +148,21 @@ def state(source: str | Path, element: str, function: str | None = None) -> Stat
         return State(None, f"{_WITHOUT} names it")
     if jax.default_backend() != "cpu":
         return State(None, f"JAX computes on {jax.default_backend()}, and kernels are for the CPU")
-    if chosen is not None and chosen not in levels():
-        return State(None, f"{VARIABLE} is {chosen}, which this processor does not have")
+    level = chosen or levels()[0]
+    if level not in levels():
+        return State(None, f"{VARIABLE} is {level}, which this processor does not have")
     path = SOURCES / f"{source}.c" if isinstance(source, str) else source
     function = function or path.stem.lstrip("_")
-    shipped = SHIPPED / f"{path.stem}-{element}-{chosen or levels()[0]}.so"
+    shipped = SHIPPED / f"{path.stem}-{element}-{level}.so"
     refused = ""
     if isinstance(source, str) and shipped.exists():
         try:
-            return State(_loaded(shipped, function, element), f"shipped, for {chosen or levels()[0]}")
+            return State(_loaded(shipped, function, element), f"shipped, for {level}")
         except (OSError, RuntimeError, AttributeError, ValueError) as error:
             refused = f"the one shipped does not fit this JAX ({error}); "
     try:
-        with library(path, element, chosen) as file:
-            return State(_loaded(file, function, element), f"built for {chosen or 'this processor'}")
+        with library(path, element, level) as file:
+            return State(_loaded(file, function, element), f"built for {level}")
     except (OSError, RuntimeError, AttributeError, ValueError, BuildFailed) as error:
         if "CC" not in os.environ and shutil.which(compiler()[0]) is None:
             return State(None, f"{refused}there is no C compiler ({compiler()[0]})")

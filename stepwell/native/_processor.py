@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,16 +41,13 @@ def levels() -> tuple[str, ...]:
     """
     if not is_x86():
         return ("baseline",)
-    flags = set(_described("flags").split())
+    flags = _flags()
     return tuple(level for level, needed in _FLAGS.items() if needed <= flags)
 
 
-def options(level: str | None) -> tuple[str, ...]:
-    """Options of the compiler for a level, or with None for the processor at hand and no other."""
-    if level is not None:
-        return LEVELS[level] if is_x86() else ()
-    # Clang has -march=native for ARM only since version 15; -mcpu=native means the same to all.
-    return ("-march=native",) if is_x86() else ("-mcpu=native",)
+def options(level: str) -> tuple[str, ...]:
+    """Options of the compiler for a level."""
+    return LEVELS[level] if is_x86() else ()
 
 
 def cores() -> int:
@@ -80,6 +78,14 @@ def processor_name() -> str:
     True
     """
     return _described("model name") or platform.processor() or platform.machine()
+
+
+def _flags() -> set[str]:
+    """What the processor can do, in the words of `_FLAGS`; nothing where the system does not say."""
+    if sys.platform == "darwin":  # on Intel's processors; the same names in capitals
+        command = ["sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features"]
+        return set(subprocess.run(command, capture_output=True, text=True).stdout.lower().split())
+    return set(_described("flags").split())
 
 
 def _described(entry: str) -> str:

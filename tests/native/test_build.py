@@ -44,7 +44,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch):
 
 
 def answer(source: Path) -> int:
-    with library(source, "double", None) as path:
+    with library(source, "double", "baseline") as path:
         return ctypes.CDLL(str(path)).answer()
 
 
@@ -70,7 +70,7 @@ def test_built_once_then_kept(source: Path, folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "no checksum", "another checksum"])
 def test_a_damaged_library_is_built_anew_and_never_loaded(damage: str, source: Path, folder: Path):
     """Half a library kills whatever loads it, so each is loaded here only after it was replaced."""
-    with library(source, "double", None) as path:
+    with library(source, "double", "baseline") as path:
         whole, checksum = path.read_bytes(), path.with_suffix(".sha256")
     place = len(whole) // 2
     damaged = {
@@ -84,13 +84,13 @@ def test_a_damaged_library_is_built_anew_and_never_loaded(damage: str, source: P
         checksum.unlink()
     else:
         checksum.write_text("0" * 64)
-    with library(source, "double", None) as again:
+    with library(source, "double", "baseline") as again:
         assert again.read_bytes() == whole
     assert answer(source) == 42
 
 
 def test_what_others_can_write_or_own_is_refused(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
-    with library(source, "double", None) as path:
+    with library(source, "double", "baseline") as path:
         pass
     path.chmod(0o777)
     with pytest.raises(BuildFailed, match="can be written to by others"):

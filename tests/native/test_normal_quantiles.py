@@ -16,7 +16,7 @@ from stepwell.native._processor import levels
 DOUBLE, SINGLE = np.float64, np.float32
 
 
-def ours(level: str | None) -> int:
+def ours(level: str) -> int:
     """Units of the last digit by which quantiles are off at the most.
 
     With fused products 3. Without, z = x Q has an error more: Q = c₀ + p t ends with a product of up to 1.1 in size,
@@ -48,7 +48,7 @@ class Built:
     }
     """
 
-    def __init__(self, folder: Path, dtype: type, level: str | None):
+    def __init__(self, folder: Path, dtype: type, level: str):
         self.dtype, self.ours = dtype, ours(level)
         self._compiled = Compiled(self.TEXT, folder, "double" if dtype == DOUBLE else "float", level)
 
@@ -72,7 +72,7 @@ def level(request) -> str | None:
 
 
 @pytest.fixture(scope="module", params=[DOUBLE, SINGLE])
-def built(request, level: str | None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(request, level: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(tmp_path_factory.mktemp("normals"), request.param, level)
 
 

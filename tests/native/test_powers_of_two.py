@@ -26,7 +26,7 @@ void each(int fraction, const REAL *given, REAL *found, int blocks)
 class Built:
     """The functions of the header for one element type, on arrays."""
 
-    def __init__(self, folder: Path, element: str, level: str | None):
+    def __init__(self, folder: Path, element: str, level: str):
         self.element, self._compiled = element, Compiled(SOURCE, folder, element, level)
         self.dtype = self._compiled.dtype
 
@@ -43,7 +43,7 @@ def level(request) -> str | None:
 
 
 @pytest.fixture(scope="module", params=["double", "float"])
-def built(request, level: str | None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(request, level: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(tmp_path_factory.mktemp("powers"), request.param, level)
 
 

@@ -126,6 +126,7 @@ def test_moments_do_not_depend_on_how_the_data_are_cut():
         np.testing.assert_allclose(other.cross, whole.cross, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_population_is_the_limit_with_an_error_that_falls_as_one_over_root_p():
     task = InContextRegression(
         covariance([0.6, 0.3], key=jax.random.key(5)),
