@@ -76,13 +76,14 @@ def form_of(model: AbstractModel) -> Form | None:
 
 
 def is_proved(model: AbstractModel) -> bool:
-    """Whether the model's class is one of this package, whose form is proved by tests and not compared at the start.
+    """Whether the model's class is one of this package and has a form, which tests prove and no run compares.
 
     **Arguments:**
 
     - `model`: any model.
 
-    **Returns:** True for the classes of `stepwell.models` only.
+    **Returns:** True for the classes of `stepwell.models` that declare a form, and for no others. Of a class without a
+    form nothing is known but its `__call__`, wherever it is defined.
 
     **Example:**
 
@@ -92,7 +93,7 @@ def is_proved(model: AbstractModel) -> bool:
     >>> sw.models.is_proved(model)
     True
     """
-    return type(model).__module__.startswith(f"{__package__}.")
+    return type(model).__module__.startswith(f"{__package__}.") and form_of(model) is not None
 
 
 def is_cubic(model: AbstractModel) -> TypeGuard[AbstractCubicModel]:
@@ -199,7 +200,7 @@ def map_rank(model: AbstractModel) -> int | None:
     """
     if is_separate(model):
         return SeparateAttention.map_rank(model)
-    return model.map_rank() if is_proved(model) and is_cubic(model) else None
+    return model.map_rank() if is_cubic(model) and is_proved(model) else None
 
 
 def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:

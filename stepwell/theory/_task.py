@@ -1,6 +1,6 @@
 """What the theory reads of a task. Those of `stepwell.tasks` qualify, as does anything so shaped."""
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -43,10 +43,17 @@ class RegressionTask(Protocol):
     def outputs(self) -> int: ...
 
 
-def require_one_output(task: RegressionTask) -> None:
-    """Raise `InvalidInput` unless the task has one output: the theory is that of one label per token."""
-    if task.outputs != 1:
-        raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
+def require_regression(task: Any) -> None:
+    """Raise `InvalidInput` unless this is a `RegressionTask` of one output: the theory is of one label per token."""
+    try:
+        *_, outputs = task.covariance, task.task_covariance, task.noise_variance, task.lengths, task.outputs
+    except AttributeError as error:
+        raise InvalidInput(
+            f"{type(task).__name__} has no {error.name}; the theory reads covariance, task_covariance, noise_variance, "
+            "lengths and outputs, so give the class these, or describe the task by theory.Regression(…)"
+        ) from None
+    if outputs != 1:
+        raise InvalidInput(f"the task has {outputs} outputs; the theory is for one, so build it with outputs=1")
 
 
 @runtime_checkable

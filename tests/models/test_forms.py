@@ -27,6 +27,8 @@ from stepwell.models import (
     is_proved,
 )
 from stepwell.models._check_form import form_gaps
+from stepwell.objectives import Population, Sampled
+from stepwell.tasks import ContextLengths, InContextRegression
 
 KEY = jax.random.key(0)
 SHAPE: Any = {"dim": 3, "heads": 2, "scale": 0.7}
@@ -39,7 +41,7 @@ def made(kind: Any, model: AbstractModel, **options) -> Any:
 
 
 def ours():
-    """Models of every class of the package, with every option that the formula knows, and no weight at zero."""
+    """Models of every class of the package that has a form, with every option of the formula, and no weight at zero."""
     shape: Any = SHAPE | {"outputs": 2, "key": KEY}
     yield CubicMLP.random(**shape)
     yield ConvolutionalAttention.from_separate(SeparateAttention.random(**SHAPE, key=KEY))
@@ -69,8 +71,26 @@ def test_every_class_of_ours_is_of_its_form():
         for what, gaps in form_gaps(model, examples(model)).items():
             assert max(map(float, gaps)) < 1e-12, (model, what)
     assert all(map(is_proved, ours()))
-    concrete = {kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, AbstractModel)}
-    assert seen == {kind for kind in concrete if not kind.__name__.startswith("Abstract")}
+    classes = {kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, AbstractModel)}
+    missing = {kind.__name__ for kind in classes if vars(kind).get("declared_form")} - {kind.__name__ for kind in seen}
+    assert not missing, f"yield models of {sorted(missing)} in ours(): they declare a form"
+
+
+def test_a_class_of_ours_without_a_form_is_called():
+    """As any other model is: that it belongs to the package proves nothing."""
+
+    class Formless(own.GatedKeys):
+        __module__ = models.__name__ + "._gated"
+
+    model = Formless.random(dim=3, heads=2, scale=0.5, key=KEY)
+    batch = InContextRegression(np.eye(3), ContextLengths([3, 5])).sample(10, key=KEY)
+    sampled = Sampled(batch)
+    sampled.check(model)
+    assert not is_proved(model)
+    same = own.GatedKeys(model.key, model.value, model.gate)
+    assert float(sampled(model)) == float(sampled(same))
+    with pytest.raises(InvalidInput, match="use Sampled or online"):
+        Population(InContextRegression(np.eye(3), 5)).check(model)
 
 
 def test_a_form_is_of_exactly_the_class_that_declares_it():

@@ -8,6 +8,7 @@ import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.theory import RegressionTask, linear
+from stepwell.theory._task import require_regression
 
 
 def test_moments_agree_with_monte_carlo(make_task):
@@ -68,6 +69,13 @@ def test_tasks_and_theory_agree(make_task):
 def test_several_outputs_are_refused(make_task):
     with pytest.raises(InvalidInput, match="outputs=1"):
         linear.levels(make_task([1.0, 0.5], outputs=2))
+
+
+def test_a_task_that_the_theory_cannot_read_is_refused_with_what_it_lacks(make_multi_task):
+    """Called directly: while tests run, types are checked before any function of the theory begins."""
+    with pytest.raises(InvalidInput, match=r"MultiTask has no covariance; .*theory\.Regression") as refusal:
+        require_regression(make_multi_task([2, 3]))
+    assert "\n" not in str(refusal.value)
 
 
 def test_theory_does_not_import_jax():

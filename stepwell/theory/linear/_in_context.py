@@ -8,7 +8,7 @@ from jaxtyping import Float
 from stepwell import _check
 from stepwell._errors import InvalidInput
 
-from .._task import RegressionTask, require_one_output
+from .._task import RegressionTask, require_regression
 from ._fixed_points import prediction_distance, shares
 from ._levels import fixed_point
 from ._loss import loss_at
@@ -47,7 +47,7 @@ def principal_component_regression_map(
     >>> [each.diagonal().round(2).tolist() for each in maps]
     [[1.67, 0.0], [1.32, 0.0]]
     """
-    require_one_output(task)
+    require_regression(task)
     dim = task.covariance.shape[0]
     m = _check.whole("number of components", m, least=0)
     if m > dim:

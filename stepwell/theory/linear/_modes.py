@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from stepwell._errors import InvalidInput
 
-from .._task import RegressionTask
+from .._task import RegressionTask, require_regression
 from ._moments import label_power, mean_inverse_length
 
 
@@ -69,6 +69,7 @@ def modes(task: RegressionTask) -> Modes:
     >>> modes.variances.round(3).tolist(), modes.task_variances.round(3).tolist(), modes.cross.round(3).tolist()
     ([0.4, 0.6], [2.0, 1.0], [0.8, 0.6])
     """
+    require_regression(task)
     lam, vectors = np.linalg.eigh(task.covariance)
     if lam[0] <= 0:
         raise InvalidInput("the covariance is singular; leave out the directions in which the inputs do not vary")

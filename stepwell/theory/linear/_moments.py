@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from .._task import RegressionTask, require_one_output
+from .._task import RegressionTask, require_regression
 
 
 def mean_inverse_length(task: RegressionTask) -> float:
@@ -45,7 +45,7 @@ def label_power(task: RegressionTask) -> float:
     >>> print(f"{sw.theory.linear.label_power(task):.3f}")
     1.000
     """
-    require_one_output(task)
+    require_regression(task)
     return float(np.sum(task.task_covariance * task.covariance))
 
 
@@ -66,7 +66,7 @@ def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     >>> sw.theory.linear.cross_moment(task).round(3).tolist()
     [[1.2, 0.0], [0.0, 0.2]]
     """
-    require_one_output(task)
+    require_regression(task)
     return task.covariance @ task.task_covariance
 
 
@@ -95,6 +95,7 @@ def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     >>> sw.theory.linear.second_moment(task).round(3).tolist()
     [[0.456, 0.0], [0.0, 0.216]]
     """
+    require_regression(task)
     nu = mean_inverse_length(task)
     lam = task.covariance
     signal = lam @ task.task_covariance @ lam
