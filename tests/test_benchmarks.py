@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import BENCHMARKS
+from benchmarks import BENCHMARKS, natives
 from benchmarks._row import Row, markdown, quantity, table
 from benchmarks._timing import interleaved
+from stepwell.native import KERNELS
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,6 +59,11 @@ def test_quick_runs_give_valid_rows():
         assert row["check"] == (row["reached"] is not None)  # at these sizes only correctness has a target
         assert row["reached"] in (True, None), row
         assert row["ratio"] == (None if row["baseline"] is None else row["baseline"] / row["ours"])
+
+
+def test_every_kernel_is_measured():
+    measured = {work.kernel for work in natives.WORK}
+    assert measured == set(natives.COMMANDS) == set(KERNELS), "WORK and COMMANDS of benchmarks/natives.py: all kernels"
 
 
 def test_what_needs_pytorch_says_how_to_get_it():

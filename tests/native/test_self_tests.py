@@ -48,7 +48,7 @@ def run(program: Path, name: str, element: str, level: str) -> None:
 
 
 def test_every_kernel_has_one():
-    assert {path.stem for path in TESTS.glob("*.c")} == set(KERNELS)
+    assert {path.stem for path in TESTS.glob("*.c")} == set(KERNELS), "KERNELS and tests/native/c/NAME.c go together"
 
 
 @pytest.mark.parametrize(("name", "element"), KINDS)
