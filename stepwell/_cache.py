@@ -38,11 +38,12 @@ def cache() -> Cache:
     Programs are compiled for one kind of processor, so each kind has a folder of its own: a home may be shared by many
     machines.
     """
-    chosen = os.environ.get(VARIABLE, "")
+    chosen = os.environ.get(VARIABLE, "").strip()
     if chosen.lower() == "off":
         return Cache(None, f"{VARIABLE} is off")
     try:
-        parent = Path(chosen).expanduser() if chosen else _user_cache()
+        named = Path(chosen).expanduser() if chosen else _user_cache()
+        parent = named.resolve()  # a link on the way may be set anew, once this is checked
         folder = parent / folder_name()
         for new in (*reversed(parent.parents), parent, folder):
             if not new.exists():
@@ -57,31 +58,51 @@ def cache() -> Cache:
             entries = list(listing)
         if len(entries) > _MOST:
             _remove_oldest(entries)
+        str(folder).encode()  # JAX and XLA take names in UTF-8 only
+    except UnicodeEncodeError:
+        return Cache(None, f"the name of the cache folder is not UTF-8; name another with {VARIABLE}")
     except (OSError, RuntimeError) as error:  # a full disk, no permission, or no home
         return Cache(None, f"no cache folder can be made ({error})")
     return Cache(str(folder)) if os.access(folder, os.W_OK) else Cache(None, f"{folder} cannot be written to")
 
 
 def untrusted(path: Path) -> str | None:
-    """Why a file or folder may hold what somebody else put there; None if it is this user's alone to write."""
+    """Why a file or folder may hold what another user put there; None if it is this user's alone to write.
+
+    A link is no better than who made it: it could lead anywhere.
+    """
     if sys.platform == "win32":
         return None
-    status = os.stat(path)
-    if status.st_uid != os.geteuid():
-        return f"{path} belongs to another user (number {status.st_uid})"
+    for status in (os.lstat(path), os.stat(path)):
+        if status.st_uid != os.geteuid():
+            return f"{path} belongs to another user (number {status.st_uid})"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"{path} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
     return None
 
 
 def _exchangeable(parent: Path) -> str | None:
-    """Why others could put another folder in the place of one in here; the system's temporary folder forbids that."""
+    """Why others could put another folder in the place of one in here, or of this; None if they cannot.
+
+    Further up, other owners and groups are accepted: often each user is a group, and homes lie in folders of others.
+    """
     if sys.platform == "win32":
         return None
-    status = os.stat(parent)
+    if not _is_the_systems(parent) and (reason := untrusted(parent)) is not None:
+        return reason
+    for above in parent.parents:
+        status = os.stat(above)
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            return f"{above} can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
+
+
+def _is_the_systems(folder: Path) -> bool:
+    """Whether it is root's and no other user can rename what is in it, as in the system's temporary folder."""
+    status = os.stat(folder)
     if status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid()):
-        return None
-    return None if status.st_uid == 0 and not status.st_mode & 0o022 else untrusted(parent)
+        return True
+    return status.st_uid == 0 and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def folder_name() -> str:

@@ -2,7 +2,8 @@
 
 JAX reads a program from its cache without a check. It may have been cut short by a full disk or a killed process,
 and with some compressors a flipped bit goes unnoticed too. What JAX cannot read it compiles anew at every start, and
-never replaces. Here every entry ends with its own digest, and one that does not fit is removed.
+never replaces. Here every entry ends with its own digest, and one that does not fit, or that another user made, is
+removed.
 """
 
 import hashlib
@@ -36,17 +37,19 @@ def check_programs() -> None:
             stored = super().get(key)
             if stored is None or not self.ours:
                 return stored
-            if untrusted(Path(self.path) / f"{key}-cache") is not None:
-                return None
             value, digest = stored[:-_DIGEST], stored[-_DIGEST:]
-            if hashlib.sha256(value).digest() == digest:
+            if untrusted(Path(self.path) / f"{key}-cache") is None and hashlib.sha256(value).digest() == digest:
                 return value
             for file in self.path.glob(f"{key}-*"):
                 file.unlink(missing_ok=True)  # else what is compiled now would not be kept
             return None
 
         def put(self, key: str, value: bytes) -> None:
-            super().put(key, value + hashlib.sha256(value).digest() if self.ours else value)
+            if not self.ours:
+                super().put(key, value)
+                return
+            super().put(key, value + hashlib.sha256(value).digest())
+            (Path(self.path) / f"{key}-cache").chmod(0o600)  # `untrusted` else, where files are made for a group
 
     known: Any = compilation_cache
     if getattr(known, "LRUCache", None) is LRUCache:

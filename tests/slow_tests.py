@@ -38,6 +38,8 @@ SLOW = (
     "tests/test_benchmarks.py",
     "tests/test_cache.py::TestWhoseItIs::test_it_is_said_once_and_the_run_goes_on",
     "tests/test_cache.py::test_a_folder_of_the_users_own_is_left_to_jax",
+    "tests/test_cache.py::TestAnotherUser::test_a_program",
+    "tests/test_cache.py::test_programs_are_kept_where_files_are_made_for_a_group",
     "tests/test_cache.py::test_shared_filled_damaged_and_off",
     "tests/test_docs.py",
     "tests/theory/test_linear_rank.py",

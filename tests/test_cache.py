@@ -123,6 +123,24 @@ class TestWhoseItIs:
         parent.chmod(0o1777)
         assert _cache.compiled_programs() is not None
 
+    def test_a_folder_further_up_in_which_others_could_exchange_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        monkeypatch.setenv("STEPWELL_CACHE", str(shared / "mine" / "cache"))
+        shared.chmod(0o777)
+        status = _cache.cache()
+        assert status.unsafe and f"{shared} can be written to by others" in status.reason
+        shared.chmod(0o1777)
+        assert _cache.compiled_programs() is not None
+
+    def test_a_link_is_followed_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """And its end is what is used: else it could be set anew after the check."""
+        (tmp_path / "link").symlink_to("real")
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "link" / "cache"))
+        assert _cache.compiled_programs() == str(tmp_path / "real" / "cache" / _cache.folder_name())
+
     def test_it_is_said_once_and_the_run_goes_on(self, tmp_path: Path):
         folder = tmp_path / _cache.folder_name()
         folder.mkdir()
@@ -135,6 +153,77 @@ class TestWhoseItIs:
         assert done.returncode == 0 and done.stdout.startswith("[[")
         assert done.stderr.count("the cache folder is not used") == 1
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.optional
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+class TestAnotherUser:
+    """What a real other user leaves in a folder that two share."""
+
+    OTHER = 12345
+
+    def leave(self, path: Path) -> None:
+        os.chown(path, self.OTHER, self.OTHER, follow_symlinks=False)
+
+    def test_a_folder_made_beforehand(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """In a sticky folder, as the system's temporary one, they can be first."""
+        tmp_path.chmod(0o1777)
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
+        folder = tmp_path / _cache.folder_name()
+        folder.mkdir(mode=0o700)
+        self.leave(folder)
+        status = _cache.cache()
+        assert status.folder is None and status.unsafe and f"another user (number {self.OTHER})" in status.reason
+        assert folder.stat().st_mode & 0o777 == 0o700 and list(folder.iterdir()) == []
+
+    def test_a_link_to_a_folder_of_the_owners(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        """Else the modes of that folder would be changed, and its oldest files removed if there are many."""
+        tmp_path.chmod(0o1777)
+        monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
+        mine = tmp_path / "mine"
+        mine.mkdir(mode=0o755)
+        link = tmp_path / _cache.folder_name()
+        link.symlink_to(mine)
+        self.leave(link)
+        status = _cache.cache()
+        assert status.folder is None and status.unsafe and "another user" in status.reason
+        assert mine.stat().st_mode & 0o777 == 0o755
+
+    def test_a_parent_of_theirs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        for mode in (0o755, 0o1777):  # its owner can rename what is in a sticky folder
+            parent = tmp_path / f"theirs-{mode:o}"
+            parent.mkdir()
+            parent.chmod(mode)
+            self.leave(parent)
+            monkeypatch.setenv("STEPWELL_CACHE", str(parent))
+            assert _cache.cache().unsafe
+
+    def test_a_program(self, tmp_path: Path):
+        """It would be run. It is replaced, and so is one that others can write to."""
+        assert finish(start(tmp_path)) == finish(start(tmp_path))
+        (folder,) = tmp_path.iterdir()
+        programs = sorted(folder.glob("*-cache"))
+        made = {path: path.stat().st_mtime_ns for path in programs}
+        self.leave(programs[0])
+        programs[1].chmod(0o666)
+        finish(start(tmp_path))
+        for number, path in enumerate(programs):
+            assert path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o777 == 0o600
+            assert (path.stat().st_mtime_ns == made[path]) == (number > 1)
+
+
+def test_programs_are_kept_where_files_are_made_for_a_group(tmp_path: Path):
+    """With the mask 002, as many systems have it, they could be written to by others and were compiled every time."""
+    before = os.umask(0o002)
+    try:
+        finish(start(tmp_path))
+        (folder,) = tmp_path.iterdir()
+        made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+        finish(start(tmp_path))
+    finally:
+        os.umask(before)
+    assert made == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert all(_cache.untrusted(path) is None for path in folder.iterdir())
 
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -153,6 +242,12 @@ def test_a_folder_that_cannot_be_made_is_none(monkeypatch: pytest.MonkeyPatch, t
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "file"))
     assert _cache.compiled_programs() is None
+
+
+def test_a_name_that_jax_cannot_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It would fail at the first compiled program, with an error of its own."""
+    monkeypatch.setenv("STEPWELL_CACHE", os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    assert _cache.compiled_programs() is None and "not UTF-8" in _cache.cache().reason
 
 
 def test_the_oldest_half_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -25,6 +25,7 @@ _OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fPIC", "-shared")
 """Without `errno` a square root is an instruction, of all lanes at once, and no call."""
 _SECONDS = 600
 _UNFINISHED = ".build-"
+_TEMPORARY = "stepwell-kernel-"
 _LINES = 8
 """Lines of the compiler's message that are shown, at the most."""
 
@@ -64,7 +65,8 @@ def library(source: Path, element: str, level: str) -> Iterator[Path]:
     """A library that can be loaded now, built if need be. Without a cache folder it is gone afterwards."""
     folder = compiled_programs()
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="stepwell-") as own:
+        _sweep(Path(tempfile.gettempdir()), _TEMPORARY)
+        with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as own:
             path = Path(own) / f"{source.stem}.so"
             compile_library(source, element, level, path)
             yield path
@@ -90,22 +92,29 @@ def _sound(path: Path) -> bool:
 
 def _build(source: Path, element: str, level: str, path: Path) -> None:
     """Several processes may do so at once: each writes files of its own, and the last to rename them stays."""
-    for left in path.parent.glob(f"{_UNFINISHED}*"):  # by a process that was killed
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _SECONDS:
-                shutil.rmtree(left)
+    _sweep(path.parent, _UNFINISHED)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_UNFINISHED) as own:
         made = Path(own) / path.name
         compile_library(source, element, level, made)
-        made.chmod(0o700)
         checksum = made.with_suffix(".sha256")
         checksum.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
         for file in (made, checksum):
+            file.chmod(0o700)  # `untrusted` else, where files are made for a group
             with open(file, "rb") as written:
                 os.fsync(written.fileno())  # half a library would be built anew by the next process
         # The same text gives the same library, so that a checksum fits whichever process's library is there.
         os.replace(made, path)
         os.replace(checksum, path.with_suffix(".sha256"))
+
+
+def _sweep(folder: Path, prefix: str) -> None:
+    """Remove the folders in which processes that were killed have built, with nothing but libraries in them."""
+    for left in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if untrusted(left) is None and time.time() - left.stat().st_mtime > _SECONDS:
+                for file in (*left.glob("*.so"), *left.glob("*.sha256")):
+                    file.unlink()
+                left.rmdir()
 
 
 def _fingerprint(source: Path, element: str, level: str) -> str:

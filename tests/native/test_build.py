@@ -110,6 +110,50 @@ def test_what_others_can_write_or_own_is_refused(source: Path, folder: Path, mon
         answer(source)
 
 
+@pytest.mark.optional
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+@pytest.mark.parametrize("planted", ["library", "checksum", "link to a library"])
+def test_what_another_user_planted_is_never_loaded(planted: str, source: Path, folder: Path, tmp_path: Path):
+    """Each fits its checksum: whoever can plant one can plant the other."""
+    with library(source, "double", "baseline") as path:
+        pass
+    target = path.with_suffix(".sha256") if planted == "checksum" else path
+    if planted == "link to a library":
+        elsewhere = path.rename(tmp_path / "elsewhere.so")
+        path.symlink_to(elsewhere)
+    os.chown(target, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(BuildFailed, match="belongs to another user .number 12345.; remove it"):
+        answer(source)
+    target.unlink()
+    assert answer(source) == 42
+
+
+def test_a_library_is_used_again_where_files_are_made_for_a_group(source: Path, folder: Path):
+    """With the mask 002, as many systems have it, its checksum could be written to by others, and it was refused."""
+    before = os.umask(0o002)
+    try:
+        assert answer(source) == answer(source) == 42
+    finally:
+        os.umask(before)
+
+
+def test_without_a_cache_what_a_killed_build_left_is_swept(
+    source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """But nothing else, whatever its name."""
+    monkeypatch.setenv("STEPWELL_CACHE", "off")
+    temporary = tmp_path / "temporary"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    ages = {"stepwell-kernel-old": 10_000, "stepwell-kernel-new": 0, "stepwell-kernel-notes": 10_000}
+    for name, age in ages.items():
+        (temporary / name).mkdir(parents=True)
+        (temporary / name / ("notes.txt" if name.endswith("notes") else "answer.so")).write_text("half")
+        os.utime(temporary / name, (time.time() - age, time.time() - age))
+    assert answer(source) == 42
+    assert sorted(path.name for path in temporary.iterdir()) == ["stepwell-kernel-new", "stepwell-kernel-notes"]
+    assert (temporary / "stepwell-kernel-notes" / "notes.txt").exists()
+
+
 def test_without_a_cache_nothing_is_left_behind(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("STEPWELL_CACHE", "off")
     temporary = tmp_path / "temporary"
