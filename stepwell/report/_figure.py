@@ -81,7 +81,7 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
     stem = name.replace("/", "-")
     files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
     for path in files.values():
-        write_whole(folder / path, lambda temporary: save_figure(drawn, temporary))
+        save_figure(drawn, folder / path)
     for ending, write in _extras(module, data).items():
         files[ending] = f"figures/{stem}.{ending}"
         write_whole(folder / files[ending], write)
