@@ -169,7 +169,7 @@ def test_what_comes_after_the_loop_is_protected_too(patient):
 
 
 def test_ctrl_c_that_came_after_the_end_of_a_run_comes_again():
-    """The results are returned first. SIGTERM does not come again: it would kill the process before it can save them."""
+    """The results are returned first. SIGTERM does not come again: it would kill the process before it has saved."""
     program = (
         "import signal, time\nfrom stepwell._interrupt import Interruptible\n"
         "def run(number):\n    with Interruptible():\n        signal.raise_signal(number)\n    return 'results'\n"

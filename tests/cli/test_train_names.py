@@ -51,9 +51,8 @@ def test_another_run_gets_a_name_of_its_own(flags: list[str], train, tmp_path: P
     changed = flags[0] if flags != ["--softmax"] else "--softmax False instead of True"
     assert changed in other["said"] and ("--engine" in other["said"]) == (flags[0] in ("--softmax", "--engine"))
     assert before.items() <= content(tmp_path).items()
-    np.testing.assert_array_equal(
-        np.loadtxt(other["files"]["loss"])[:1], load(other["files"]["trajectory"]).loss[0, :1]
-    )
+    losses, run = np.loadtxt(other["files"]["loss"]), load(other["files"]["trajectory"])
+    np.testing.assert_array_equal(losses, run["loss"].values[0, : losses.size])
     # Each finds its own files again.
     names = set(content(tmp_path))
     assert stem(train(*flags)) == stem(other) and stem(train()) == NAME
