@@ -2,9 +2,11 @@
 
 SLOW = (
     "tests/cli/test_doctor.py",
+    "tests/cli/test_output.py::test_characters_that_the_terminal_lacks_are_replaced",
+    "tests/cli/test_output.py::test_the_files_of_a_run_are_written_although_its_report_cannot_be",
     "tests/cli/test_reproduce.py::test_interrupted_in_a_run",
     "tests/cli/test_reproduce.py::test_quick_with_json",
-    "tests/cli/test_train.py",
+    "tests/cli/test_train",
     "tests/dynamics/test_devices.py",
     "tests/dynamics/test_ensembles.py",
     "tests/dynamics/test_false_declarations.py",
@@ -13,6 +15,7 @@ SLOW = (
     "tests/dynamics/test_flow_native.py",
     "tests/dynamics/test_own_models.py",
     "tests/dynamics/test_rosenbrock.py",
+    "tests/dynamics/test_signals.py",
     "tests/dynamics/test_softmax_flow.py",
     "tests/models/test_attention.py::test_attention_is_its_definition",
     "tests/models/test_forms.py",

@@ -6,6 +6,8 @@ The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Ti
 import dataclasses
 from typing import TypeVar, get_args
 
+import numpy as np
+
 from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
@@ -33,7 +35,8 @@ def flow_time(steps, rate: float):
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
-    return 2.0 * rate * steps
+    with np.errstate(over="ignore"):
+        return 2.0 * (rate * steps)
 
 
 def steps_for(time, rate: float):

@@ -59,7 +59,9 @@ def descend(
     …). Where there is one rate for all runs, the coordinate `time` has the flow time $t/\tau = 2\eta \cdot
     \text{step}$. The attribute `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to
     there, with advice in `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or
-    "interrupted" by Ctrl-C.
+    "interrupted" by Ctrl-C, SIGTERM or SIGHUP, with all that was done before. The program goes on then, and has the
+    time to save it; a second SIGTERM has its usual effect. Ctrl-C three times within a second raises
+    `KeyboardInterrupt`.
 
     **Example:**
 

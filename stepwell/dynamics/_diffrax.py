@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -111,7 +111,7 @@ def _to_time(fields: Any, initial: Array, plan: Plan, solver: Any, times: np.nda
                 start, work = float(part[-1]), work + int(np.sum(steps))
                 meter.update(int(np.searchsorted(rest, start)), f"time {start:.3g}")
         except KeyboardInterrupt:
-            outcome, message = "interrupted", f"interrupted at time {start:.6g}; what came before is kept"
+            outcome, message = "interrupted", f"{interrupted()} at time {start:.6g}; what came before is kept"
     weights = np.concatenate(pieces, axis=1)
     return Solution(times[: weights.shape[1]], weights, outcome, message, {"steps": work})
 
@@ -192,7 +192,7 @@ def _to_convergence(fields: Any, initial: Array, plan: Plan, solver: Any) -> Sol
                 arrived = state.time >= ends
             elif ctrl_c.pressed:
                 time = float(state.time.min())
-                outcome, message = "interrupted", f"interrupted at time {time:.6g}; what came before is kept"
+                outcome, message = "interrupted", f"{interrupted()} at time {time:.6g}; what came before is kept"
                 break
             meter.update(plan.nearness(float(loss.max())), f"loss {loss.mean():.4g}, time {state.time.min():.3g}")
     times = plan.times(float(state.time.min()))

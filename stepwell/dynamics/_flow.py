@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+from stepwell._interrupt import interruptible
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
@@ -22,6 +23,7 @@ from ._plan import Plan, Spacing, make_plan
 from ._solver import AbstractFlowSolver
 
 
+@interruptible
 def flow(
     model: AbstractModel | Ensemble,
     objective: AbstractObjective | Ensemble,
@@ -69,7 +71,7 @@ def flow(
 
     **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …).
     The attribute `outcome` is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver
-    failed"; "interrupted". The attribute `message` explains the last three.
+    failed"; "interrupted", as for `descend`. The attribute `message` explains the last three.
 
     **Example:**
 

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted, interruptible
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
@@ -51,6 +51,7 @@ class _Chunk(NamedTuple):
     weights: Array
 
 
+@interruptible
 def train(
     model: AbstractModel | Ensemble,
     source: AbstractSource | Ensemble,
@@ -195,7 +196,7 @@ def _assemble(
 def _message(loop: TrainLoop, plan: _Plan, finite: np.ndarray, outcome: str) -> str:
     if finite.all():
         if outcome == "interrupted":
-            return f"interrupted; {len(finite)} of {plan.recorded.size} records were made, and are kept"
+            return f"{interrupted()}; {len(finite)} of {plan.recorded.size} records were made, and are kept"
         return ""
     run = int(np.argmin(finite.all(axis=0)))
     step = int(plan.recorded[np.argmin(finite[:, run])])

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -155,7 +155,7 @@ class LSODA(AbstractFlowSolver):
                         done = stepper.t / end if plan.until is not None else plan.nearness(loss)
                         meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
             except KeyboardInterrupt:
-                outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
+                outcome, message = "interrupted", f"{interrupted()} at time {stepper.t:.6g}; what came before is kept"
         times = plan.times(float(pieces[-1].t) if pieces else 0.0)
         work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
         states = _read(pieces, times, start)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -115,7 +115,10 @@ class Rodas5P(AbstractFlowSolver):
                 if np.all(state.arrived):
                     ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
                 elif ctrl_c.pressed:
-                    outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
+                    outcome, message = (
+                        "interrupted",
+                        f"{interrupted()} at time {times.min():.6g}; what came before is kept",
+                    )
                     break
                 done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
                 meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")

@@ -11,19 +11,18 @@ from stepwell._errors import InvalidInput
 from stepwell.dynamics import descend, flow, flow_time
 from stepwell.trajectory import TIME_UNIT, load, model_at
 
+from ._names import differences, identity
 from ._setup import TRACKED, Setup, objective, observables
 
 _SNAPSHOTS = 101
 _RELATIVE, _ABSOLUTE = 1e-8, 1e-6
 """Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
-_NOT_COMPARED = ("epoch",)
-"""Flags that may differ when a run is resumed."""
 
 
 def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
     """Train for as many steps as the flag `--epoch` says, from the start or from where a stored run ended.
 
-    Ctrl-C ends the training and keeps what there is, with the outcome `interrupted`.
+    Ctrl-C, SIGTERM and SIGHUP end the training and keep what there is, with the outcome `interrupted`.
 
     **Arguments:**
 
@@ -80,13 +79,13 @@ def last_step(trajectory: xr.Dataset) -> int:
 def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     """Read the trajectory of a previous run, to resume it.
 
-    Raises `InvalidInput` if it was trained with other flags than those of `setup` (`--epoch` may differ), or cannot be
-    resumed.
+    Raises `InvalidInput` if it was trained with other flags than those of `setup` (`--epoch` may differ), cannot be
+    resumed, or is damaged: a file without its checksum is not resumed.
 
     **Arguments:**
 
     - `setup`: what is to be trained, as `set_up` builds it.
-    - `path`: the netCDF file that `write` left.
+    - `path`: the netCDF file, as `find_stored` finds it.
 
     **Returns:** the trajectory, or None if there is no such file.
 
@@ -103,27 +102,23 @@ def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     """
     if not path.exists():
         return None
-    stored = load(path)
+    stored = load(path, unverified=False)
     configuration = json.loads(stored.attrs.get("configuration", "{}"))
     if "flags" not in configuration:
         raise InvalidInput(f"{path} was not written by stepwell train; give another --out")
-    asked, stored_flags = _identity(setup), configuration["flags"]
-    different = [name for name in asked if name not in _NOT_COMPARED and stored_flags.get(name) != asked[name]]
+    different = differences(configuration["flags"], identity(setup), but=("epoch",))
     if different:
-        changes = ", ".join(f"--{name} {stored_flags.get(name)}" for name in different)
-        raise InvalidInput(f"{path} holds another run ({changes}); give the same flags, or leave out --resume")
+        raise InvalidInput(
+            f"{path} holds another run ({', '.join(different)}); give the same flags, or leave out --resume"
+        )
     if stored.attrs["outcome"] not in ("finished", "interrupted"):
         raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r} and cannot be resumed; leave out --resume")
     return stored
 
 
-def _identity(setup: Setup) -> dict[str, Any]:
-    return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine}
-
-
 def _configuration(setup: Setup) -> dict[str, Any]:
     keys = {f"{name}_key": getattr(setup.keys, name) for name in setup.keys._fields}
-    return {"flags": _identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
+    return {"flags": identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
 
 
 def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
