@@ -64,6 +64,25 @@ def write_text(path: str | os.PathLike, text: str) -> Path:
     return write_whole(path, write)
 
 
+def write_bytes(path: str | os.PathLike, data: bytes) -> Path:
+    """Write a file, whole or not at all. It is on the disk before it has its name, and so outlives a loss of power."""
+
+    def write(name: str) -> None:
+        with open(name, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    target = write_whole(path, write)
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return target
+
+
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)

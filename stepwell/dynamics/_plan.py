@@ -9,6 +9,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
+from ._checkpoint import Saves
 from ._ensemble import Ensemble
 
 Spacing = Literal["linear", "log"]
@@ -36,6 +37,8 @@ class Plan(NamedTuple):
     patience: float
     """A run to convergence is given up at this time."""
     progress: bool
+    checkpoint: Saves = Saves()
+    """Where the state of the solver is saved, and what was saved before."""
 
     def nearness(self, loss: float) -> float:
         """How far a run to convergence has come, from 0 to 1, by the loss it has shed."""
@@ -89,6 +92,7 @@ def make_plan(
     atol: float | None,
     gap: float,
     progress: bool,
+    checkpoint: Saves,
 ) -> Plan:
     """The plan that the keywords of `flow` describe; `starts` are the losses of the initial weights, or None."""
     _check.one_of("spacing", spacing, ("linear", "log"))
@@ -104,6 +108,7 @@ def make_plan(
         atol=_tolerance(atol, rtol, initial),
         patience=_PATIENCE / _scale(initial),
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 

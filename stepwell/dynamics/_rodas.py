@@ -1,6 +1,7 @@
 """One run or an ensemble by Rodas5P, step after step in one compiled program."""
 
 import dataclasses
+import time
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,6 +15,8 @@ from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._checkpoint import arrays_of, with_arrays
+from ._chunk_size import ChunkSize
 from ._ensemble import Ensemble
 from ._field import over_runs
 from ._plan import Plan, Solution
@@ -25,7 +28,9 @@ from .fast import stiff_form
 FEW_COEFFICIENTS = 256
 """Up to so many coefficients of a quadratic loss its Hessian is cheaper by way of them."""
 _ATTEMPTS = 128
-"""Attempted steps in one call of the compiled program; after each call the host shows progress and may interrupt."""
+"""Attempted steps in one call of the compiled program at the most."""
+_FIRST_ATTEMPTS = 16
+"""Attempted steps in the first call."""
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
 _AT_ONCE = 128
@@ -99,10 +104,21 @@ class Rodas5P(AbstractFlowSolver):
         targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
         tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
         outcome, message = "", ""
+        if plan.checkpoint.state is not None:
+            state, ends, targets = with_arrays((state, ends, targets), plan.checkpoint.state["now"])
+            record.add(_Attempt(*plan.checkpoint.state["attempts"]))
+
+        def saved() -> dict[str, Any]:
+            return {"now": arrays_of((state, ends, targets)), "attempts": record.whole()}
+
+        size = ChunkSize(min(_FIRST_ATTEMPTS, _ATTEMPTS), _ATTEMPTS)
         with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
             while True:
-                state, attempts, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
-                record.add(attempts, int(count))
+                begun = time.monotonic()
+                advanced = _advance(reading, state, ends, targets, *tolerances, np.array(size.steps))
+                state, attempts, count = jax.tree.map(np.asarray, advanced)
+                record.add(_Attempt(*(np.array(part[:count]) for part in attempts)))
+                size.measured(time.monotonic() - begun, int(count))
                 times, losses = state.time, state.loss
                 if np.any(state.failed):
                     outcome = "solver failed"
@@ -116,7 +132,9 @@ class Rodas5P(AbstractFlowSolver):
                     ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
                 elif ctrl_c.pressed:
                     outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
+                    plan.checkpoint.save(saved)
                     break
+                plan.checkpoint.save_if_due(saved)
                 done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
                 meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")
         if not outcome:
@@ -140,8 +158,11 @@ def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
 
 
 @eqx.filter_jit
-def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any):
-    """(state, attempts, how many) after up to `_ATTEMPTS` steps; fewer when every run has arrived or one has failed."""
+def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any, most: Any):
+    """(state, attempts, how many) after up to `most` steps, which are no more than `_ATTEMPTS`.
+
+    They are fewer when every run has arrived or one has failed.
+    """
 
     def single(reading: Reading, given: tuple[_State, Array, Array]) -> tuple[_State, _Attempt]:
         return _attempt(reading, *given, rtol, atol)
@@ -151,7 +172,7 @@ def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, at
 
     def going(carry: tuple[_State, _Attempt, Array]) -> Bool[Array, ""]:
         state, _, count = carry
-        return (count < _ATTEMPTS) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
+        return (count < most) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
 
     def body(carry: tuple[_State, _Attempt, Array]):
         state, attempts, count = carry
@@ -207,12 +228,16 @@ class _Record:
         self._start = start
         self._parts: list[_Attempt] = []
 
-    def add(self, attempts: _Attempt, count: int) -> None:
-        self._parts.append(_Attempt(*(np.array(part[:count]) for part in attempts)))
+    def add(self, attempts: _Attempt) -> None:
+        self._parts.append(attempts)
+
+    def whole(self) -> _Attempt:
+        """All of them."""
+        return _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""
-        attempts = _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
+        attempts = self.whole()
         return np.stack([self._run(attempts, run, moments) for run in range(self._start.shape[0])])
 
     def _run(self, attempts: _Attempt, run: int, moments: np.ndarray) -> np.ndarray:
