@@ -19,7 +19,7 @@ from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
 from ._field import Field
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
 from .fast import gradient_form
 
@@ -151,6 +151,9 @@ class LSODA(AbstractFlowSolver):
                         loss = compiled.loss(stepper.y)
                         if plan.targets is not None and (loss <= plan.targets[0] or stepper.t > plan.patience):
                             outcome, message = plan.verdict(np.array([loss]), stepper.t)
+                            break
+                        if len(pieces) >= MOST_STEPS:
+                            outcome, message = plan.exhausted(len(pieces), stepper.t)
                             break
                         done = stepper.t / end if plan.until is not None else plan.nearness(loss)
                         meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")

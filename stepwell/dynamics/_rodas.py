@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from stepwell._interrupt import Interruptible
+from stepwell._memory import available_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
 from ._field import over_runs
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
 from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
@@ -28,6 +29,8 @@ _ATTEMPTS = 128
 """Attempted steps in one call of the compiled program; after each call the host shows progress and may interrupt."""
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
+_EACH = 5
+"""Numbers for each weight that the record of an attempted step takes."""
 _AT_ONCE = 128
 """How many times one call computes the losses for."""
 _FIRST = 1e-6
@@ -98,6 +101,7 @@ class Rodas5P(AbstractFlowSolver):
         ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
         targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
         tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+        most = min(MOST_STEPS, available_memory() // (2 * 8 * _EACH * state.weights.size))
         outcome, message = "", ""
         with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
             while True:
@@ -111,6 +115,9 @@ class Rodas5P(AbstractFlowSolver):
                     )
                     break
                 if np.all(state.arrived) and np.all(times == times.max()):
+                    break
+                if record.attempts >= most:
+                    outcome, message = plan.exhausted(record.attempts, float(times.min()))
                     break
                 if np.all(state.arrived):
                     ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
@@ -206,6 +213,10 @@ class _Record:
     def __init__(self, start: Float[np.ndarray, "run weights"]):
         self._start = start
         self._parts: list[_Attempt] = []
+
+    @property
+    def attempts(self) -> int:
+        return sum(part.accepted.shape[0] for part in self._parts)
 
     def add(self, attempts: _Attempt, count: int) -> None:
         self._parts.append(_Attempt(*(np.array(part[:count]) for part in attempts)))
