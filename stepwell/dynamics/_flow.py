@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
@@ -17,9 +18,9 @@ from ._checkpoint import CheckpointPath, open_saves
 from ._choice import Solver, choose_solver
 from ._descend import check_fit
 from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
-from ._field import curves, losses, make_fields
+from ._field import curves, losses, losses_and_rates, make_fields
 from ._options import Observable
-from ._plan import Plan, Solution, Spacing, make_plan
+from ._plan import Plan, Solution, Spacing, Start, make_plan
 from ._solver import AbstractFlowSolver
 
 
@@ -57,7 +58,9 @@ def flow(
     - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
-      lowest loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
+      lowest loss the model can reach (`objective.floor`), from the start or from zero weights, whichever is lower; and
+      exceeds it by no more than a thousandth of it and of the last drop (`objective.last_drop`), as far as rounding
+      lets them be seen. A small gradient is no sign of convergence: plateaus have one too.
     - `save`: at how many times to save, from 0 to the end (401 by default); or the times themselves, rising.
     - `spacing`: of the save times where `save` is a number, "linear" or "log": from $10^{-4}$ of the end on, and 0.
     - `solver`: "auto", another name, or an object, as above.
@@ -76,7 +79,8 @@ def flow(
 
     **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …).
     The attribute `outcome` is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver
-    failed"; "interrupted". The attribute `message` explains the last three.
+    failed", among others where 100,000 steps did not lead to the end; "interrupted". The attribute `message` explains
+    the last three. Where a run does not get to the end, there is what it came to.
 
     **Example:**
 
@@ -100,7 +104,7 @@ def flow(
         template,
         objective,
         initial,
-        np.asarray(losses(fields, initial)) if until == "converged" else None,
+        _start(fields, initial) if until == "converged" else None,
         until=until,
         save=save,
         spacing=spacing,
@@ -152,6 +156,11 @@ def _solution(solver: AbstractFlowSolver, fields: Any, initial: Array, plan: Pla
     if solution.outcome != "interrupted":
         saves.save(lambda: {"solution": solution._asdict()})
     return solution
+
+
+def _start(fields: Any, initial: Array) -> Start:
+    (loss, rate), zeros = losses_and_rates(fields, initial), losses(fields, jnp.zeros_like(initial))
+    return Start(np.asarray(loss), np.asarray(zeros), np.asarray(rate))
 
 
 def _require_memory(initial: Array, plan: Plan, solver: AbstractFlowSolver) -> None:

@@ -21,7 +21,7 @@ from ._checkpoint import Saves
 from ._ensemble import Ensemble
 from ._field import Field
 from ._lsoda_state import Piece, can_be_saved, packed, restore, state_of, unpacked
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
 from .fast import gradient_form
 
@@ -168,6 +168,9 @@ class LSODA(AbstractFlowSolver):
                         loss = compiled.loss(stepper.y)
                         if plan.targets is not None and (loss <= plan.targets[0] or stepper.t > plan.patience):
                             outcome, message = plan.verdict(np.array([loss]), stepper.t)
+                            break
+                        if len(pieces) >= MOST_STEPS:
+                            outcome, message = plan.exhausted(len(pieces), stepper.t)
                             break
                         done = stepper.t / end if plan.until is not None else plan.nearness(loss)
                         meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")

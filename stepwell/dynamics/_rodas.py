@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from stepwell._interrupt import Interruptible
+from stepwell._memory import available_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -19,7 +20,7 @@ from ._checkpoint import arrays_of, with_arrays
 from ._chunk_size import ChunkSize
 from ._ensemble import Ensemble
 from ._field import over_runs
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
 from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
@@ -33,6 +34,8 @@ _FIRST_ATTEMPTS = 16
 """Attempted steps in the first call."""
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
+_EACH = 5
+"""Numbers for each weight that the record of an attempted step takes."""
 _AT_ONCE = 128
 """How many times one call computes the losses for."""
 _FIRST = 1e-6
@@ -103,19 +106,21 @@ class Rodas5P(AbstractFlowSolver):
         ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
         targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
         tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+        most = min(MOST_STEPS, available_memory() // (2 * 8 * _EACH * state.weights.size))
         outcome, message = "", ""
         if plan.checkpoint.state is not None:
             state, ends, targets = with_arrays((state, ends, targets), plan.checkpoint.state["now"])
-            record.add(_Attempt(*plan.checkpoint.state["attempts"]))
+            record.add(*(_Attempt(*part) for part in plan.checkpoint.state["attempts"]))
 
         def saved() -> dict[str, Any]:
-            return {"now": arrays_of((state, ends, targets)), "attempts": record.whole()}
+            return {"now": arrays_of((state, ends, targets)), "attempts": record.parts()}
 
         size = ChunkSize(min(_FIRST_ATTEMPTS, _ATTEMPTS), _ATTEMPTS)
         with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
             while True:
                 begun = time.monotonic()
-                advanced = _advance(reading, state, ends, targets, *tolerances, np.array(size.steps))
+                now = np.array(min(size.steps, most - record.attempts))
+                advanced = _advance(reading, state, ends, targets, *tolerances, now)
                 state, attempts, count = jax.tree.map(np.asarray, advanced)
                 record.add(_Attempt(*(np.array(part[:count]) for part in attempts)))
                 size.measured(time.monotonic() - begun, int(count))
@@ -127,6 +132,9 @@ class Rodas5P(AbstractFlowSolver):
                     )
                     break
                 if np.all(state.arrived) and np.all(times == times.max()):
+                    break
+                if record.attempts >= most:
+                    outcome, message = plan.exhausted(record.attempts, float(times.min()))
                     break
                 if np.all(state.arrived):
                     ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
@@ -228,16 +236,19 @@ class _Record:
         self._start = start
         self._parts: list[_Attempt] = []
 
-    def add(self, attempts: _Attempt) -> None:
-        self._parts.append(attempts)
+    @property
+    def attempts(self) -> int:
+        return sum(part.accepted.shape[0] for part in self._parts)
 
-    def whole(self) -> _Attempt:
-        """All of them."""
-        return _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
+    def add(self, *attempts: _Attempt) -> None:
+        self._parts += attempts
+
+    def parts(self) -> list[_Attempt]:
+        return self._parts
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""
-        attempts = self.whole()
+        attempts = _Attempt(*(np.concatenate(parts) for parts in zip(*self._parts, strict=True)))
         return np.stack([self._run(attempts, run, moments) for run in range(self._start.shape[0])])
 
     def _run(self, attempts: _Attempt, run: int, moments: np.ndarray) -> np.ndarray:

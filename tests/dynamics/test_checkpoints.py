@@ -58,6 +58,8 @@ RUNS = {
     "rodas5p ensemble": lambda **how: flow(ensemble(separate), POPULATION, solver="rodas5p", save=20, **how),
     "lsoda": lambda **how: flow(merged(), POPULATION, solver="lsoda", save=20, observe={"exact": POPULATION}, **how),
     "lsoda softmax": lambda **how: flow(softmax(), SEQUENCES, solver="lsoda", until=30.0, **how),
+    "kvaerno5": lambda **how: flow(ensemble(separate), POPULATION, solver="kvaerno5", save=20, rtol=1e-9, **how),
+    "tsit5": lambda **how: flow(separate(), POPULATION, solver="tsit5", until=300.0, save=20, rtol=1e-12, **how),
 }
 
 
