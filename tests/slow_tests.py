@@ -12,6 +12,7 @@ SLOW = (
     "tests/dynamics/test_false_declarations.py",
     "tests/dynamics/test_fast_forms.py",
     "tests/dynamics/test_flow.py",
+    "tests/dynamics/test_flow_extremes.py",
     "tests/dynamics/test_flow_native.py",
     "tests/dynamics/test_own_models.py",
     "tests/dynamics/test_rosenbrock.py",

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array
 
+from ._checkpoint import CheckpointPath
 from ._record import Steps
 
 Observable = Callable[[Any], Array]
@@ -35,6 +36,7 @@ class TrainOptions:
     start: int
     progress: bool
     configuration: dict[str, Any] | None
+    checkpoint: CheckpointPath
 
     def provenance(self) -> dict[str, Any]:
         """The options that are kept in the provenance of a trajectory."""
