@@ -113,6 +113,17 @@ def test_tracked_values_are_not_mixed_up(train, tmp_path: Path):
         assert train("--track_value", *second)["files"] == two["files"]
 
 
+def test_tracked_values_of_another_run_are_not_replaced_by_one_that_lost_its_own(train):
+    one = train("--track_value", "--testset", "40")
+    Path(one["files"]["value"]).unlink()
+    two = train("--track_value")
+    assert two["files"]["value"] == one["files"]["value"]
+    again = train("--track_value", "--testset", "40")
+    assert "a run with the same table" in again["said"] and not set(again["files"].values()) & set(
+        two["files"].values()
+    )
+
+
 def test_a_run_is_extended_where_it_is_and_one_of_its_own_name_too(train, tmp_path: Path):
     train()
     other = train("--lr", "0.01")

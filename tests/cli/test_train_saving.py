@@ -1,5 +1,6 @@
 """`stepwell train` brings what was trained to safety: from signals, full disks, and folders that go away."""
 
+import argparse
 import errno
 import os
 import shutil
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from stepwell import _interrupt
 from stepwell.cli import main
 from stepwell.dynamics import _host
-from stepwell.published import _files, training
+from stepwell.published import Published, _files, add_published_flags, training
 from stepwell.trajectory import load
 
 SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "500", "--init", "0.3"]
@@ -67,13 +70,14 @@ def test_a_signal_ends_the_training_and_all_is_saved(
     assert [signal.getsignal(number) for number in (INT, TERM)] == [signal.default_int_handler, signal.SIG_DFL]
 
 
+@pytest.mark.parametrize(("module", "name", "call"), [(_host, "advance", 3), (_files, "to_bytes", 1)])
 def test_pressed_three_times_within_a_second_the_trajectory_is_saved_alone(
-    tmp_path: Path, strike, capfd: pytest.CaptureFixture[str]
+    module, name: str, call: int, tmp_path: Path, strike, capfd: pytest.CaptureFixture[str]
 ):
-    strike(_host, "advance", *[INT] * 4, call=3, urgent=True)
+    strike(module, name, *[INT] * 4, call=call, urgent=True)
     assert train(tmp_path) == 130
     assert endings(tmp_path) == {".nc"} and "given up" in capfd.readouterr().err
-    assert load(tmp_path / f"{NAME}.nc").attrs["outcome"] == "interrupted"
+    assert load(tmp_path / f"{NAME}.nc").attrs["outcome"] == ("interrupted" if call == 3 else "finished")
 
 
 @pytest.mark.parametrize("name", ["to_bytes", "write_bytes"])
@@ -208,6 +212,25 @@ def test_a_loss_that_is_never_finite_is_no_interruption(tmp_path: Path, capsys: 
     assert train(tmp_path, "--init", "1e200") == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "not finite at step 0" in err and endings(tmp_path) == set()
+
+
+def test_what_is_finite_is_drawn(tmp_path: Path):
+    parser = argparse.ArgumentParser()
+    add_published_flags(parser)
+    flags = Published.of(parser.parse_args([*SMALL, "--track_value", "--testset", "40", "--head", "2"]))
+    setup = training.set_up(flags, "moments")
+    run = training.train(setup, None)
+    run["loss"].values[0, 100:] = [1e308, np.inf, np.nan] * 133 + [0, 1]
+    run[training.IN_CONTEXT].values[:] = np.nan
+    run[training.IN_WEIGHT].values[0, 1:] = np.inf
+    run[training.TRACKED].values[0, :, 0] = np.linspace(-1.0, 1.0, 501) * 1e308
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    training.draw(figure, setup, run, training.levels_of(setup), None)
+    figure.savefig(tmp_path / "a.png")
+    curve = figure.axes[0].lines[0].get_ydata()
+    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(curve)), [*range(100), 499, 500])
+    assert 0 < figure.axes[0].get_ylim()[1] < 10
 
 
 @pytest.mark.parametrize("flags", [["--lr", "1e308"], ["--lr", "1e308", "--vary_len", "--track"]], ids=" ".join)
