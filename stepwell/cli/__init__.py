@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from stepwell import __version__, _interrupt
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with _interrupt.delivering_interrupts():
+        with _interrupt.delivering_interrupts(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
             return module.run(parser.parse_args(given[1:]))

@@ -56,17 +56,29 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = writable_folder(arguments.out)
 
-    from stepwell.published.training import course_of, last_step, levels_of, set_up, stored_run, train, write
+    from stepwell.published.training import (
+        checkpoint_of,
+        course_of,
+        last_step,
+        levels_of,
+        set_up,
+        stored_run,
+        train,
+        write,
+    )
 
     stream = sys.stderr if arguments.json else sys.stdout
     setup = set_up(flags, engine)
     path = folder / f"{flags.stem()}.nc"
+    checkpoint = checkpoint_of(setup, folder, resume=arguments.resume)
     stored = stored_run(setup, path) if arguments.resume else None
     if arguments.resume:
-        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=stream)
+        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch, checkpoint.file), file=stream)
+    elif checkpoint.file.exists():
+        _say(f"an unfinished run left the checkpoint {checkpoint.file}; give --resume to continue it")
     if stored is not None and last_step(stored) >= flags.epoch:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=last_step(stored)))
-    trajectory = train(setup, stored)
+    trajectory = train(setup, stored, checkpoint)
     if trajectory.sizes["step"] == 0:
         raise KeyboardInterrupt
 
@@ -75,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     if remark:
         _say(remark)
     files = write(folder, setup, trajectory, levels, course)
+    if trajectory.attrs["outcome"] != "interrupted":
+        checkpoint.file.unlink(missing_ok=True)
     report = _report(setup, trajectory, levels, course, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
     if arguments.show:
@@ -86,11 +100,13 @@ def _say(line: str) -> None:
     print(f"stepwell train: {line}", file=sys.stderr, flush=True)
 
 
-def _resuming(path: "Path", last: int | None, epoch: int) -> str:
+def _resuming(path: "Path", last: int | None, epoch: int, checkpoint: "Path") -> str:
+    if last is not None and last >= epoch:
+        return f"{path} is complete, with {last} steps"
+    if checkpoint.exists():
+        return f"resuming from the checkpoint {checkpoint}"
     if last is None:
         return f"there is no {path}: starting from the beginning"
-    if last >= epoch:
-        return f"{path} is complete, with {last} steps"
     return f"resuming from step {last} of {path}"
 
 

@@ -2,6 +2,7 @@
 
 from ._files import write as write
 from ._plot import draw as draw
+from ._run import checkpoint_of as checkpoint_of
 from ._run import last_step as last_step
 from ._run import stored_run as stored_run
 from ._run import train as train
