@@ -3,6 +3,7 @@
 import errno
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from stepwell import __version__, _interrupt
@@ -68,7 +69,8 @@ def _run(given: list[str]) -> int:
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with _interrupt.delivering_interrupts():
+        with _interrupt.delivering_interrupts(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
             status = module.run(parser.parse_args(given[1:]))

@@ -72,13 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     place, remark = training.choose_place(folder, setup, previous)
     if remark:
         _say(remark)
+    checkpoint = training.checkpoint_of(setup, folder, resume=arguments.resume)
     if arguments.resume:
         last = None if stored is None else training.last_step(stored)
-        print(_resuming(previous or place.trajectory, last, flags.epoch), file=stream)
+        print(_resuming(previous or place.trajectory, last, flags.epoch, checkpoint.file), file=stream)
+    elif checkpoint.file.exists():
+        _say(f"an unfinished run left the checkpoint {checkpoint.file}; give --resume to continue it")
 
     # From here on a signal ends the training, and what was trained is brought to safety before anything else.
     with Interruptible(holding=True) as signals:
-        trajectory = training.train(setup, stored)
+        trajectory = training.train(setup, stored, checkpoint)
         if trajectory.sizes["step"] == 0 and trajectory.attrs["outcome"] == "interrupted":
             raise KeyboardInterrupt
         if trajectory.sizes["step"] == 0:
@@ -87,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         place, later = training.write_trajectory(folder, setup, trajectory, previous)
         if later != remark:
             _say(later)
+        if trajectory.attrs["outcome"] != "interrupted":
+            checkpoint.file.unlink(missing_ok=True)
         files = {"trajectory": place.trajectory}
         try:
             signals.release()
@@ -119,11 +124,13 @@ def _flags_of(trajectory: "xr.Dataset") -> dict[str, Any]:
     return json.loads(trajectory.attrs["configuration"])["flags"]
 
 
-def _resuming(path: "Path", last: int | None, epoch: int) -> str:
+def _resuming(path: "Path", last: int | None, epoch: int, checkpoint: "Path") -> str:
+    if last is not None and last >= epoch:
+        return f"{path} is complete, with {last} steps"
+    if checkpoint.exists():
+        return f"resuming from the checkpoint {checkpoint}"
     if last is None:
         return f"there is no {path}: starting from the beginning"
-    if last >= epoch:
-        return f"{path} is complete, with {last} steps"
     return f"resuming from step {last} of {path}"
 
 

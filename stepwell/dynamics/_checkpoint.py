@@ -75,6 +75,11 @@ class Checkpoint:
     path: str | os.PathLike
     resume: bool = True
 
+    @property
+    def file(self) -> Path:
+        """The path, as an object that can say whether the file exists, and remove it."""
+        return Path(self.path)
+
 
 CheckpointPath = str | os.PathLike | Checkpoint | None
 
@@ -103,7 +108,7 @@ class Saves:
             self.save(state)
 
     def save(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Save now. The run goes on if that fails: it may succeed the next time."""
+        """Save now. If that fails, a warning says so the first time, and the run goes on."""
         if self._path is None or self._run is None:
             return
         begun = time.monotonic()
@@ -113,15 +118,13 @@ class Saves:
             write_bytes(self._path, pack(Contents(self._run.digest, self._run._asdict(), state())))
             self._replace = False
         except (OSError, MemoryError, InvalidInput) as error:
-            self.warn(f"cannot be saved ({getattr(error, 'strerror', None) or error}); the run goes on")
+            if not self._warned:
+                reason = getattr(error, "strerror", None) or error
+                message = f"the checkpoint {self._path} cannot be saved ({reason}); the run goes on"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            self._warned = True
         self._last = time.monotonic()
         self._took = self._last - begun
-
-    def warn(self, what: str) -> None:
-        """Say what is wrong with the checkpoint, the first time."""
-        if self._path is not None and not self._warned:
-            self._warned = True
-            warnings.warn(f"the checkpoint {self._path} {what}", RuntimeWarning, stacklevel=2)
 
 
 class _Run(NamedTuple):
@@ -155,7 +158,7 @@ class _Run(NamedTuple):
         words = []
         for name in different[:_NAMED]:
             there, here = stored.texts.get(name), self.texts.get(name)
-            words.append(f"another {name}" if None in (there, here) else f"{name} {there} there and {here} here")
+            words.append(f"different {name}" if None in (there, here) else f"{name} {there} there and {here} here")
         return ", ".join(words) + (" and more" if len(different) > _NAMED else "")
 
 
@@ -168,7 +171,7 @@ def open_saves(checkpoint: CheckpointPath, arguments: dict[str, Any]) -> Saves:
         return Saves()
     if not isinstance(checkpoint, Checkpoint):
         checkpoint = Checkpoint(checkpoint)
-    path = Path(checkpoint.path)
+    path = checkpoint.file
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise InvalidInput(f"the folder {path.parent} of the checkpoint cannot be written to; give another path")
     run = _Run.of(arguments)

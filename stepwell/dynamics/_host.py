@@ -84,7 +84,7 @@ class _Progress:
     @property
     def finite(self) -> np.ndarray:
         """Whether the recorded losses are finite: (record, run)."""
-        return np.isfinite(self.losses[: self.records]).reshape(self.records, -1)
+        return np.isfinite(self.losses.reshape(len(self.losses), -1)[: self.records])
 
     def add(self, losses: np.ndarray, observed: dict[str, np.ndarray]) -> None:
         """Keep the next records, if they are: those of a call that went on with a gap are not."""
@@ -133,9 +133,9 @@ def train(
     plan = _Plan(start, steps, recorded, snapshot_places(options.snapshots, recorded), initial)
     _require_memory(loop, plan)
     arguments = {
-        "model": model,
         **about,
-        "rate": rule if options.rate is not None else None,
+        "model": model,
+        "rate": float(options.rate) if np.ndim(options.rate) == 0 and options.rate is not None else options.rate,
         "optimiser": (options.optimiser, state) if options.optimiser is not None else None,
         "steps": steps,
         "start": start,

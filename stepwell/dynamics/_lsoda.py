@@ -17,10 +17,9 @@ from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
-from ._checkpoint import Saves
 from ._ensemble import Ensemble
 from ._field import Field
-from ._lsoda_state import Piece, can_be_saved, packed, restore, state_of, unpacked
+from ._lsoda_state import Piece, packed, restore, state_of, unpacked
 from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
 from .fast import gradient_form
@@ -140,10 +139,6 @@ class LSODA(AbstractFlowSolver):
         if plan.checkpoint.state is not None:
             restore(stepper, plan.checkpoint.state["stepper"])
             pieces = unpacked(plan.checkpoint.state["pieces"])
-        saves = plan.checkpoint
-        if not can_be_saved(stepper):
-            saves.warn("is saved at the end only: LSODA keeps its state to itself before SciPy 1.17")
-            saves = Saves()
 
         def saved() -> dict[str, Any]:
             return {"stepper": state_of(stepper), "pieces": packed(pieces)}
@@ -153,7 +148,7 @@ class LSODA(AbstractFlowSolver):
                 while stepper.status == "running":
                     if ctrl_c.pressed:
                         if pieces:
-                            saves.save(saved)
+                            plan.checkpoint.save(saved)
                         raise KeyboardInterrupt
                     trouble = stepper.step()
                     if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
@@ -175,7 +170,7 @@ class LSODA(AbstractFlowSolver):
                         done = stepper.t / end if plan.until is not None else plan.nearness(loss)
                         meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
                     if stepper.status == "running":
-                        saves.save_if_due(saved)
+                        plan.checkpoint.save_if_due(saved)
             except KeyboardInterrupt:
                 outcome, message = "interrupted", f"{interrupted()} at time {stepper.t:.6g}; what came before is kept"
         times = plan.times(pieces[-1].t if pieces else 0.0)

@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepwell._errors import InvalidInput
+
 _WORK = ("rwork", "iwork", "state_doubles", "state_ints")
 _CONTINUED = 2
 """LSODA's `istate` after its first step."""
 
 
-def can_be_saved(stepper: Any) -> bool:
-    """Whether all of the state can be read."""
-    return all(hasattr(stepper._lsoda_solver._integrator, name) for name in _WORK)
-
-
 def state_of(stepper: Any) -> dict[str, Any]:
     """The state between two steps."""
+    work = [getattr(stepper._lsoda_solver._integrator, name, None) for name in _WORK]
+    if any(part is None for part in work):
+        raise InvalidInput("the state of LSODA can be read since SciPy 1.17, and this one is older")
     return {
-        "work": [getattr(stepper._lsoda_solver._integrator, name) for name in _WORK],
+        "work": work,
         "weights": stepper.y,
         "times": np.array([stepper.t_old, stepper.t]),
         "counts": [int(stepper.nfev), int(stepper.njev), int(stepper.nlu)],

@@ -75,7 +75,7 @@ def choose_place(folder: Path, setup: Setup, extended: Path | None = None) -> tu
     ('attnM_head1_D2_R1_P5000_N32_seed10.nc', '')
     """
     asked = identity(setup)
-    plain, own = Place(folder, setup.flags, ""), _own_place(folder, setup)
+    plain, own = Place(folder, setup.flags, ""), own_place(folder, setup)
     taken = _taken(plain, asked)
     if not taken and (plain.trajectory.exists() or not os.path.lexists(own.trajectory)):
         return plain, ""
@@ -109,7 +109,7 @@ def find_stored(folder: Path, setup: Setup) -> Path | None:
     True
     """
     asked = identity(setup)
-    plain, own = Place(folder, setup.flags, "").trajectory, _own_place(folder, setup).trajectory
+    plain, own = Place(folder, setup.flags, "").trajectory, own_place(folder, setup).trajectory
     if own.exists():
         return own
     if plain.exists() and _flags_in(plain) in (None, asked):
@@ -130,7 +130,8 @@ def differences(stored: dict[str, Any] | None, asked: dict[str, Any], *, but: tu
     ]
 
 
-def _own_place(folder: Path, setup: Setup) -> Place:
+def own_place(folder: Path, setup: Setup) -> Place:
+    """The place that no other configuration has."""
     digits = hashlib.sha256(json.dumps(identity(setup), sort_keys=True).encode()).hexdigest()[:8]
     return Place(folder, setup.flags, f"_{digits}")
 

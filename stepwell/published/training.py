@@ -7,6 +7,7 @@ from ._names import Place as Place
 from ._names import choose_place as choose_place
 from ._names import find_stored as find_stored
 from ._plot import draw as draw
+from ._run import checkpoint_of as checkpoint_of
 from ._run import last_step as last_step
 from ._run import stored_run as stored_run
 from ._run import train as train

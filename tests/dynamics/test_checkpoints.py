@@ -1,17 +1,24 @@
 """A run that was killed and continued is the run that was not, bit for bit; and no other run's checkpoint is taken."""
 
+import contextlib
+import functools
 import itertools
 import random
+import signal
+import subprocess
+import sys
 
 import jax
+import numpy as np
 import optax
 import pytest
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, _checkpoint, _chunk_size, descend, flow, online
+from stepwell.dynamics import Ensemble, _checkpoint, _chunk_size, _host, descend, flow, online
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
+from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)
 TASK = InContextRegression(covariance([0.5, 0.3], key=jax.random.key(1)), 10)
@@ -86,49 +93,120 @@ def same(one: xr.Dataset, other: xr.Dataset) -> None:
         assert values.values.tobytes() == other[name].values.tobytes(), name
 
 
-@pytest.fixture(scope="module")
-def whole():
-    """The runs that were not interrupted, each made once."""
-    made = {}
-
-    def get(name: str) -> xr.Dataset:
-        if name not in made:
-            made[name] = RUNS[name]()
-        return made[name]
-
-    return get
+@pytest.fixture(autouse=True)
+def saved_at_once(monkeypatch):
+    """A run saves wherever it can, and advice after a divergence takes no time, on which it would depend."""
+    monkeypatch.setattr(_checkpoint, "_EVERY", 0.0)
+    monkeypatch.setattr(_checkpoint, "_SHARE", 0.0)
+    monkeypatch.setattr(_host, "stable_rate", lambda *_: "lower the rate")
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, whole, cut, monkeypatch, tmp_path):
-    monkeypatch.setattr(_checkpoint, "_EVERY", 0.0)
-    monkeypatch.setattr(_checkpoint, "_SHARE", 0.0)
-    expected, path = whole(name), tmp_path / "run.checkpoint"
-    save = _checkpoint.Saves.save
-    kills = 0
+def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, cut, monkeypatch, tmp_path):
+    run, path = RUNS[name], tmp_path / "run.checkpoint"
+    whole = run()
+    cut(0)
+    same(run(), whole)
+
+    save, kills = _checkpoint.Saves.save, 0
     for attempt in itertools.count():
         cut(attempt)
-        saves = []
+        left = [attempt % 3 + 1]
 
-        def killing(self, state, saves=saves, last=attempt % 3 + 1):
-            saves.append(1)
+        def killing(self, state, left=left):
             save(self, state)
-            if len(saves) == last:
+            left[0] -= 1
+            if left[0] == 0:
                 raise Killed
 
         monkeypatch.setattr(_checkpoint.Saves, "save", killing)
         try:
-            found = RUNS[name](checkpoint=path)
+            found = run(checkpoint=path)
             break
         except Killed:
             kills += 1
     assert kills > 2
-    same(found, expected)
-    monkeypatch.setattr(_checkpoint.Saves, "save", None)
-    same(RUNS[name](checkpoint=path), expected)
+    same(found, whole)
+    monkeypatch.setattr(_checkpoint.Saves, "save", None)  # it has ended: nothing more is done, and nothing saved
+    same(run(checkpoint=path), whole)
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_digits_do_not_depend_on_how_a_run_is_cut(name, whole, cut):
-    cut(1)
-    same(RUNS[name](), whole(name))
+@pytest.mark.parametrize("name", ["native", "adam", "diverging", "rodas5p", "lsoda", "tsit5"])
+def test_a_run_ended_by_ctrl_c_saves_its_checkpoint(name, cut, monkeypatch, tmp_path):
+    run, path = RUNS[name], tmp_path / "run.checkpoint"
+    whole = run()
+    cut(3)
+    with monkeypatch.context() as patch:
+        calls = itertools.count()
+
+        def pressed(self, state):
+            if next(calls) == 2:
+                signal.raise_signal(signal.SIGINT)
+
+        patch.setattr(_checkpoint.Saves, "save_if_due", pressed)
+        partial = run(checkpoint=path)
+    assert partial.attrs["outcome"] == "interrupted"
+    axis = "snapshot" if "snapshot" in partial.dims else "time"
+    assert 0 < float(partial[axis][-1]) < float(whole[axis][-1])
+    same(run(checkpoint=path), whole)
+
+
+def test_an_interruption_between_two_records_keeps_the_weights_it_came_to(cut, monkeypatch):
+    run = functools.partial(descend, objective=MOMENTS, rate=0.05)
+    whole = run(merged(), steps=90, record=45)
+    cut(3)
+    with monkeypatch.context() as patch:
+        calls = itertools.count()
+        patch.setattr(
+            _checkpoint.Saves, "save_if_due", lambda *_: next(calls) == 2 and signal.raise_signal(signal.SIGINT)
+        )
+        partial = run(merged(), steps=90, record=45)
+    start = int(partial.snapshot[-1])
+    assert partial.step.values.tolist() == [0] and 0 < start < 45
+    rest = run(model_at(partial, merged()), steps=90 - start, start=start, record=[45 - start, 90 - start])
+    # The step after a record is another copy of the same instructions in the program, and may round otherwise.
+    xr.testing.assert_allclose(rest.isel(step=[1, 2]).loss, whole.isel(step=[1, 2]).loss, rtol=1e-13)
+
+
+_LONG = """
+import sys
+import jax, numpy as np, optax
+from stepwell.dynamics import Ensemble, _checkpoint, descend, flow
+from stepwell.models import MergedAttention
+from stepwell.objectives import Moments, Sampled
+from stepwell.tasks import InContextRegression, covariance
+
+_checkpoint._EVERY, _checkpoint._SHARE = 0.02, 0.0
+task = InContextRegression(covariance([0.5, 0.3], key=jax.random.key(1)), 10)
+moments, sequences = Moments.of_task(task, 60, key=jax.random.key(2)), Sampled(task.draw(64, key=jax.random.key(3)))
+models = [MergedAttention.random(dim=2, heads=2, scale=0.01, key=jax.random.key(s)) for s in range(3)]
+softmax = MergedAttention.random(dim=2, heads=2, scale=0.2, activation="softmax", key=jax.random.key(5))
+adam = {"optimiser": optax.adam(1e-4), "steps": 60_000, "record": 7}
+print("ready", flush=True)
+for name, run in {
+    "descend": lambda **how: descend(Ensemble.of(models), moments, **adam, **how),
+    "flow": lambda **how: flow(softmax, sequences, solver="lsoda", until=200.0, rtol=1e-9, **how),
+}.items():
+    found = run(progress=False, checkpoint=f"{sys.argv[1]}/{name}")
+    np.savez(f"{sys.argv[1]}/{name}.npz", **{str(key): values.values for key, values in found.variables.items()})
+"""
+
+
+def test_killed_by_the_system_at_random_moments(tmp_path):
+    """SIGKILL wherever it strikes, also within a save."""
+    chance, killed, whole = random.Random(), tmp_path / "killed", tmp_path / "whole"
+    for folder, kills in ((whole, 0), (killed, 3)):
+        folder.mkdir()
+        for remaining in reversed(range(kills + 1)):
+            command = [sys.executable, "-c", _LONG, str(folder)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None and process.stdout.readline() == "ready\n"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0.5, 4.0) if remaining else 300)
+                process.kill()
+    assert process.returncode == 0
+    for name in ("descend.npz", "flow.npz"):
+        with np.load(whole / name) as one, np.load(killed / name) as other:
+            assert set(one) == set(other)
+            for key in one:
+                assert one[key].tobytes() == other[key].tobytes(), (name, key)
