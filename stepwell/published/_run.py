@@ -97,7 +97,7 @@ def checkpoint_of(setup: Setup, folder: Path, *, resume: bool) -> Checkpoint:
     >>> actions = add_published_flags(parser)
     >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2"])), "population")
     >>> training.checkpoint_of(setup, Path("."), resume=False).file.name
-    '.attnM_head1_D2_R1_P5000_N32_seed10_4d32f2b5.checkpoint'
+    '.attnM_head1_D2_R1_P5000_N32_seed10_f898e61f.checkpoint'
     """
     return Checkpoint(folder / f".{own_place(folder, setup).trajectory.stem}.checkpoint", resume)
 
