@@ -20,6 +20,7 @@ SLOW = (
     "tests/dynamics/test_rosenbrock.py",
     "tests/dynamics/test_signals.py",
     "tests/dynamics/test_softmax_flow.py",
+    "tests/fuzz/",
     "tests/models/test_attention.py::test_attention_is_its_definition",
     "tests/models/test_forms.py",
     "tests/models/test_spectral.py",
