@@ -65,7 +65,7 @@ def _run(given: list[str]) -> int:
         print(f"stepwell {__version__}")
         return 0
     verb = given[0]
-    parser = Parser(prog=f"stepwell {verb}", description=VERBS.get(verb, ""))
+    parser = Parser(prog=f"stepwell {verb}" if verb in VERBS else "stepwell", description=VERBS.get(verb, ""))
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
