@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell._files import write_whole
+from stepwell._files import write_bytes, write_whole
 
 _WRITES_UNTIL_TOLD_TO_END = """
 import gc, signal, sys, time
@@ -52,3 +52,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path):
     with pytest.raises(ValueError, match="no"):
         write_whole(target, fail)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"] and target.read_text() == "old"
+
+
+def test_bytes_are_written_as_they_are(tmp_path: Path):
+    target = tmp_path / "a.bin"
+    for data in (bytes(range(256)), b""):
+        assert write_bytes(target, data) == target
+        assert target.read_bytes() == data and list(tmp_path.iterdir()) == [target]
