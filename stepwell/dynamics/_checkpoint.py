@@ -25,7 +25,9 @@ from ._fingerprint import fingerprint
 _EVERY = 30.0
 """Seconds between two saves, at the least."""
 _SHARE = 100
-"""Saves take one part in so many of the time: the next one waits this many times as long as the last one took."""
+"""Saves take one part in so many of the time: each waits so many times as long as it will take."""
+_SPEED = 1e8
+"""Bytes that are saved in a second, as far as not known from the last save."""
 _QUOTED = 40
 """A refusal quotes arguments of up to so many letters; of others it says that they differ."""
 _NAMED = 4
@@ -99,32 +101,49 @@ class Saves:
         self._run = run
         self._replace = replace
         self._last = time.monotonic()
-        self._took = 0.0
+        self._next = self._last + _EVERY
+        self._took, self._bytes = 0.0, 0  # of the last save
         self._warned = False
 
     def save_if_due(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Save, if the last time was long enough ago."""
-        if self._path is not None and time.monotonic() - self._last >= max(_EVERY, _SHARE * self._took):
-            self.save(state)
+        """Save, if the last time was long enough ago for what it takes."""
+        if time.monotonic() >= self._next:
+            self._save(state, wait=True)
 
     def save(self, state: Callable[[], dict[str, Any]]) -> None:
-        """Save now. If that fails, a warning says so the first time, and the run goes on."""
+        """Save now."""
+        self._save(state, wait=False)
+
+    def _save(self, state: Callable[[], dict[str, Any]], *, wait: bool) -> None:
+        """If it fails, a warning says so the first time, and the run goes on."""
         if self._path is None or self._run is None:
             return
         begun = time.monotonic()
         try:
+            current = state()
+            takes = self._took + max(0, _size(current) - self._bytes) / _SPEED
+            self._next = self._last + max(_EVERY, _SHARE * takes)
+            if wait and begun < self._next:
+                return
             if not self._replace and self._path.exists() and owner(self._path) != self._run.digest:
                 raise InvalidInput("another file has come in its place")
-            write_bytes(self._path, pack(Contents(self._run.digest, self._run._asdict(), state())))
-            self._replace = False
+            data = pack(Contents(self._run.digest, self._run._asdict(), current))
+            write_bytes(self._path, data)
+            self._replace, self._bytes = False, len(data)
         except (OSError, MemoryError, InvalidInput) as error:
             if not self._warned:
                 reason = getattr(error, "strerror", None) or error
                 message = f"the checkpoint {self._path} cannot be saved ({reason}); the run goes on"
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                warnings.warn(message, RuntimeWarning, stacklevel=4)
             self._warned = True
         self._last = time.monotonic()
         self._took = self._last - begun
+        self._next = self._last + max(_EVERY, _SHARE * self._took)
+
+
+def _size(state: Any) -> int:
+    """Bytes of the arrays."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(state) if isinstance(leaf, np.ndarray))
 
 
 class _Run(NamedTuple):

@@ -244,7 +244,8 @@ def _run(loop: TrainLoop, plan: _Plan, progress: _Progress, saves: Saves, shown:
                     progress.outcome = "diverged"
                     return
                 saves.save_if_due(progress.saved)
-                meter.update(plan.step(progress.now), f"loss {np.mean(losses[-1][np.isfinite(losses[-1])]):.4g}")
+                finite = losses[-1][np.isfinite(losses[-1])]
+                meter.update(plan.step(progress.now), f"loss {finite.mean():.4g}" if finite.size else "")
         except KeyboardInterrupt:
             if progress.records:
                 saves.save(progress.saved)

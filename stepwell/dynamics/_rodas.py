@@ -30,7 +30,7 @@ FEW_COEFFICIENTS = 256
 """Up to so many coefficients of a quadratic loss its Hessian is cheaper by way of them."""
 _ATTEMPTS = 128
 """Attempted steps in one call of the compiled program at the most."""
-_FIRST_ATTEMPTS = 16
+_FIRST_ATTEMPTS = 32
 """Attempted steps in the first call."""
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""

@@ -332,21 +332,33 @@ def test_a_state_that_does_not_fit_in_memory_is_not_saved(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_saves_wait_for_half_a_minute_and_a_hundred_times_as_long_as_they_take(tmp_path, monkeypatch):
-    now = [0.0]
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        # In seconds: 30, then as long again, then 200 after one that took 2.
+        ([0, 0, 0], [30.0, 60.1, 262.1]),
+        # A state of 200 MB is taken to need 2 s, and then what it has needed; as large as it is, it is not asked twice.
+        ([25_000_000, 25_000_000, 0], [200.0, 230.1, 432.1]),
+    ],
+)
+def test_saves_wait_for_half_a_minute_and_a_hundred_times_as_long_as_they_take(sizes, expected, tmp_path, monkeypatch):
+    now, took, times, asked = [0.0], iter((0.1, 2.0, 0.1)), [], []
     monkeypatch.setattr(_checkpoint.time, "monotonic", lambda: now[0])
-    took = iter((0.1, 2.0, 0.1))
-    monkeypatch.setattr(_checkpoint, "write_bytes", lambda *_: now.__setitem__(0, now[0] + next(took)))
+    monkeypatch.setattr(_checkpoint, "pack", lambda contents: bytes(contents.state["numbers"].nbytes))
+
+    def write(path, data):
+        times.append(now[0])
+        now[0] += next(took)
+
+    monkeypatch.setattr(_checkpoint, "write_bytes", write)
     saves = _checkpoint.open_saves(tmp_path / "a", {})
-    times = []
 
     def state():
-        times.append(now[0])
-        return {}
+        asked.append(1)
+        return {"numbers": np.broadcast_to(np.zeros(()), sizes[min(len(times), 2)])}
 
-    while now[0] < 280:
+    while len(times) < 3:
         saves.save_if_due(state)
-        now[0] += 1
-    # Each waits from the end of the one before: 30 s, 30 s after the first took 0.1 s, 200 s after the second took 2 s.
-    assert len(times) == 3
-    np.testing.assert_allclose(times, [30.0, 60.1, 262.1], atol=2)
+        now[0] += 0.5
+    np.testing.assert_allclose(times, expected, atol=1.6)
+    assert len(asked) <= 4

@@ -56,6 +56,7 @@ RUNS = {
     "ensemble": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 0.05, 0.02], steps=60, record=25, **how),
     "softmax": lambda **how: descend(softmax(), SEQUENCES, rate=0.1, steps=40, record=15, **how),
     "diverging": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=25, **how),
+    "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=100, **how),
     "online": lambda **how: online(softmax(), TASK, batch=8, rate=0.1, steps=40, key=KEY, **how),
     "online adam": lambda **how: online(
         ensemble(separate), TASK, batch=8, optimiser=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
@@ -108,18 +109,18 @@ def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, cut, monkeyp
     cut(0)
     same(run(), whole)
 
-    save, kills = _checkpoint.Saves.save, 0
+    save, kills = _checkpoint.Saves._save, 0
     for attempt in itertools.count():
         cut(attempt)
         left = [attempt % 3 + 1]
 
-        def killing(self, state, left=left):
-            save(self, state)
+        def killing(self, state, wait, left=left):
+            save(self, state, wait=wait)
             left[0] -= 1
             if left[0] == 0:
                 raise Killed
 
-        monkeypatch.setattr(_checkpoint.Saves, "save", killing)
+        monkeypatch.setattr(_checkpoint.Saves, "_save", killing)
         try:
             found = run(checkpoint=path)
             break
@@ -127,7 +128,7 @@ def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, cut, monkeyp
             kills += 1
     assert kills > 2
     same(found, whole)
-    monkeypatch.setattr(_checkpoint.Saves, "save", None)  # it has ended: nothing more is done, and nothing saved
+    monkeypatch.setattr(_checkpoint.Saves, "_save", None)  # it has ended: nothing more is done, and nothing saved
     same(run(checkpoint=path), whole)
 
 
