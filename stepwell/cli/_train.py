@@ -67,8 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     setup = training.set_up(flags, engine)
     previous = training.find_stored(folder, setup) if arguments.resume else None
     stored = None if previous is None else training.stored_run(setup, previous)
-    if stored is not None and training.last_step(stored) >= flags.epoch:
-        setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(stored)["epoch"]))
+    complete = stored if stored is not None and training.last_step(stored) >= flags.epoch else None
+    if complete is not None:
+        setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(complete)["epoch"]))
     place, remark = training.choose_place(folder, setup, previous)
     if remark:
         _say(remark)
@@ -81,14 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     # From here on a signal ends the training, and what was trained is brought to safety before anything else.
     with Interruptible(holding=True) as signals:
-        trajectory = training.train(setup, stored, checkpoint)
+        trajectory = training.train(setup, stored, checkpoint) if complete is None else complete
         if trajectory.sizes["step"] == 0 and trajectory.attrs["outcome"] == "interrupted":
             raise KeyboardInterrupt
         if trajectory.sizes["step"] == 0:
             _say(f"{trajectory.attrs['message']}; there is nothing to keep")
             return 1
         place, later = training.write_trajectory(folder, setup, trajectory, previous)
-        if later != remark:
+        if later and later != remark:
             _say(later)
         if trajectory.attrs["outcome"] != "interrupted":
             checkpoint.file.unlink(missing_ok=True)
@@ -108,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         ended = signals.pressed
     report = _report(setup, trajectory, levels, course, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
-    status = _status(trajectory)
+    status = _status(trajectory) if complete is None else 0
     if ended or status > 128:
         return exit_status()
     if arguments.show:

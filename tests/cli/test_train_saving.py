@@ -102,6 +102,19 @@ def test_before_anything_is_trained_there_is_nothing_to_wait_for(tmp_path: Path,
     assert endings(tmp_path) == set()
 
 
+def test_an_interrupted_run_that_has_the_steps_asked_for_is_complete(
+    tmp_path: Path, strike, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    strike(_host, "advance", TERM, call=4)
+    assert train(tmp_path) == 143
+    steps = load(tmp_path / f"{NAME}.nc").sizes["step"]
+    before = (tmp_path / f"{NAME}.txt").read_bytes()
+    monkeypatch.setattr(_host, "advance", None)
+    assert train(tmp_path, "--epoch", "10", "--resume") == 0
+    assert f"complete, with {steps} steps" in capfd.readouterr().out
+    assert endings(tmp_path) == {".nc", ".txt", ".png"} and (tmp_path / f"{NAME}.txt").read_bytes() == before
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's state folder, where a run is kept that finds no room."""
