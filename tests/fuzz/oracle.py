@@ -36,7 +36,9 @@ def run(case: Case) -> Ending:
                 Path(name).write_bytes(data)
             if "--resume" in case.words and "seed" in case.files:
                 _damage_trajectory(case)
-            out.seek(0), out.truncate(), err.seek(0), err.truncate()
+            for stream in (out, err):
+                stream.seek(0)
+                stream.truncate()
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 try:
