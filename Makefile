@@ -42,7 +42,8 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
-# Status 1 means that the job was done and some claims do not hold: a finding, not a failure of make.
+# Status 1 means that the job was done and some claims do not hold: a finding, not a failure of make. Others, such as 3
+# (it could not finish), are.
 reproduce: env
 	@$(VENV)/bin/stepwell reproduce --out reproduction $(ARGS) || { status=$$?; [ $$status -eq 1 ] || exit $$status; \
 		echo "Some claims do not hold; the report shows which, and docs/differences.md says why."; }

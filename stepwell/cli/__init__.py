@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     - `arguments`: the words after `stepwell`, a verb and its flags; by default those of the process, `sys.argv[1:]`.
 
-    **Returns:** the exit status: 0 done, 1 a claim or check failed, 2 bad usage, 130 interrupted.
+    **Returns:** the exit status: 0 done, 1 a claim or check failed, 2 bad usage, 3 could not finish, 130
+    interrupted.
 
     **Example:**
 
@@ -67,5 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _overview() -> str:
     lines = ["stepwell VERB …", "", "How attention acquires in-context learning while it trains.", ""]
     lines += [f"  {name:<10} {text}" for name, text in VERBS.items()]
-    lines += ["", "stepwell VERB --help says more. Exit status: 0 done, 1 a claim or check failed, 2 bad usage."]
+    lines += ["", "stepwell VERB --help says more."]
+    lines += ["Exit status: 0 done, 1 a claim or check failed, 2 bad usage, 3 could not finish."]
     return "\n".join(lines)

@@ -15,7 +15,8 @@ def configure(parser: Parser) -> None:
     parser.epilog = "\n".join(
         [
             f"targets: {', '.join([*PAPERS, *FIGURES])}",
-            "Exit status: 0 all claims hold, 1 one fails, 2 bad usage, 130 interrupted.",
+            "Exit status: 0 all claims hold, 1 one fails, 2 bad usage, 3 could not finish, 130 interrupted.",
+            "A run could not finish if files cannot be written or a figure ended in an error; what was done is kept.",
         ]
     )
     parser.add_argument(
@@ -40,18 +41,60 @@ def run(arguments: argparse.Namespace) -> int:
     names = select(arguments.targets)
     from stepwell.report import as_text, freeze_imports, reproduce
 
-    options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out}
+    options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
+    output = _Output()
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
-        sys.stdout.write(as_text(done.document))
+        output.write(as_text(done.document))
     else:
-        done = reproduce(names, **options, begin=_begin, tell=_tell)
-        _say(f"report: {done.page}")
+
+        def begin(name: str, title: str) -> None:
+            freeze_imports()
+            output.write(f"begun: {name}, {title}\n")
+
+        done = reproduce(names, **options, begin=begin, tell=lambda entry, claims: output.write(_text(entry, claims)))
+        output.write(f"report: {done.page}\n")
     if done.interrupted:
-        print("stepwell reproduce: interrupted; the figures that were done are kept", file=sys.stderr)
+        _complain("interrupted; the figures that were done are kept")
         return 130
+    problem = done.problem or output.problem
+    if problem is not None:
+        _complain(f"could not finish: {problem}")
+        return 3
     return 0 if done.passed else 1
+
+
+def _complain(message: str) -> None:
+    print(f"stepwell reproduce: {message}", file=sys.stderr, flush=True)
+
+
+class _Output:
+    """Standard output, which may go away: the figures are made all the same.
+
+    A reader that has seen enough, such as `head`, is no problem. What cannot be written for another reason is one.
+    """
+
+    def __init__(self):
+        self.problem: str | None = None
+
+    def write(self, text: str) -> None:
+        """Write at once, whatever letters the terminal has."""
+        if sys.stdout is None:  # closed from the start
+            return
+        encoding = sys.stdout.encoding or "utf-8"
+        if encoding.lower().replace("-", "") != "utf8":
+            text = text.replace("✓", "ok").replace("✗", "FAILS")
+            text = text.encode(encoding, errors="replace").decode(encoding)
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                self.problem = f"cannot write to standard output ({error.strerror or error})"
+            # What is still in the buffer goes nowhere too, or Python would report it when it ends.
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _cores() -> int:
@@ -59,20 +102,14 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _begin(name: str, title: str) -> None:
-    from stepwell.report import freeze_imports
-
-    freeze_imports()
-    _say(f"begun: {name}, {title}")
-
-
-def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
+def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
+    """What came of a figure: a line for it, and two for each claim."""
     from stepwell.report import number
 
     if entry["error"] is not None:
-        _say(f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}")
-        return
-    _say(f"{entry['name']}, {entry['seconds']} s: {sum(claim.passed for claim in claims)} of {len(claims)} claims hold")
+        return f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}\n"
+    held = sum(claim.passed for claim in claims)
+    lines = [f"{entry['name']}, {entry['seconds']} s: {held} of {len(claims)} claims hold"]
     signs = {"=": "", "<=": "at most ", ">=": "at least "}
     for claim in claims:
         mark = "✓" if claim.passed else "✗"
@@ -84,14 +121,6 @@ def _tell(entry: dict[str, Any], claims: list[Claim]) -> None:
             if claim.seeds is None or claim.pass_rate is None
             else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} hold"
         )
-        _say(f"  {mark} {claim.statement}")
-        _say(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
-
-
-def _say(text: str) -> None:
-    """Print at once, whatever letters the terminal has."""
-    encoding = sys.stdout.encoding or "utf-8"
-    if encoding.lower().replace("-", "") != "utf8":
-        text = text.replace("✓", "ok").replace("✗", "FAILS")
-        text = text.encode(encoding, errors="replace").decode(encoding)
-    print(text, flush=True)
+        lines.append(f"  {mark} {claim.statement}")
+        lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
+    return "\n".join(lines) + "\n"

@@ -1,9 +1,11 @@
 """One figure from beginning to end: simulate, claim, draw, and write its files."""
 
+import contextlib
 import gc
+import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,12 @@ from stepwell._files import write_whole
 from stepwell.papers import Claim, WithExtras, figure
 
 FORMATS = ("svg", "pdf", "png")
+_LONGEST = 1000
+"""Characters of the message of an error, at the most."""
+
+
+class CannotWrite(Exception):
+    """A file of the output folder cannot be written; the message says which and why."""
 
 
 class Result(NamedTuple):
@@ -21,17 +29,31 @@ class Result(NamedTuple):
 
 
 def make(name: str, quick: bool, folder: Path, begin: Callable[[str, str], None]) -> Result:
-    """Run a figure; `begin(name, title)` is called first. An error in it becomes part of the result."""
+    """Run a figure; `begin(name, title)` is called first. An error in it becomes part of the result.
+
+    `CannotWrite` is raised if its files cannot be written: those of no other figure could be.
+    """
     try:
         module = figure(name)
-        begin(name, module.TITLE)
-        return _run(module, name, quick, folder)
+        title = module.TITLE
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = " ".join(str(error).split()) or "no message"
-        return failure(
-            name, quick, f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
-        )
+        return failure(name, quick, _described(error))
+    begin(name, title)
+    try:
+        return _run(module, name, quick, folder)
+    except CannotWrite:
+        raise
+    except Exception as error:
+        return failure(name, quick, _described(error))
+
+
+def _described(error: Exception) -> str:
+    """An error and its place in one line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).encode(errors="replace").decode().split()) or "no message"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} …"
+    return f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
 
 
 def freeze_imports() -> None:
@@ -79,16 +101,6 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
     claims = module.claims(data)
     drawn = module.draw(data)
     stem = name.replace("/", "-")
-    files = {ending: f"figures/{stem}.{ending}" for ending in FORMATS}
-    for path in files.values():
-        write_whole(folder / path, lambda temporary: save_figure(drawn, temporary))
-    for ending, write in _extras(module, data).items():
-        files[ending] = f"figures/{stem}.{ending}"
-        write_whole(folder / files[ending], write)
-    stored = []
-    for key, dataset in data.items():
-        stored.append(f"data/{stem}-{key}.nc")
-        save(dataset, folder / stored[-1])
     entry = {
         "name": name,
         "title": module.TITLE,
@@ -96,12 +108,29 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         "status": "done",
         "error": None,
         "quick": quick,
-        "seconds": round(time.monotonic() - begun, 2),
+        "seconds": None,
         "settings": module.settings(quick),
-        "files": files,
-        "data": stored,
+        "files": {ending: f"figures/{stem}.{ending}" for ending in FORMATS},
+        "data": [f"data/{stem}-{key}.nc" for key in data],
     }
-    return Result(entry, claims)
+    json.dumps([entry, [claim.as_json() for claim in claims]], allow_nan=False)  # or no figure could be reported
+    writers: dict[str, Callable[[str], None]] = {ending: lambda path: save_figure(drawn, path) for ending in FORMATS}
+    for ending, write in {**writers, **_extras(module, data)}.items():
+        entry["files"][ending] = f"figures/{stem}.{ending}"
+        with _writing(folder):
+            write_whole(folder / entry["files"][ending], write)
+    for path, dataset in zip(entry["data"], data.values(), strict=True):
+        with _writing(folder):
+            save(dataset, folder / path)
+    return Result({**entry, "seconds": round(time.monotonic() - begun, 2)}, claims)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"cannot write to {folder} ({error.strerror or error})") from error
 
 
 def _extras(module: Any, data: dict[str, Any]) -> dict[str, Callable[[str], None]]:

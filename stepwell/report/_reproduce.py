@@ -5,19 +5,31 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Generator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepwell import _check
+from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
 from stepwell._versions import versions
 from stepwell.papers import FIGURES, Claim
 
-from ._figure import Result, make
+from ._earlier import earlier
+from ._figure import CannotWrite, Result, make
 from ._page import page
 from ._workers import side_by_side
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,8 @@ class Reproduction:
     page: Path
     passed: bool
     interrupted: bool
+    problem: str | None
+    """Why the run could not finish: files cannot be written, or figures ended in an error. Else None."""
 
 
 def reproduce(
@@ -38,26 +52,31 @@ def reproduce(
     jobs: int = 1,
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
+    warn: Callable[[str], None] = _warn,
 ) -> Reproduction:
     """Run figures, check their claims and write the report.
 
     Into the folder `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each
-    figure. Figures that are there from an earlier run stay in the report until they are run again. A figure that raises
-    an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done.
+    figure. Figures that are there from an earlier run stay in the report until they are run again, and so do those of
+    another run into the same folder at the same time. A `claims.json` that is not a report is kept under another name.
+    A figure that raises an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures
+    that are done, and so does a disk that is full.
 
     **Arguments:**
 
     - `names`: the figures, as `stepwell.papers.select` lists them.
     - `quick`: whether to take smaller settings, for the same claims.
     - `out`: the folder of the report, which is made if there is none.
-    - `jobs`: how many figures run at a time, each in a process of its own if there are several. A script that asks for
-      several does so under `if __name__ == "__main__":`, for each process imports it.
+    - `jobs`: how many figures run at a time, each in a process of its own if there are several.
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
+    - `warn`: called as `warn(message)` if something in the folder is left out of the report; by default a
+      `RuntimeWarning` is issued.
 
     **Returns:** the `Reproduction`: the `document` in `claims.json`, the path of the `page`, whether all claims of all
-    figures that were asked for hold (`passed`), and whether the run was `interrupted`.
+    figures that were asked for hold (`passed`), whether the run was `interrupted`, and the `problem` if it could not
+    finish, in one line.
 
     **Example:** the report of no figures; `select(["linear/fig2"])` takes some seconds.
 
@@ -67,37 +86,50 @@ def reproduce(
     (True, 'index.html', [])
     """
     jobs = _check.whole("jobs", jobs)
+    names = _known(names)
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
     begun = time.monotonic()
-    kept = _earlier(folder)
     done: dict[str, dict[str, Any]] = {}
-    interrupted = False
-    document = _document(kept, done, begun)
-    parallel = jobs > 1 and len(names) > 1
+    interrupted, problem = False, None
+    document = _document({}, done, begun)
     results: Generator[Result] = (
         side_by_side(names, quick, folder, begin, jobs)
-        if parallel
+        if jobs > 1 and len(names) > 1
         else (make(name, quick, folder, begin) for name in names)
     )
     try:
+        document = _update(folder, done, begun, warn)
         with contextlib.closing(results):
             for entry, claims in results:
                 done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in claims]}
-                document = _document(kept, done, begun)
-                _write(folder, document)
+                document = _update(folder, done, begun, warn)
                 tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
-    if not done:
-        _write(folder, document)
+    except CannotWrite as error:
+        problem = f"{error}; {sum(map(_is_done, done.values()))} of {len(names)} figures were made before"
+    failed = [name for name, result in done.items() if not _is_done(result)]
+    if failed and problem is None:
+        problem = f"{len(failed)} of {len(names)} figures ended in an error ({', '.join(failed)})"
     passed = len(done) == len(names) and all(_held(result) for result in done.values())
-    return Reproduction(document, folder / "index.html", passed, interrupted)
+    return Reproduction(document, folder / "index.html", passed, interrupted, problem)
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """The names, each once, if they are those of figures."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidInput(f"names is {names!r}; it must be a list of figures, such as ['linear/fig1']")
+    return list(dict.fromkeys(_check.one_of("the name of a figure", name, FIGURES) for name in names))
+
+
+def _is_done(result: dict[str, Any]) -> bool:
+    return result["status"] == "done"
 
 
 def _held(result: dict[str, Any]) -> bool:
-    return result["status"] == "done" and all(claim["passed"] for claim in result["claims"])
+    return _is_done(result) and all(claim["passed"] for claim in result["claims"])
 
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
@@ -110,22 +142,6 @@ def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[
         "seconds": round(time.monotonic() - begun, 2),
         "versions": {**versions(), "python": platform.python_version()},
     }
-
-
-def _earlier(folder: Path) -> dict[str, dict[str, Any]]:
-    """Figures of an earlier run in the folder, if all is there that the report needs."""
-    try:
-        document = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-        kept = {}
-        for entry in document["figures"]:
-            name = entry["name"]
-            whole = entry["status"] == "done" and all((folder / path).is_file() for path in entry["files"].values())
-            if whole and name in FIGURES:
-                mine = [claim for claim in document["claims"] if claim["id"].startswith(f"{name}/")]
-                kept[name] = {**entry, "claims": mine}
-        return kept
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # there is none, or it is not ours: the report begins anew
 
 
 def as_text(document: dict[str, Any]) -> str:
@@ -149,6 +165,31 @@ def as_text(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _write(folder: Path, document: dict[str, Any]) -> None:
-    write_text(folder / "claims.json", as_text(document))
-    write_text(folder / "index.html", page(document, folder))
+def _update(folder: Path, done: dict[str, Any], begun: float, warn: Callable[[str], None]) -> dict[str, Any]:
+    """Write the report: what was done here, and all else that is in the folder. Returns the document."""
+    try:
+        with _alone(folder):
+            document = _document(earlier(folder, warn), done, begun)
+            write_text(folder / "claims.json", as_text(document))
+            write_text(folder / "index.html", page(document, folder))
+    except OSError as error:
+        raise CannotWrite(f"cannot write the report to {folder} ({error.strerror or error})") from error
+    return document
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One process at a time reads and rewrites the report of a folder, where the system and the disk have such locks.
+
+    Otherwise one of two runs might leave out what the other has just added.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

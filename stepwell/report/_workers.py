@@ -12,8 +12,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+import types
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,8 @@ from .._compiler import disable_optimisation
 from .._files import end_at_once
 from .._threads import limit_blas_threads
 from ..native import report_elsewhere
-from ._figure import Result, failure, freeze_imports, make
+from ..papers import FIGURES
+from ._figure import CannotWrite, Result, failure, freeze_imports, make
 
 _PATIENCE = 5.0
 """Seconds that a process has to end after SIGTERM, before it is killed: one that compiles handles it late."""
@@ -31,7 +34,10 @@ _PATIENCE = 5.0
 def side_by_side(
     names: Sequence[str], quick: bool, folder: Path, begin: Callable[[str, str], None], jobs: int
 ) -> Generator[Result]:
-    """The results of the figures as they come. Leaving the iteration ends the processes at once."""
+    """The results of the figures as they come; `CannotWrite` if one's files cannot be written.
+
+    Leaving the iteration ends the processes at once.
+    """
     waiting = list(reversed(names))
     jobs = min(jobs, len(names))
     workers: list[_Worker] = []
@@ -47,6 +53,8 @@ def side_by_side(
                     if waiting:
                         worker.send(waiting.pop())
                     yield message
+                elif isinstance(message, CannotWrite):
+                    raise message
                 else:
                     begin(*message)
     finally:
@@ -68,7 +76,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, far = context.Pipe()
         self._process = context.Process(target=_work, args=(far, *self._settings), daemon=True)
-        self._process.start()
+        with _without_script():
+            self._process.start()
         far.close()
 
     def send(self, name: str) -> None:
@@ -77,9 +86,9 @@ class _Worker:
         if not self._process.is_alive():
             self._start()
         with contextlib.suppress(ConnectionError):  # `receive` reports that the process is gone
-            self.pipe.send(name)
+            self.pipe.send((name, FIGURES[name]))
 
-    def receive(self) -> Result | tuple[str, str]:
+    def receive(self) -> Result | CannotWrite | tuple[str, str]:
         """The result of the figure asked for, or its name and title when it begins."""
         name = self.name
         assert name is not None
@@ -107,6 +116,21 @@ def _cores_of(number: int, jobs: int) -> set[int]:
     """The cores of one of several processes; empty where the system does not say, or there are too few."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return set(cores[number::jobs])
+
+
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+    """Processes started in this context do not import the program that runs here, as spawned ones do otherwise.
+
+    They need nothing of it. A script that calls `reproduce` without asking whether it is `__main__` would call it in
+    each of them again, and what is read from standard input cannot be imported at all.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _end_with_parent() -> None:
@@ -138,7 +162,11 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports:
 
     while True:
         try:
-            name = pipe.recv()
+            name, module = pipe.recv()
         except EOFError:
             return
-        pipe.send(make(name, quick, folder, begin))
+        FIGURES[name] = module  # the script that asks for it may have added it
+        try:
+            pipe.send(make(name, quick, folder, begin))
+        except CannotWrite as problem:
+            pipe.send(problem)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,20 +51,86 @@ def test_quick_with_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     assert (tmp_path / "index.html").is_file()
 
 
-def test_a_claim_that_fails_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch):
+    """A figure that takes no time, with one claim, which does not hold."""
+    from matplotlib.figure import Figure
+
     from stepwell.papers import Claim, figure
 
     module = figure("linear/fig1")
     claim = Claim.close("linear/fig1/sum", "two is three", predicted=3, measured=2, tolerance=0.5, basis="arithmetic")
     monkeypatch.setattr(module, "simulate", lambda quick: {})
     monkeypatch.setattr(module, "claims", lambda data: [claim])
-    monkeypatch.setattr(module, "draw", lambda data: __import__("matplotlib.figure").figure.Figure())
+    monkeypatch.setattr(module, "draw", lambda data: Figure())
+    return module
+
+
+def test_a_claim_that_fails_is_told(drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "✗ two is three" in told and "measured 2, predicted 3 ± 0.5" in told
     assert told.splitlines()[-1] == f"report: {tmp_path / 'index.html'}"
+
+
+def test_a_figure_that_ends_in_an_error_is_no_finding(
+    drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(drawn, "draw", lambda data: 1 / 0)
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 3
+    printed = capsys.readouterr()
+    assert "✗ error in linear/fig1: ZeroDivisionError: division by zero" in printed.out
+    assert printed.err == "stepwell reproduce: could not finish: 1 of 1 figures ended in an error (linear/fig1)\n"
+
+
+def test_a_folder_that_is_removed(
+    drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    folder = tmp_path / "out"
+    monkeypatch.setattr(drawn, "simulate", lambda quick: shutil.rmtree(folder) or {})
+    assert main(["reproduce", "linear/fig1", "--out", str(folder)]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"stepwell reproduce: could not finish: cannot write to {folder} (No such file")
+
+
+def test_a_claims_file_that_is_not_ours(drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "claims.json").write_text("mine")
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("stepwell reproduce: ") and line.endswith("The file is kept as claims.json.unreadable")
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_reader_that_goes_away_is_no_problem(
+    flags: list[str], drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """As `stepwell reproduce | head -1`: the report is written, and the exit status is that of its claims."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert main(["reproduce", "linear/fig1", "--out", str(tmp_path), *flags]) == 1
+    assert capsys.readouterr().err == ""
+    (entry,) = json.loads((tmp_path / "claims.json").read_text())["figures"]
+    assert entry["status"] == "done"
+
+
+def test_no_standard_output_at_all(drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 1
+    assert (tmp_path / "index.html").is_file()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_output_that_cannot_be_written_is_a_problem(
+    flags: list[str], drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["reproduce", "linear/fig1", "--out", str(tmp_path), *flags]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("could not finish: cannot write to standard output (No space left on device)")
+    assert (tmp_path / "index.html").is_file()
 
 
 def test_interrupted_in_a_run(tmp_path: Path):

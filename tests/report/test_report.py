@@ -1,75 +1,19 @@
 """The runner and its report, on figures made for the purpose."""
 
+import errno
 import json
+import os
 import re
-import sys
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-import numpy as np
 import pytest
 import xarray as xr
 
 from stepwell._errors import InvalidInput
-from stepwell.papers import Claim, _registry
-from stepwell.papers._style import new_figure, styled
 from stepwell.report import number, reproduce
-
-
-def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
-    module = ModuleType(f"made_{name.replace('/', '_')}")
-    calls: list[bool] = []
-
-    def run(quick: bool):
-        calls.append(quick)
-        if simulate is not None:
-            simulate()
-        return {"curve": xr.Dataset({"loss": ("step", np.array([measured, 0.5]))})}
-
-    def draw(data):
-        with styled():
-            drawn = new_figure(3, 2)
-            drawn.subplots().plot(data["curve"]["loss"])
-        return drawn
-
-    contents = {
-        "TITLE": f"Title <of> {name}",
-        "CAPTION": "A caption.",
-        "calls": calls,
-        "settings": lambda quick: {"sequences": 10 if quick else 100, "list": [0.4, 0.3]},
-        "simulate": run,
-        "claims": lambda data: [
-            Claim.close(
-                f"{name}/one",
-                "is one & only",
-                predicted=1,
-                measured=float(data["curve"]["loss"][0]),
-                tolerance=0.1,
-                basis="b",
-            )
-        ],
-        "draw": draw,
-    }
-    module.__dict__.update(contents)
-    return module
-
-
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch):
-    """A register of made figures, by name."""
-    listed: dict[str, str] = {}
-    monkeypatch.setattr(_registry, "FIGURES", listed)
-    for user in ("stepwell.report._reproduce", "stepwell.papers"):
-        monkeypatch.setattr(sys.modules[user], "FIGURES", listed)
-
-    def add(name: str, **options) -> ModuleType:
-        module = make(name, **options)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        listed[name] = module.__name__
-        return module
-
-    return add
 
 
 def read(folder: Path) -> dict:
@@ -79,7 +23,7 @@ def read(folder: Path) -> dict:
 def test_the_files_of_a_figure(register, tmp_path: Path):
     register("linear/fig1")
     done = reproduce(["linear/fig1"], out=tmp_path)
-    assert done.passed and not done.interrupted
+    assert done.passed and not done.interrupted and done.problem is None
     made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
     assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "index.html"}
@@ -158,7 +102,7 @@ def test_the_page_needs_nothing_else(register, tmp_path: Path):
 def test_a_failing_claim_fails_the_run(register, tmp_path: Path):
     register("linear/fig1", measured=2.0)
     done = reproduce(["linear/fig1"], out=tmp_path)
-    assert not done.passed and done.document["claims"][0]["measured"] == 2.0
+    assert not done.passed and done.problem is None and done.document["claims"][0]["measured"] == 2.0
 
 
 def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
@@ -172,10 +116,92 @@ def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
         ["linear/fig1", "linear/fig2"], out=tmp_path, tell=lambda entry, claims: told.append(entry["status"])
     )
     assert told == ["error", "done"] and not done.passed
+    assert done.problem == "1 of 2 figures ended in an error (linear/fig1)"
     entry = done.document["figures"][0]
     assert entry["error"].startswith("ZeroDivisionError: by nothing (test_report.py, line ")
     assert "ZeroDivisionError" in (tmp_path / "index.html").read_text()
     assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
+
+
+def test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone(register, tmp_path: Path):
+    register("linear/fig1").settings = lambda quick: {"rate": float("nan")}
+    register("linear/fig2")
+    done = reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    assert [entry["status"] for entry in read(tmp_path)["figures"]] == ["error", "done"]
+    assert done.problem is not None and done.problem == "1 of 2 figures ended in an error (linear/fig1)"
+
+
+def test_an_error_can_say_anything(register, tmp_path: Path):
+    def trip():
+        raise OSError("\ud800<script>" + "x" * 10_000)
+
+    register("linear/fig1", simulate=trip)
+    entry = reproduce(["linear/fig1"], out=tmp_path).document["figures"][0]
+    assert len(entry["error"]) < 1200 and "OSError: ?<script>xxx" in entry["error"]
+    assert "?&lt;script&gt;xxx" in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["begin", "tell"])
+def test_an_error_of_the_caller_is_not_one_of_the_figure(register, tmp_path: Path, name: str):
+    def trip(*arguments):
+        raise BrokenPipeError
+
+    register("linear/fig1")
+    callbacks: dict[str, Any] = {name: trip}
+    with pytest.raises(BrokenPipeError):
+        reproduce(["linear/fig1"], out=tmp_path, **callbacks)
+    assert [entry["status"] for entry in read(tmp_path)["figures"]] == ([] if name == "begin" else ["done"])
+
+
+def test_a_folder_removed_in_mid_run_ends_it(register, tmp_path: Path):
+    folder = tmp_path / "out"
+    register("linear/fig1")
+    register("linear/fig2", simulate=lambda: shutil.rmtree(folder))
+    last = register("linear/fig3")
+    done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3"], out=folder)
+    assert not done.passed and not done.interrupted and last.calls == []
+    assert done.problem is not None and "\n" not in done.problem
+    assert done.problem == f"cannot write to {folder} (No such file or directory); 1 of 3 figures were made before"
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1"]
+
+
+@pytest.mark.parametrize("ending", ["png", "nc", "json", "html"])
+def test_a_full_disk_ends_the_run_and_keeps_what_was_done(
+    register, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+):
+    """The disk is full when the second figure's file of this kind is written."""
+    register("linear/fig1")
+    register("linear/fig2")
+    full = []
+    last = register("linear/fig3")
+    reproduce(["linear/fig1"], out=tmp_path)
+    replace = os.replace
+
+    def rename(source, target):
+        if str(target).endswith(ending) and full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", rename)
+    done = reproduce(["linear/fig2", "linear/fig3"], out=tmp_path, begin=lambda name, title: full.append(name))
+    assert done.problem is not None and "No space left on device" in done.problem and last.calls == []
+    names = [entry["name"] for entry in read(tmp_path)["figures"]]
+    assert names == (["linear/fig1", "linear/fig2"] if ending == "html" else ["linear/fig1"])
+    assert "linear/fig1" in (tmp_path / "index.html").read_text()
+    assert [path for path in tmp_path.rglob(".*")] == []
+
+
+def test_a_name_that_is_not_that_of_a_figure(register, tmp_path: Path):
+    register("linear/fig1")
+    for names in ("linear/fig1", ["linear/fig9"]):
+        with pytest.raises(InvalidInput, match="figure"):
+            reproduce(names, out=tmp_path)
+
+
+def test_a_figure_asked_for_twice_is_made_once(register, tmp_path: Path):
+    module = register("linear/fig1")
+    assert reproduce(["linear/fig1", "linear/fig1"], out=tmp_path).passed
+    assert module.calls == [False]
 
 
 def test_an_interruption_keeps_what_is_done(register, tmp_path: Path):
@@ -200,35 +226,6 @@ def test_a_later_run_redoes_only_what_is_asked(register, tmp_path: Path):
     assert len(done.document["claims"]) == 2
     assert done.passed  # of what was asked for; the other claim still shows as failing
     assert [claim["passed"] for claim in done.document["claims"]] == [False, True]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"figures": 3}', '{"figures": [{"name": "linear/fig2"}]}', '{"claims": []}']
-)
-def test_a_foreign_claims_file_is_no_trouble(register, tmp_path: Path, text: str):
-    register("linear/fig1")
-    register("linear/fig2")
-    (tmp_path / "claims.json").write_text(text)
-    assert reproduce(["linear/fig1"], out=tmp_path).passed
-    assert len(read(tmp_path)["claims"]) == 1
-
-
-def test_claims_of_an_earlier_version_without_identifiers_are_left_out(register, tmp_path: Path):
-    register("linear/fig1")
-    register("linear/fig2")
-    reproduce(["linear/fig1"], out=tmp_path)
-    document = read(tmp_path)
-    del document["claims"][0]["id"]
-    (tmp_path / "claims.json").write_text(json.dumps(document))
-    assert [e["name"] for e in reproduce(["linear/fig2"], out=tmp_path).document["figures"]] == ["linear/fig2"]
-
-
-def test_an_earlier_figure_without_its_files_is_left_out(register, tmp_path: Path):
-    register("linear/fig1")
-    register("linear/fig2")
-    reproduce(["linear/fig1"], out=tmp_path)
-    (tmp_path / "figures/linear-fig1.svg").unlink()
-    assert [e["name"] for e in reproduce(["linear/fig2"], out=tmp_path).document["figures"]] == ["linear/fig2"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_computing(register, tmp_path: Path):

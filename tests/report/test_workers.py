@@ -60,7 +60,58 @@ def test_a_process_that_dies_costs_its_figure_only(tmp_path: Path, monkeypatch: 
     done = reproduce(names, quick=True, out=tmp_path, jobs=2)
     by_name = {entry["name"]: entry for entry in done.document["figures"]}
     assert by_name[QUICKEST[1]]["error"] == "its process ended with status -9" and not done.passed
+    assert done.problem == f"1 of 2 figures ended in an error ({QUICKEST[1]})"
     assert by_name[QUICKEST[0]]["status"] == "done"
+
+
+OWN = """
+import os, shutil
+from pathlib import Path
+from matplotlib.figure import Figure
+from stepwell.papers import Claim
+TITLE, CAPTION = "A figure", "Of one's own."
+settings = lambda quick: {}
+claims = lambda data: [Claim.close("linear/own/one", "one is one", predicted=1, measured=1, tolerance=0, basis="b")]
+draw = lambda data: Figure()
+def simulate(quick):
+    REMOVE and shutil.rmtree(os.environ["OUT"], ignore_errors=True)
+    return {}
+"""
+SCRIPT = """
+import os
+from stepwell.papers import FIGURES
+from stepwell.report import reproduce
+FIGURES.update({"linear/own1": "own", "linear/own2": "own"})
+done = reproduce(["linear/own1", "linear/own2"], jobs=2, out=os.environ["OUT"])
+print(done.passed, [entry["error"] for entry in done.document["figures"]], done.problem)
+"""
+
+
+def run_script(folder: Path, *, remove: bool = False, by_stdin: bool = False) -> str:
+    """What a script without `if __name__ == "__main__"` prints that makes two figures of its own side by side."""
+    (folder / "own.py").write_text(OWN.replace("REMOVE", str(remove)))
+    (folder / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-" if by_stdin else "script.py"]
+    environment = {**os.environ, "OUT": str(folder / "out"), "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    with open(folder / "script.py") as script:
+        run = subprocess.run(
+            command, stdin=script, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        )
+    assert run.stderr == "" and run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("by_stdin", [False, True])
+def test_a_script_need_not_ask_whether_it_is_the_main_one(tmp_path: Path, by_stdin: bool):
+    """Spawned processes import the script that spawns them: it would spawn again, or is not to be found at all."""
+    assert run_script(tmp_path, by_stdin=by_stdin) == "True [None, None] None\n"
+
+
+def test_a_folder_that_a_process_cannot_write_to_ends_the_run(tmp_path: Path):
+    printed = run_script(tmp_path, remove=True)
+    assert printed.startswith(
+        f"False [] cannot write to {tmp_path / 'out'} (No such file or directory); 0 of 2 figures"
+    )
 
 
 def test_interrupted_side_by_side(tmp_path: Path):
