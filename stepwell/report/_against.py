@@ -1,9 +1,10 @@
 """What a change moved: two reports compared, claim by claim."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ._text import number
+from ._text import number, setting
 
 DIGITS = 6
 """Measured values that agree to so many digits have not moved."""
@@ -19,26 +20,21 @@ class Movement(NamedTuple):
     before: str
     after: str
 
-    @property
-    def mark(self) -> str:
-        """Its class in the page."""
-        return {"holds now": "good", "fails now": "bad", "gone": "bad"}.get(self.what, "soft")
-
-    @property
-    def anchor(self) -> str:
-        return self.name.replace("/", "-")
+    def as_json(self) -> dict[str, str]:
+        return self._asdict()
 
 
-def moved(before: dict[str, Any], after: dict[str, Any]) -> list[Movement]:
+def moved(before: dict[str, Any], after: dict[str, Any], *, names: Iterable[str] | None = None) -> list[Movement]:
     """Differences between two documents as in `claims.json`, of the figures that both have: verdicts first.
 
     **Arguments:**
 
     - `before`: the earlier document.
     - `after`: this one.
+    - `names`: the figures to compare; by default all.
 
-    **Returns:** the differences: claims that hold or fail now, new and missing ones, measured values that moved in their
-    first six digits, and figures whose settings changed.
+    **Returns:** the differences: claims that hold or fail now, new and missing ones, measured values that moved in
+    their first six digits, and figures whose settings changed.
 
     **Example:**
 
@@ -51,7 +47,7 @@ def moved(before: dict[str, Any], after: dict[str, Any]) -> list[Movement]:
     [('fails now', 'linear/fig1/one-drop', '1', '2')]
     """
     figures = [{entry["name"]: entry for entry in document["figures"]} for document in (before, after)]
-    both = [name for name in figures[1] if name in figures[0]]
+    both = [name for name in figures[1] if name in figures[0] and (names is None or name in set(names))]
     old, new = (
         {claim["id"]: claim for claim in document["claims"] if _figure_of(claim) in both}
         for document in (before, after)
@@ -66,10 +62,11 @@ def moved(before: dict[str, Any], after: dict[str, Any]) -> list[Movement]:
         elif not _same(claim["measured"], old[name]["measured"]):
             values.append(Movement("measured", name, number(old[name]["measured"]), number(claim["measured"])))
     gone = [Movement("gone", name, _verdict(claim), "") for name, claim in old.items() if name not in new]
+    pairs = {name: (figures[0][name]["settings"], figures[1][name]["settings"]) for name in both}
     settings = [
-        Movement("settings", name, _changes(figures[0][name], figures[1][name]), _changes(figures[1][name], figures[0][name]))
-        for name in both
-        if figures[0][name]["settings"] != figures[1][name]["settings"]
+        Movement("settings", name, _without(first, second), _without(second, first))
+        for name, (first, second) in pairs.items()
+        if first != second
     ]
     return [*verdicts, *gone, *values, *settings]
 
@@ -88,13 +85,7 @@ def _same(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=10.0**-DIGITS, abs_tol=1e-300)
 
 
-def _changes(entry: dict[str, Any], other: dict[str, Any]) -> str:
-    """The settings of one entry that the other has not, or has otherwise."""
-    from ._text import setting
-
-    theirs = other["settings"]
-    return "; ".join(
-        f"{key}: {setting(value)}"
-        for key, value in entry["settings"].items()
-        if key not in theirs or theirs[key] != value
-    )
+def _without(settings: dict[str, Any], others: dict[str, Any]) -> str:
+    """The settings that the others do not have, or have otherwise."""
+    changed = {key: value for key, value in settings.items() if key not in others or others[key] != value}
+    return "; ".join(f"{key}: {setting(value)}" for key, value in changed.items())

@@ -38,11 +38,22 @@ def page(document: dict[str, Any], folder: Path) -> str:
         tallies=tallies(claims),
         failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
         errors=sum(entry["status"] == "error" for entry in figures),
-        against=document.get("against"),
+        against=_against(document.get("against")),
         made=document["made"],
         seconds=document["seconds"],
         versions=document["versions"],
     )
+
+
+def _against(compared: dict[str, Any] | None) -> dict[str, Any] | None:
+    if compared is None:
+        return None
+    marks = {"holds now": "good", "fails now": "bad", "gone": "bad"}
+    movements = [
+        {**one, "mark": marks.get(one["what"], "soft"), "anchor": one["name"].replace("/", "-")}
+        for one in compared["movements"]
+    ]
+    return {**compared, "movements": movements}
 
 
 def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -80,8 +91,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         "held": held,
         "verdict": "bad" if unexpected else "good" if held == len(mine) else "known",
         "compared_settings": [
-            (key, *(setting(each[key]) if key in each else "" for each in (ours, theirs)))
-            for key in {**ours, **theirs}
+            (key, *(setting(each[key]) if key in each else "" for each in (ours, theirs))) for key in {**ours, **theirs}
         ],
     }
 
@@ -95,9 +105,12 @@ def _reduced(path: Path, _: int) -> str:
     """A small copy of a picture, as an address; the page is written after each figure, and most have not changed."""
     from PIL import Image
 
-    with Image.open(path) as picture:
-        small = picture.convert("RGB")
-        small.thumbnail(_THUMBNAIL)
+    try:
+        with Image.open(path) as picture:
+            small = picture.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return ""  # it is not a picture: the page does without
+    small.thumbnail(_THUMBNAIL)
     written = io.BytesIO()
     small.save(written, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
