@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,7 +100,8 @@ def test_a_claim_says_who_says_it():
         Claim.close(ID, "s", **options, kind="paper", source="")
     with pytest.raises(TypeError):
         Claim.close(ID, "s", **options)  # pyright: ignore
-    claim = Claim.over(ID, "s", **{**options, "measured": [0]}, counted="heads", kind="paper", source="Theorem 1")
+    values: dict[str, Any] = {**options, "measured": [0]}
+    claim = Claim.over(ID, "s", **values, counted="heads", kind="paper", source="Theorem 1")
     found = claim.as_json()
     assert (found["kind"], found["source"], found["counted"], found["known"]) == ("paper", "Theorem 1", "heads", None)
 
@@ -116,7 +118,8 @@ def test_a_claim_says_who_says_it():
     ],
 )
 def test_unexpected_is_what_is_not_known(measured, quick, known, at_quick, at_full):
-    claim = Claim.close(ID, "s", predicted=0, measured=measured, tolerance=0, basis="b", known=known, **ORIGIN)
+    origin: Origin = {**ORIGIN, "known": known}
+    claim = Claim.close(ID, "s", predicted=0, measured=measured, tolerance=0, basis="b", **origin)
     expected_to_hold = not (at_quick if quick else at_full)
     assert claim.unexpected(quick) == (claim.passed != expected_to_hold)
     assert claim.as_json()["known"] == (None if known is None else known._asdict())
