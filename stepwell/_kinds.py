@@ -94,7 +94,7 @@ KINDS: dict[str, Kind] = {
             last_rows=("value",),
             has_rank=True,
             theory="separate",
-            start={"scaling": "per-matrix"},
+            start={"start": "stacked"},
         ),
         Kind(
             name="mlp",

@@ -209,7 +209,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
     for rank in ranks:
         if rank > 1:
             rank_claims.append(
-                Claim.over_seeds(
+                Claim.over(
                     f"{name}/rank-{rank}-short-elsewhere",
                     f"R = {rank}: no plateau is conspicuous where R does not divide m: longest ρT",
                     predicted=threshold,
@@ -221,7 +221,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             )
         waits = ", ".join(str(m) for m in np.flatnonzero(divides[rank]))
         rank_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{name}/rank-{rank}-waits",
                 f"R = {rank}: every plateau is conspicuous where R divides m, m = {waits}: shortest ρT",
                 predicted=threshold,
@@ -261,7 +261,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             measured=by_schedule,
             basis="a count; same threshold",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{name}/first-drop",
             "The first drop comes when the schedule from the initial weights says: time t/τ of half the drop, one for "
             "each rank and seed",
@@ -270,7 +270,7 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
             tolerance=float(predicted["drop_duration"]) + delay,
             basis="the drop's own duration; descent in steps h is late by h ln(1/s)",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{name}/end",
             "Every run comes to the end: part of the last fall that is left, one value for each rank and seed",
             predicted=0.0,

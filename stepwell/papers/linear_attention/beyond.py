@@ -211,7 +211,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     # A drop that never comes has no time: the worst.
     latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
             predicted=trained["predicted_plateaus"].values,
@@ -219,7 +219,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-levels",
             f"{which}: lasting plateaus are at the predicted levels: relative difference of the one furthest off",
             predicted=0.0,
@@ -227,7 +227,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             tolerance=[float(allowed[run, worst[run]]) for run in runs],
             basis="what heads have grown, or not yet settled, halfway through; 10 times the solver's tolerance",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-order",
             f"{which}: components are learned in falling order of gain: plateaus where others are",
             predicted=0,
@@ -235,7 +235,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-heads",
             f"{which}: heads grow in the order of the schedule: heads out of place",
             predicted=0,
@@ -243,7 +243,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-times",
             f"{which}: drops come when the schedule says: relative error of the time that is furthest off",
             predicted=0.0,

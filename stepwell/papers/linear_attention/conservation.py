@@ -168,7 +168,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     return [
         *drift_claims,
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/by-tolerance",
             "The drift falls with the solver's tolerance: exponent fitted over tolerances, one for each kind of model",
             predicted=1.0,
@@ -178,7 +178,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0.25,
             basis="error per step proportional to the tolerance, steps slowly more numerous as it falls",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/by-rate",
             "Under descent the drift over a given time goes as the rate η: exponent fitted, one for each kind of model",
             predicted=1.0,

@@ -150,7 +150,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     starts = small["value"].values
     ratios = (separate["time"] / separate["course"]).values.ravel()
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/merged-slope",
             f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖: slope × ‖Λ²‖, one for each of {len(SPECTRA)} "
             "covariances and each seed",
@@ -159,7 +159,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=allowed + 1e-4,
             basis="initial over grown weights, at the largest w; solver",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/separate-exponent",
             f"Separate: time goes as a power of the initial weight v₀: exponent, one for each of {DIM} components",
             predicted=-1.0,
@@ -167,7 +167,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=starts.max() / small["grown"].values,
             basis="initial over grown weight, at the largest start fitted",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/separate-prefactor",
             f"Separate: time from the smallest v₀ over 1/(λ²v₀), one ratio for each of {DIM} components",
             predicted=1.0,
@@ -175,7 +175,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=starts[0] / small["grown"].values,
             basis="initial over grown weight",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/separate-course",
             f"Separate: time over that of the scalar equation, one ratio for each of {DIM} components and each v₀",
             predicted=1.0,

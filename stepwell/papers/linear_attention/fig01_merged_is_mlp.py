@@ -207,7 +207,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=ROUNDING,
             basis="rounding",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/free-blocks",
             "With label blocks free, the curves of ATTN_M and MLP(z) differ by no more than the sampling error lets "
             "the blocks grow: largest difference",
@@ -217,7 +217,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="sooner drop, to second order in the data's O(1/√P) coupling; then L/P a further feature",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/one-drop",
             "The loss of ATTN_M drops once: number of drops",
             predicted=1,
@@ -225,7 +225,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/population-end",
             "On the population, the final loss is L(M_D)",
             predicted=alike["last_level"].values,
@@ -233,7 +233,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=alike["rest"].values + 1e-12,
             basis="the fall still to come, at the slowest rate; rounding",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/training-end",
             "On P sequences, the final training loss is L(M_D)",
             predicted=predicted["last_level"].values,
@@ -241,7 +241,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=STANDARD_ERRORS * sampling["level_error"].values + fitted.values,
             basis="3 standard errors of the loss over the sequences; D²/P of it, which D² fitted numbers take off",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/course",
             "On the population, the whole loss curve is that of the D + 1 equations from the initial weights: "
             "largest difference",
@@ -251,7 +251,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="initial weights in directions that do not grow",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/population-time",
             "On the population, the time t/τ of half the drop is that of the D + 1 equations",
             predicted=alike["drop_time"].values,
@@ -259,7 +259,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=(alike["leftover"] / alike["slope_at_drop"]).values,
             basis="initial weights in directions that do not grow, over the slope of the loss at half the drop",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/time",
             "On P sequences, the time of half the drop is that of the D + 1 equations: predicted over measured time",
             predicted=1.0,

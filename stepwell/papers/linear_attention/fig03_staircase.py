@@ -184,7 +184,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     right_heads = (smallest["head"] == smallest["predicted_head"]).sum("drop").values
     inits = timing["init"].values
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/drops",
             "The loss on P sequences drops once for each of the D components: number of drops",
             predicted=DIM,
@@ -192,7 +192,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/levels",
             "Every plateau on P sequences is at its level L(M_m): largest relative difference",
             predicted=0.0,
@@ -201,7 +201,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors of a mean square over 80 000 sequences, 0.7 % each at the first plateau",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/order",
             "Components are learned in falling order of λ: plateaus m = 1 … D on which exactly the first m are learned",
             predicted=DIM,
@@ -209,7 +209,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; learned is more than half of its final share in the map",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/heads",
             "Each component is learned by a head of its own: number of heads with the largest share of one in the end",
             predicted=DIM,
@@ -217,7 +217,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/keys",
             "On plateau m, on P sequences, the keys of the m grown heads lie along eigenvectors: smallest cos²",
             predicted=0.99,
@@ -226,7 +226,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="as stated in advance, in the middle of each plateau",
             relation=">=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/keys-small-init",
             f"On plateau m, on infinite data from weights of size {inits[-1]:g}, the keys of the m grown heads lie "
             "along eigenvectors: smallest cos²",
@@ -236,7 +236,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="as stated in advance, in the middle of each plateau",
             relation=">=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/scheduled-heads",
             f"On infinite data from weights of size {inits[-1]:g}, each drop is due to the head that the schedule "
             "names: number of such drops",
@@ -245,7 +245,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/times",
             f"On infinite data from weights of size {inits[-1]:g}, every drop comes when the schedule says: "
             "largest relative error of its time",
@@ -264,7 +264,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="times grow as 1/init, the error as a drop's duration, so the ratio is that of the sizes; its root "
             "leaves room for scatter",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/scalar-course",
             f"On infinite data from weights of size {inits[-1]:g}, the first head to grow follows the scalar equation: "
             "time from 20 % to 90 % of its final value, over the equation's",

@@ -156,7 +156,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     powers, gains = predicted["power"].values, predicted["gain"].values
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
     all_claims = [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
             predicted=1,
@@ -164,7 +164,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis=criterion,
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/separate-drops",
             f"Softmax attention with separate key and query: its loss drops at least {SEVERAL} times: number of drops",
             predicted=SEVERAL,
@@ -176,7 +176,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
     for name, trajectory in (("merged", merged), ("separate", separate)):
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{name}-start",
                 f"The first drop of the {name} model begins where it answers zero, up to what the mean label gains by "
                 "chance: level before it",

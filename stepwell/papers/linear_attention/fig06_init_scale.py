@@ -195,7 +195,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         solver = LAZY_RTOL * HEADS[kind] * len(SPECTRUM) * lazy["scale"].values ** FACTORS[kind]
         allowed = (lazy["change"].values + solver).ravel()
         all_claims += [
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/lazy-{kind}-power",
                 f"Lazy, {kind}: the time of half the fall goes as a power of the initial weights: exponent",
                 predicted=POWER[kind],
@@ -203,7 +203,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 tolerance=first / (logs[-1] - logs[0]),
                 basis="change of the tangent kernel along the linearised path, at the smallest scale fitted",
             ),
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/lazy-{kind}-rate",
                 f"Lazy, {kind}: rate of decay over that of training linearised at its start, one ratio for each of "
                 f"{many} scales and each seed",
@@ -212,7 +212,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 tolerance=allowed,
                 basis="change of the tangent kernel along the linearised path; digits lost by the solver",
             ),
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/lazy-{kind}-curve",
                 f"Lazy, {kind}: the whole loss curve is that of linearised training: largest difference, one for each "
                 f"of {many} scales and each seed",
@@ -232,7 +232,7 @@ def _merged_claim(runs: xr.Dataset) -> Claim:
     dim = len(SPECTRUM)
     size = rich["scale"].values[-1] * (HEADS["merged"] * (dim**2 + 1)) ** 0.5
     grown = float(np.linalg.norm(theory.modes(task()).ends)) ** 0.5
-    return Claim.over_seeds(
+    return Claim.over(
         f"{NAME}/rich-merged",
         "Rich, merged: the wait grows as ln(1/w)/‖Λ²‖: slope times ‖Λ²‖",
         predicted=1.0,
@@ -246,7 +246,7 @@ def _separate_claim(runs: xr.Dataset) -> Claim:
     rich = among(runs, RICH["separate"])
     logs = np.log(rich["scale"].values)
     size = rich["scale"].values[-1] * (2 * len(SPECTRUM) + 1) ** 0.5
-    return Claim.over_seeds(
+    return Claim.over(
         f"{NAME}/rich-separate",
         "Rich, separate: the wait goes as a power of the initial weights: exponent",
         predicted=-1.0,

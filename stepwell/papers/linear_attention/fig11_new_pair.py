@@ -223,7 +223,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     # The law of a wait leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
     rise = 3 * float(small.max()) / end
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/head-rate",
             "A new head grows as τ dv/dt = λ₂²v²: slope of 1/v in time, over −λ₂²",
             predicted=1.0,
@@ -231,7 +231,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=HIGH**3 + head["left_out"].values,
             basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/pair-rate",
             "A new pair grows as τ du/dt = vλ₂²u: slope of ln u in time, over vλ₂²",
             predicted=1.0,
@@ -239,7 +239,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=saturation + _init(pair),
             basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/head-hyperbolic",
             "Of a new head 1/v is a straight line in time and ln v is not: what a line leaves unexplained of 1/v, over "
             "that of ln v",
@@ -249,7 +249,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="an order of magnitude and more between the laws",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/pair-exponential",
             "Of a new pair ln u is a straight line in time and 1/u is not: what a line leaves unexplained of ln u, "
             "over that of 1/u",

@@ -230,7 +230,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         at = {"share": float(which), "step": infinite["step"][-1]}
         end = float(predicted[f"{name}_end_at_{which}"])
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-end-at-{which}",
                 f"{statement} (infinite data)",
                 predicted=end,
@@ -241,7 +241,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
         error, excess = (predicted[f"{name}_{part}_at_{which}"].values for part in ("error", "excess"))
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-end-at-{which}-sampled",
                 f"{statement} (P sequences)",
                 predicted=end,
@@ -254,7 +254,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ends = sampled[f"{name}_test_loss"][..., -1].values
         wrong = (np.diff(ends, axis=1) * sign <= 0).sum(axis=1)
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-order",
                 f"The final {name.replace('_', '-')} test loss {words} with every rise of icl, as on infinite data: "
                 "neighbours out of order",
@@ -281,7 +281,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
     ):
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/time-{kind}",
                 "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
                 f"grown: measured over predicted time at half of it, one ratio for each seed and icl ({words})",
@@ -296,7 +296,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     middle = (expected.min("step") + expected.isel(step=-1)) / 2
     dips = ((given_up.min("step") < middle) & (given_up.isel(step=-1) > middle)).values
     all_claims.append(
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/given-up",
             "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight "
             "test loss goes below the middle between the lowest and the last of infinite data, and ends above it",

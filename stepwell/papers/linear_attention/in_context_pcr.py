@@ -147,7 +147,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     deviation = abs(tests["held_out"] - tests["predicted_level"]) / tests["held_out_error"]
     tested = int(tests["closest"].notnull().sum())
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/plateaus",
             "The loss curve has D + 1 plateaus",
             predicted=DIM + 1,
@@ -155,7 +155,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/closest",
             "On plateau m the model predicts most like regression with m components, of 0 to D: plateaus where it "
             "does not",
@@ -165,7 +165,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="a count; a plateau that is missing counts",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/margin",
             "The fresh sequences are enough to tell: the least distance to the second closest, in standard errors",
             predicted=STANDARD_ERRORS,
@@ -174,7 +174,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="3 standard errors",
             relation=">=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/held-out",
             f"On fresh sequences the error on plateau m is L(M_m): largest deviation of the {tested} plateaus, in "
             "standard errors",

@@ -254,7 +254,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=STANDARD_ERRORS * error / sizes.size**0.5,
             basis="3 standard errors, from the covariance of one sequence's gradient",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/growth",
             "Blocks that do not start at zero grow as linear theory says, at rates λ_d², until the drop begins: "
             "largest difference of the logarithms, one for each start of the blocks",
@@ -271,7 +271,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=1e-10,
             basis="rounding",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/end",
             "From every start of the blocks the loss ends at L(M_D): final loss, one for each start",
             predicted=float(predicted["last_level"]),
@@ -279,7 +279,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=ends["added"].values ** 2 * float(predicted["curvature"]) + rest,
             basis="what the coefficients still there cost at the most; the rest of the way at the slowest rate",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/not-unlearned",
             "Blocks that do not start at zero are not unlearned: size at the end over that at the start, one ratio for "
             "each start of the blocks",

@@ -191,7 +191,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
             "2λ²s³, is 1 − cs³/2λ, one ratio for each saddle",

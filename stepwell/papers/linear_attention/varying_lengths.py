@@ -211,7 +211,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/levels",
             "On the population, every plateau of separate attention is at a level of the averaged moments: loss, one "
             "for each plateau",
@@ -227,7 +227,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         ("fixed", f"length {LONGEST}", "fixed_"),
     ):
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{name}-at-length",
                 f"Trained on {words}, the loss on fresh sequences of a single length is the theory's: loss, one for "
                 f"each of the lengths {TESTED}",

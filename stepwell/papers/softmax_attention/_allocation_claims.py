@@ -84,7 +84,7 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
         chosen = trained["heads_used"].values == used
         if np.any(chosen):
             cost_claims.append(
-                Claim.over_seeds(
+                Claim.over(
                     f"{NAME}/cost-{used}-heads",
                     f"Runs that end with {words}: final loss, one for each such run",
                     predicted=trained["cost"].values[chosen],
@@ -120,7 +120,7 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
             tolerance=spacing**2 / 8,
             basis="a line between the points of the scan: its curvature over slope is below 1",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/sharing-end",
             "Two tasks in one head split if x is above 0.464 and stay together if it is below: final loss, one for "
             f"each of {trained.sizes['end']} sizes x of the second head",
@@ -165,7 +165,7 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             tolerance=2 * (balanced[np.argmin(np.abs(time - time[-1] / 2))] - balanced[-1]),
             basis="twice what the tail lost in the second half of the run",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-rate",
             "Unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the rate at which it "
             "would have decayed: d arsinh(2μ/δ)/dt, one for each δ",
@@ -183,7 +183,7 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             tolerance=2 * np.ptp(1 / speed) + 2 * STEP + 0.02 / speed.mean(),
             basis="change of the rate meanwhile; descent in steps; a hundredth of the slow mode is left",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-end",
             "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads: final "
             "loss, one for each imbalance",
@@ -193,7 +193,7 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             basis="a level",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-bound",
             "Unbalanced: the loss stays above the bound for three heads: least loss, one for each imbalance",
             predicted=bound,

@@ -30,7 +30,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
         rows.append((slope, error, float(one["square"] / one["on"] ** 2), float(one["error"] / one["on"] ** 2)))
     slopes, errors, squares, their = np.array(rows).T
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/gradient-noise",
             "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
             "number of sequences, one for each of the matrices W and U",
@@ -39,7 +39,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             tolerance=3 * errors,
             basis="three standard errors, from the spread of independent batches",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/gradient-population",
             "The population's gradient keeps weights decomposable: its squared norm off the structure over that on it, "
             "one ratio for each of the matrices W and U",
@@ -61,7 +61,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
     slope, _ = _line(logs, np.log(scaled["time"].values), None)
     middle = scaled["bracket"].mean("end").values
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/one-head-a-task",
             "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
             "tasks by the same head: number of such tasks, for each run",
@@ -70,7 +70,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/three-phases",
             "The loss waits, falls once and settles: three phases are detected in the curve (1 if so), for each run",
             predicted=1,
@@ -78,7 +78,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count; the first and last tenth of the fall are 4 times slower than any between",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/emergence-whole",
             "Whole matrices: the time of half the fall is in the predicted bracket, between the emergence times with "
             "one effective head and with H (its middle is given), for each run",
@@ -104,7 +104,7 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=2 * half_width / scaled["time"].values.min() / np.ptp(logs),
             basis="the width of the drop over the shortest time, over the range of the fit",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/emergence-brackets",
             "Spectral flow: emergence times are in the predicted brackets: time over the middle of the bracket, for "
             f"each of {logs.size} sizes of the initial weights",
@@ -214,7 +214,7 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     small, large = (loss[logs == end].mean() for end in (logs.min(), logs.max()))
     slopes, errors = np.array([_line(logs, np.log(sizes), None) for sizes in runs["late_off"].values.T]).T
     noise_claims.append(
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/batch-off-structure",
             "Trained whole matrices are off the structure by the noise of batches: exponent of the distance in the "
             "batch size, one for each of the blocks W_X, W_Y, U_X and U_Y",

@@ -26,7 +26,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=1e-12,
             basis="rounding, where large readouts of either sign cancel",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/flat-pair",
             f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centred scores: loss",
             predicted=float(flat["limit"]),
@@ -50,7 +50,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=1 / DIM,
             basis="(dφ+1)/L against dφ/L: relative order 1/d",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/pairs-beat-one-head",
             "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
             predicted=float(curve["best_exact"]),
@@ -69,7 +69,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
     slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
     last, pair, exact = left.isel(time=-1), data["signed"].isel(time=-1), data["exact"]
     training_claims = [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/balanced-end",
             "Trained from positive balanced weights, two heads end at the limit of the flow: loss",
             predicted=limit,
@@ -77,7 +77,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=1e-6 * limit,
             basis="training goes on until less than this is left",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/plateau-slope",
             "Off balance, the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), times κ",
             predicted=1.0,
@@ -97,7 +97,7 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
         )
     )
     training_claims.append(
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/signed-end",
             "Trained from weights of either sign, two heads end at the bound: loss",
             predicted=bound,

@@ -21,7 +21,7 @@ def worst_point(
     # What is not a number is the worst of all.
     off = np.nan_to_num(np.abs(values - wanted) / allowed, nan=np.inf)
     rows, worst = np.arange(len(off)), off.argmax(axis=1)
-    return Claim.over_seeds(
+    return Claim.over(
         id,
         statement,
         predicted=wanted[rows, worst],

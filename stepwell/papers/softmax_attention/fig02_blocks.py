@@ -109,7 +109,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     right = (np.repeat(np.arange(TASKS), DIMS)[inputs] == task_of_head) & (outputs == task_of_head)
     whole = trained["off"].values[1] ** 2
     all_claims += [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/named-heads",
             "The largest entries of W_X and of U_Y of a head are those of the task that theory names for it: number "
             "of such heads",
@@ -118,7 +118,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis="a count",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/on-structure",
             f"Batches of {large}: most of the squared norm of W and U is on the structure: share of the smaller",
             predicted=0.5,

@@ -190,7 +190,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=5e-5,
             basis="the table has four digits",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/none-below",
             "No weights of either sign that a search finds are below the bound: least of (searched loss)/(bound) − 1",
             predicted=0.0,
@@ -199,7 +199,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis="rounding, where large weights of either sign cancel",
             relation=">=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/sharp",
             "The bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
@@ -208,7 +208,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/enough-heads",
             "Heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 and I + 2",
             predicted=0.0,
@@ -216,7 +216,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=FLATTEST**2 * (MOST - 1) + float(rounding.max()),
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/last-head-helps",
             "The head I + 1 does help: least of (searched loss for I heads)/(that for I + 1)",
             predicted=1.0,

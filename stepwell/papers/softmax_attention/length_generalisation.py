@@ -200,7 +200,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=float(slack[worst]),
             basis="neglected: the spread of |q|², 2/d, and of the normaliser, e²/L'",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/softmax-end",
             "Softmax attention: training ends at the minimum of the exact loss, which is searched for separately",
             predicted=float(trained["softmax_best"]),
@@ -208,7 +208,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=2e-6 * float(trained["softmax_best"]),
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/linear-map",
             "Linear attention: training ends at c·I, c = 1/(1+(dφ+1)/L): entry of its matrix that is furthest off",
             predicted=0.0,
@@ -216,7 +216,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=float(spread),
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/softmax-no-worse",
             "Softmax attention is no worse at 20 times the length than where it was trained: loss at 2000",
             predicted=early.sel(kind="softmax").values,
@@ -225,7 +225,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/softmax-plateau",
             "Softmax attention at 20 times the length is not below its plateau (1 - μω)²: loss at 2000",
             predicted=trained["plateau"].values,
@@ -234,7 +234,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors",
             relation=">=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/linear-worse",
             "Linear attention divided by 100 is worse at length 2000 than answering zero: loss over signal",
             predicted=1.0,

@@ -296,7 +296,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=DEVIATIONS * constant["error"] + constant["second_order"],
             basis=f"{DEVIATIONS:g} standard errors; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the first-order part",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/catastrophe",
             "For a constant target the head is far worse than answering zero: ratio of the losses, at the d where it "
             "is least",

@@ -225,7 +225,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-budget",
                 f"{name}: trained heads have B = Σ d_iω_i² = 1",
                 predicted=1.0,
@@ -235,7 +235,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-loss",
                 f"{name}: loss of trained heads above the best",
                 predicted=0.0,
