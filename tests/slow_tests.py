@@ -40,6 +40,7 @@ SLOW = (
     "tests/objectives/test_softmax_losses.py",
     "tests/objectives/test_softmax_samples.py",
     "tests/dynamics/test_stepping_population.py",
+    "tests/papers/test_published_runs.py",
     "tests/probes/test_weights.py",
     "tests/replay/test_replay.py",
     "tests/report/test_workers.py",
