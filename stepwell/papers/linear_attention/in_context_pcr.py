@@ -29,7 +29,6 @@ from stepwell.trajectory import TIME_UNIT, model_at, provenance
 from ._described import described
 from ._plateaus import expected_plateaus
 from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
-from ._test_error import squared_error_spread
 
 NAME = "linear/in-context-pcr"
 STANDARD_ERRORS = 3.0
@@ -162,8 +161,7 @@ def examine(
     )
     examined["difference"] = ((*dims, "components"), difference)
     examined["predicted_level"] = ("plateau", levels)
-    spread = squared_error_spread(task, np.array([papers_map(task, m) for m in range(DIM + 1)]), length=CONTEXT, seed=7)
-    examined["standard_error"] = ("plateau", spread / chosen.held_out**0.5)
+    examined["standard_error"] = ("plateau", _squared_error_spread(task) / chosen.held_out**0.5)
     examined["lasting"] = flows["lasting"]
     examined["time"].attrs["units"] = TIME_UNIT
     return examined
@@ -183,6 +181,16 @@ def papers_map(task: InContextRegression, m: int) -> Float[np.ndarray, "dim dim"
     rising, vectors = np.linalg.eigh(task.covariance)
     lam, kept = rising[::-1][:m], vectors[:, ::-1][:, :m]
     return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.lengths.longest))) @ kept.T
+
+
+def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
+    """Standard deviation over sequences of the squared error of equation (22) on each plateau, from sequences of their
+    own: a skewed mean that comes out low by chance comes with a standard error that is low too."""
+    batch = task.sample(40000, key=jax.random.key(7))
+    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
+    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / (tokens.shape[1] - 1)
+    answers = [np.sum(beta @ papers_map(task, m) * tokens[:, -1, :DIM], axis=1) for m in range(DIM + 1)]
+    return np.std((labels - np.array(answers)) ** 2, axis=1)
 
 
 def examine_lengths(chosen: Settings, *, shrunk: bool = True) -> xr.Dataset:
