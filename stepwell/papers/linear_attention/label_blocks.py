@@ -62,7 +62,7 @@ class Settings:
     """What a quick run has less of."""
 
     sizes: tuple[int, ...] = (250, 500, 1000, 2000, 4000, 8000)
-    sets: int = 20
+    sets: int = 16
     duration: float = 1e5
     seeds: tuple[int, ...] = (73, 74, 75)
 

@@ -68,8 +68,8 @@ class Settings:
         Searched("separate", TWO, 2, 2),
         Searched("separate", THREE, 2, 2),
     )
-    starts: int = 320
-    steps: int = 120
+    starts: int = 240
+    steps: int = 100
 
 
 FULL = Settings()
@@ -290,7 +290,7 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
             ),
             Claim.over(
                 f"{NAME}/{family}-all",
-                f"{words[0].upper()}{words[1:]}: the search finds all {number} of them: number of different maps, for "
+                f"{words[0].upper()}{words[1:]}: the search finds all of the {number}: number of different maps, for "
                 "each dimension D",
                 predicted=mine["predicted_count"].values,
                 measured=[np.unique(row[row >= 0]).size for row in mine["group"].values],
