@@ -74,7 +74,7 @@ def further_pairs(rank: int, size: float, *, context: int = CONTEXT) -> PairWait
 
 
 def longest_pair(size: float, *, context: int = CONTEXT) -> float:
-    """The longest of these waits, of any rank: that of R = 2 on plateau 1, where all of the value is that of one pair."""
+    """The longest of these waits, of any rank: R = 2, m = 1, where the value of the head is smallest."""
     return float(np.nanmax(further_pairs(2, size, context=context).wait))
 
 
