@@ -53,6 +53,27 @@ def softmax_losses(
     return [Evaluated(float(mean), float(error)) for mean, error in zip(means, errors, strict=True)]
 
 
+class Slopes(NamedTuple):
+    """Derivatives of the loss by ω and by μ, (2, head, task), over sampled sequences, and their standard errors."""
+
+    mean: Float[np.ndarray, "2 head task"]
+    error: Float[np.ndarray, "2 head task"]
+
+
+def softmax_slopes(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Slopes:
+    """The derivatives of the loss of softmax attention over `DRAWS` sets of reduced sequences."""
+    drawn = [
+        _loss_and_slope(
+            _objective(task, weights.omega.shape[0], sequences, jax.random.fold_in(key, draw)),
+            jnp.asarray(np.stack(weights)),
+            task.dims,
+        )[1]
+        for draw in range(DRAWS)
+    ]
+    slopes = np.array(drawn)
+    return Slopes(slopes.mean(axis=0), slopes.std(axis=0, ddof=1) / DRAWS**0.5)
+
+
 def least_softmax(
     task: MultiTaskRegression, heads: int, sequences: int, *, key: jax.Array, rng: np.random.Generator
 ) -> Weights:
