@@ -65,6 +65,12 @@ PUBLISHED = Settings()
 QUICK = Settings(seeds=(0,), sequences=300, separate_steps=4000, separate_init=0.02)
 
 
+PAPER_SETTINGS: dict[str, Any] = {
+    "sequences": "5000 (merged), 80000 (separate)",
+    "initial weights": "as in Fig 1 and Fig 3, as far as known",
+}
+
+
 def settings(quick: bool) -> dict[str, Any]:
     return {
         "dimension D": DIM,
@@ -163,6 +169,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             measured=[len(_drops(merged, run)) for run in range(merged.sizes["run"])],
             tolerance=0,
             basis=criterion,
+            kind="paper",
+            source="Fig 5",
         ),
         Claim.over(
             f"{NAME}/separate-drops",
@@ -172,6 +180,9 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis=criterion,
             relation=">=",
+            kind="paper",
+            source="Fig 5",
+            explored=True,
         ),
     ]
     for name, trajectory in (("merged", merged), ("separate", separate)):
@@ -187,6 +198,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 ],
                 tolerance=gains + COUNTED * (powers - trajectory["loss"].values[:, -1]),
                 basis="⟨y_q ȳ⟩²/⟨ȳ²⟩ on the sample; the smallest drop that counts",
+                kind="check",
+                source="small weights answer zero",
             )
         )
     return all_claims
