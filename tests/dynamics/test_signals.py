@@ -26,7 +26,7 @@ RUNS = {
     "rodas5p": lambda: flow(MODEL, Population(TASK), solver="rodas5p"),
     "lsoda": lambda: flow(MODEL, Population(TASK), solver="lsoda"),
     "diffrax": lambda: flow(MODEL, Population(TASK), solver=diffrax.Tsit5()),
-    "diffrax to a time": lambda: flow(MODEL, Population(TASK), solver=diffrax.Tsit5(), until=5000.0),
+    "diffrax to a time": lambda: flow(MODEL, Population(TASK), solver=diffrax.Tsit5(), until=1e6),
 }
 
 
