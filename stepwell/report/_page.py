@@ -57,7 +57,21 @@ def _against(compared: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each kind of claim that there is: its name in a headline, how many hold, of how many, how many unexpected."""
+    """How many claims hold, for each kind of claim that there is.
+
+    **Arguments:**
+
+    - `claims`: the claims of a report, as in its `claims.json`.
+
+    **Returns:** for each kind a dictionary: its `name` in a headline, how many hold (`held`) of how many (`total`), and
+    how many are `unexpected`.
+
+    **Example:**
+
+    >>> from stepwell.report import tallies
+    >>> tallies([{"kind": "paper", "passed": True, "unexpected": False}])
+    [{'name': 'papers', 'held': 1, 'total': 1, 'unexpected': 0}]
+    """
     found = []
     for kind in KINDS:
         mine = [claim for claim in claims if claim["kind"] == kind]
