@@ -13,7 +13,7 @@ from stepwell._types import Activation, Normalisation, RandomKey
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
-from ._starts import deviation, gaussians
+from ._starts import check_scale, gaussians
 
 
 class MultiHeadOptions(AttentionOptions, total=False):
@@ -171,7 +171,7 @@ class MultiHeadAttention(AbstractAttention):
             (heads, embedding, width),
             (heads, outputs, embedding),
         )
-        weights = gaussians(shapes, (deviation(scale, "plain", 1),) * 4, key=key)
+        weights = gaussians(shapes, (check_scale(scale),) * 4, key=key)
         return cls(*weights, **options)
 
     @classmethod
@@ -210,7 +210,7 @@ class MultiHeadAttention(AbstractAttention):
         readout = _check.number("readout", readout)
         advantage = _check.number("advantage", advantage)
         width = dim + outputs
-        spread = deviation(scale, "plain", 1)
+        spread = check_scale(scale)
         a, b = gaussians(((heads, 1, 1), (heads, 1, 1)), (spread, spread), key=key)
         own = jnp.eye(heads, outputs)
         reading = readout * (1 + (advantage - 1) * own)[:, :, None] * jnp.eye(outputs)
