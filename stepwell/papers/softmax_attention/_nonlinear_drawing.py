@@ -11,16 +11,21 @@ from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 
 def drawing(data: dict[str, xr.Dataset]) -> Figure:
     losses, along = data["losses"], data["overlaps"]
-    names = losses["target"].values.tolist()
+    names = losses["target"].values.tolist()  # the last is the constant, whose loss hardly depends on the sample
     with styled():
         figure = new_figure(13.6, 4.8)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.1, 1.1, 0.9))
         one = losses.sel(dim=50)
         places = np.arange(len(names))
-        left.bar(places, one["leading"] / one["power"], color=PALETTE[5], alpha=0.6, label="leading order in d")
-        left.plot(places, one["first_order"] / one["power"], "x", color=BLACK, markersize=9, label="first order in 1/L")
-        left.plot(places, one["mean"].mean("run") / one["power"], "o", color=PALETTE[1], markersize=4.5, label="drawn")
+        for name, label, look in (
+            ("leading", "leading order in d", {"marker": "_", "color": PALETTE[0], "markersize": 20}),
+            ("first_order", "first order in 1/L", {"marker": "x", "color": BLACK, "markersize": 9}),
+            ("mean", "sampled contexts", {"marker": "o", "color": PALETTE[1], "markersize": 4.5}),
+        ):
+            values = one[name].mean("run") if name == "mean" else one[name]
+            left.plot(places, values / one["power"], linestyle="", label=label, **look)
         left.axhline(1, color=GREY, linestyle="--", linewidth=1.0)
+        left.text(4, 1.08, "answering zero", ha="center", color="#555555", fontsize=9)
         left.set_yscale("log")
         left.set_ylim(0.07, 90)
         left.set_ylabel("loss / power of the target")
@@ -32,13 +37,13 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
             ratio = at["mean"].mean("run") / at["first_order"]
             error = 2 * np.sqrt((at["error"] ** 2).mean("run") / at.sizes["run"]) / at["first_order"]
             style: dict[str, Any] = {"fmt": "o", "color": PALETTE[number], "markersize": 4.5, "label": f"d = {dim}"}
-            middle.errorbar(places + 0.2 * (number - 1), ratio, error, **style)
+            middle.errorbar(places[:-1] + 0.2 * (number - 1), ratio[:-1], error[:-1], **style)
         middle.axhline(1, color=GREY, linewidth=1.0)
-        middle.set_ylabel("drawn / first order, ± 2 standard errors")
-        middle.set_title("(b) Agreement")
+        middle.set_ylabel("sampled / first order, ± 2 standard errors")
+        middle.set_title("(b) Sampled over predicted")
         middle.legend(loc="best")
-        for axes in (left, middle):
-            axes.set_xticks(places, names, rotation=35, ha="right")
+        left.set_xticks(places, names, rotation=35, ha="right")
+        middle.set_xticks(places[:-1], names[:-1], rotation=35, ha="right")
 
         dims = along["dim"].values
         for k, colour in zip(along["degree"].values, PALETTE, strict=False):

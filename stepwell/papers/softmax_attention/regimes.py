@@ -258,7 +258,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "1e6: its R over e^(a²)/L",
             predicted=0.5,
             measured=rival["rival"].values,
-            tolerance=(1.5 * np.expm1(rival["square"].sel(ratio=0.5)) / rival["context"]).values,
+            tolerance=1.5 * np.expm1(rival["square"].sel(ratio=0.5).values) / rival["context"].values,
             basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
             counted="lengths",
             kind="theory",
