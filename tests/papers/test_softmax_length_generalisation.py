@@ -41,9 +41,23 @@ def test_weights_that_are_not_trained_fail(data, failing):
     trained = data["trained"]
     assert failing({**data, "trained": trained.assign(softmax_end=1.01 * trained["softmax_end"])}) == {"softmax-end"}
     assert failing({**data, "trained": trained.assign(map=1.01 * trained["map"])}) == {"linear-map"}
-    assert failing({**data, "trained": trained.assign(plateau=trained["plateau"] + 0.2)}) == {"softmax-plateau"}
-    curve = data["curves"]
-    assert failing({**data, "curves": curve.assign(leading=1.6 * curve["leading"])}) == {"softmax-leading"}
+
+
+def test_another_plateau_fails(data, failing):
+    """1 % off in the part above it; weights with a plateau of their own are followed to it."""
+    trained = data["trained"]
+    assert failing({**data, "trained": trained.assign(approach=trained["approach"] - 0.01)}) == {"softmax-approach"}
+    task = figure.MultiTaskRegression((figure.DIM,), 1.0, figure.CONTEXT, noise_variance=figure.NOISE)
+    assert abs(figure.approach(task, 0.25, 1.0) - 1) < 0.01
+
+
+def test_another_order_of_the_closed_form_fails(data, failing):
+    """As the root of 1/d, as 1/d², or not at all."""
+    error, order = data["orders"]["error"], data["orders"]["dim"]
+    for power in (0.5, -1, 1):
+        assert failing({**data, "orders": (error * (1.0 * order) ** power).to_dataset(name="error")}) == {
+            "softmax-leading"
+        }
 
 
 def test_sampled_loss_is_that_of_whole_sequences():
