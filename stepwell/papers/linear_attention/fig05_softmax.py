@@ -80,8 +80,8 @@ PAPER_SETTINGS: dict[str, Any] = {
 class Settings:
     """What a quick run has less of. Times are t/τ."""
 
-    seeds: tuple[int, ...] = (100, 101, 102, 103, 104, 105)
-    """Settings were chosen on seeds 1000 to 1002."""
+    seeds: tuple[int, ...] = (200, 201, 202, 203, 204, 205)
+    """Settings were chosen on seeds 100 to 105 and 1000 to 1005."""
     small_seeds: int = 4
     """So many of them also start from `SMALL_INIT`."""
     sequences: int = 2000
@@ -95,7 +95,7 @@ class Settings:
 
 
 FULL = Settings()
-QUICK = Settings(seeds=(100,), small_seeds=1, sequences=600)
+QUICK = Settings(seeds=(200,), small_seeds=1, sequences=600)
 
 
 def settings(quick: bool) -> dict[str, Any]:
@@ -271,7 +271,6 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 "in some seeds heads that chance correlations have made alike stay so until the loss has come to a "
                 "plateau, and part in a second drop",
                 "softmax-attention-from-a-very-small-start",
-                quick=False,
             ),
         ),
     ]
