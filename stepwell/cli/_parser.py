@@ -12,6 +12,9 @@ from typing import NoReturn
 
 from stepwell._errors import InvalidInput
 
+_LONGEST = 80
+"""Characters of a word that a message repeats."""
+
 
 class Parser(argparse.ArgumentParser):
     """Raises `InvalidInput` instead of printing the usage and leaving."""
@@ -24,7 +27,8 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
             self.unknown("flag" if unknown[1].startswith("-") else "argument", unknown[1].split("=")[0], flags)
-        raise InvalidInput(f"{message}; see {self.prog} --help")
+        short = re.sub(f"({'[^ ]' * _LONGEST})[^ ]+", r"\1…", message)
+        raise InvalidInput(f"{short}; see {self.prog} --help")
 
     def unknown(self, kind: str, given: str, allowed: Iterable[str]) -> NoReturn:
         """Refuse a word that is not known, and name the nearest that is."""

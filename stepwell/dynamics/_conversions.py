@@ -7,6 +7,7 @@ import dataclasses
 from typing import TypeVar, get_args
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 from stepwell.models import AbstractAttention, is_attention
@@ -15,6 +16,7 @@ from stepwell.tasks import attention_scale
 Attention = TypeVar("Attention", bound=AbstractAttention)
 
 
+@checked
 def flow_time(steps, rate: float):
     r"""The flow time that a number of gradient steps covers, $t/\tau = 2\eta \cdot \text{steps}$.
 
@@ -33,9 +35,10 @@ def flow_time(steps, rate: float):
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
-    return 2.0 * rate * steps
+    return 2.0 * rate * _check.number_or_array("steps", steps)
 
 
+@checked
 def steps_for(time, rate: float):
     r"""The number of gradient steps in a flow time, $t/(2\eta\tau)$: the inverse of `flow_time`.
 
@@ -52,9 +55,10 @@ def steps_for(time, rate: float):
     >>> sw.dynamics.steps_for(12.0, rate=0.001)
     6000.0
     """
-    return time / (2.0 * rate)
+    return _check.number_or_array("time", time) / (2.0 * _check.number("rate", rate, least=0.0, above=True))
 
 
+@checked
 def rate_for(time: float, steps: int) -> float:
     r"""The learning rate at which a number of steps covers a flow time, $\eta = t/(2\tau \cdot \text{steps})$.
 
@@ -71,9 +75,10 @@ def rate_for(time: float, steps: int) -> float:
     >>> sw.dynamics.rate_for(12.0, steps=6000)
     0.001
     """
-    return time / (2.0 * steps)
+    return time / (2.0 * _check.whole("steps", steps))
 
 
+@checked
 def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
     r"""What every weight is multiplied by so that linear attention predicts the same under another normalisation.
 
@@ -98,9 +103,11 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
     """
     _check.one_of("normalisation", given, get_args(Normalisation))
     _check.one_of("normalisation", wanted, get_args(Normalisation))
+    length, factors = _check.whole("length", length), _check.whole("factors", factors)
     return (attention_scale(given, length) / attention_scale(wanted, length)) ** (1.0 / factors)
 
 
+@checked
 def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
     r"""What time (or the rate) is multiplied by so that training is the same under another normalisation.
 
@@ -126,6 +133,7 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
     return weight_factor(given, wanted, length=length, factors=factors) ** 2
 
 
+@checked
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
     """The linear attention that predicts the same with another normalisation.
 

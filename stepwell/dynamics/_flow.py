@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
@@ -22,6 +23,7 @@ from ._plan import Plan, Spacing, make_plan
 from ._solver import AbstractFlowSolver
 
 
+@checked
 def flow(
     model: AbstractModel | Ensemble,
     objective: AbstractObjective | Ensemble,

@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
@@ -44,6 +45,7 @@ class AbstractQuadraticObjective(AbstractObjective):
     def quadratic(self, coefficients: Float[Array, "..."]) -> Loss:
         """The loss, from the coefficients."""
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         return self.quadratic(self.coefficients(model))
 

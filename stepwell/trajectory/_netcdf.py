@@ -5,10 +5,12 @@ from pathlib import Path
 
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import write_whole
 
 
+@checked
 def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     """Write a trajectory to one netCDF file, without loss of digits.
 
@@ -35,6 +37,7 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     return write_whole(path, lambda name: trajectory.to_netcdf(name, engine="h5netcdf") and None)
 
 
+@checked
 def load(path: str | os.PathLike) -> xr.Dataset:
     """Read the trajectory that `save` wrote, into memory.
 
