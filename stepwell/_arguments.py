@@ -133,7 +133,8 @@ def _taken(value: Any, argument: _Argument, sizes: _Sizes) -> Any:
     if kind.shapes and _is_array(taken):
         axes = next((axes for axes in kind.shapes if _has_room(axes, taken.ndim)), None)
         if axes is None:
-            raise InvalidInput(f"{name} has shape {taken.shape}; it must be {kind.words}")
+            given = f"has shape {taken.shape}" if taken.ndim > 0 else f"is {shown(value)}"
+            raise InvalidInput(f"{name} {given}; it must be {kind.words}")
         for axis, size in _pairs(axes, taken.shape):
             if axis.isdigit() and int(axis) != size:
                 raise InvalidInput(f"{name} has shape {taken.shape}; it must be {kind.words}")
@@ -324,7 +325,7 @@ def _element(array: Any) -> str:
 
 
 def _element_of(name: str) -> str:
-    """ "float", "int" or "other", for the name of a type such as "bfloat16" or "uint8"."""
+    """Whether the name of a type, such as bfloat16 or uint8, is that of a "float", an "int" or something "other"."""
     return next((kind for kind in ("float", "int") if re.match(f"(b|u)?{kind}\\d", name)), "other")
 
 

@@ -7,3 +7,7 @@ class InvalidInput(ValueError):
 
 class WouldNotFit(InvalidInput):
     """The request needs more memory than the machine has to give."""
+
+
+class AnotherRun(InvalidInput):
+    """The checkpoint in the file belongs to a run with other arguments."""

@@ -1,5 +1,9 @@
-"""Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing for short jobs."""
+"""Progress on standard error: a bar on a terminal, a line now and then elsewhere, nothing for short jobs.
 
+A terminal may go away, and a disk that a line goes to may be full: then nothing is shown, and the job goes on.
+"""
+
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -29,13 +33,16 @@ class Meter:
     def update(self, done: float, note: str = "") -> None:
         """Say how much of the total is done."""
         now = time.monotonic()
-        if not self._shown or now - self._start < _PATIENCE:
+        if not self._shown or sys.stderr is None or now - self._start < _PATIENCE:
             return
-        if sys.stderr.isatty():
-            self._draw(done, note)
-        elif now - self._last_line >= _LINE_EVERY:
-            self._last_line = now
-            print(f"{self._what}: {100 * done / self._total:.0f} % {note}".rstrip(), file=sys.stderr, flush=True)
+        try:
+            if sys.stderr.isatty():
+                self._draw(done, note)
+            elif now - self._last_line >= _LINE_EVERY:
+                self._last_line = now
+                print(f"{self._what}: {100 * done / self._total:.0f} % {note}".rstrip(), file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            self._shown = False
 
     def _draw(self, done: float, note: str) -> None:
         if self._bar is None:
@@ -56,4 +63,5 @@ class Meter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         if self._bar is not None:
-            self._bar.stop()
+            with contextlib.suppress(OSError, ValueError):
+                self._bar.stop()

@@ -1,12 +1,15 @@
 """The command line: `stepwell VERB …`. One file a verb, imported when it is called."""
 
+import errno
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from stepwell import __version__, _interrupt
 from stepwell._errors import InvalidInput
 
+from . import _output
 from ._parser import Parser
 
 VERBS = {
@@ -18,6 +21,11 @@ VERBS = {
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""What a disk answers on which nothing more can be written."""
+_INTERRUPTED = 130
+"""What a verb returns that Ctrl-C, SIGTERM or SIGHUP ended."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command of the command line.
@@ -26,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     - `arguments`: the words after `stepwell`, a verb and its flags; by default those of the process, `sys.argv[1:]`.
 
-    **Returns:** the exit status: 0 done, 1 a claim or check failed, 2 bad usage, 3 could not finish, 130
-    interrupted.
+    **Returns:** the exit status: 0 done, 1 a claim or check failed, 2 bad usage or no way to write the output, 3 a
+    reproduction that could not finish, 128 and the number of the signal that ended it (130 for Ctrl-C).
 
     **Example:**
 
@@ -39,6 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with _output.surviving_output() as (output, errors):
+        status = _run(given)
+        output.flush()
+        if output.error is None or isinstance(output.error, BrokenPipeError):
+            return status  # the reader of a pipe has gone: not worth a message
+        reason = getattr(output.error, "strerror", None) or output.error
+        print(f"stepwell: cannot write to standard output ({reason})", file=errors)
+        return max(status, 2)
+
+
+def _run(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(_overview())
         return 0 if given else 2
@@ -46,28 +65,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"stepwell {__version__}")
         return 0
     verb = given[0]
-    parser = Parser(prog=f"stepwell {verb}", description=VERBS.get(verb, ""))
+    parser = Parser(prog=f"stepwell {verb}" if verb in VERBS else "stepwell", description=VERBS.get(verb, ""))
     try:
         if verb not in VERBS:
             parser.unknown("verb", verb, VERBS)
-        with _interrupt.delivering_interrupts():
+        with _interrupt.delivering_interrupts(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
             module = importlib.import_module(f"stepwell.cli._{verb}")
             module.configure(parser)
-            return module.run(parser.parse_args(given[1:]))
+            status = module.run(parser.parse_args(given[1:]))
+            return _interrupt.exit_status() if status == _INTERRUPTED else status
     except InvalidInput as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        print(f"{parser.prog}: cannot write {error.filename or 'a file'} ({error.strerror})", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe has gone: not worth a message
-        return 0
+        return _interrupt.exit_status()
+    except SystemExit as leaving:  # after --help
+        return leaving.code if isinstance(leaving.code, int) else 2
 
 
 def _overview() -> str:
     lines = ["stepwell VERB …", "", "How attention acquires in-context learning while it trains.", ""]
     lines += [f"  {name:<10} {text}" for name, text in VERBS.items()]
-    lines += ["", "stepwell VERB --help says more."]
-    lines += ["Exit status: 0 done, 1 a claim or check failed, 2 bad usage, 3 could not finish."]
+    lines += ["", "stepwell VERB --help says more. Exit status: 0 done, 1 a claim or check failed, 2 bad usage or"]
+    lines += ["a file that cannot be written, 3 a reproduction that could not finish, 128 and the number of a signal"]
+    lines += ["that ended it."]
     return "\n".join(lines)

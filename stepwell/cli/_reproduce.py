@@ -43,24 +43,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
-    output = _Output()
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
-        output.write(as_text(done.document))
+        _say(as_text(done.document))
     else:
 
         def begin(name: str, title: str) -> None:
             freeze_imports()
-            output.write(f"begun: {name}, {title}\n")
+            _say(f"begun: {name}, {title}\n")
 
-        done = reproduce(names, **options, begin=begin, tell=lambda entry, claims: output.write(_text(entry, claims)))
-        output.write(f"report: {done.page}\n")
+        done = reproduce(names, **options, begin=begin, tell=lambda entry, claims: _say(_text(entry, claims)))
+        _say(f"report: {done.page}\n")
     if done.interrupted:
         _complain("interrupted; the figures that were done are kept")
         return 130
-    problem = done.problem or output.problem
-    if problem is not None:
-        _complain(f"could not finish: {problem}")
+    if done.problem is not None:
+        _complain(f"could not finish: {done.problem}")
         return 3
     return 0 if done.passed else 1
 
@@ -69,32 +67,11 @@ def _complain(message: str) -> None:
     print(f"stepwell reproduce: {message}", file=sys.stderr, flush=True)
 
 
-class _Output:
-    """Standard output, which may go away: the figures are made all the same.
-
-    A reader that has seen enough, such as `head`, is no problem. What cannot be written for another reason is one.
-    """
-
-    def __init__(self):
-        self.problem: str | None = None
-
-    def write(self, text: str) -> None:
-        """Write at once, whatever letters the terminal has."""
-        if sys.stdout is None:  # closed from the start
-            return
-        encoding = sys.stdout.encoding or "utf-8"
-        if encoding.lower().replace("-", "") != "utf8":
-            text = text.replace("✓", "ok").replace("✗", "FAILS")
-            text = text.encode(encoding, errors="replace").decode(encoding)
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except OSError as error:
-            if not isinstance(error, BrokenPipeError):
-                self.problem = f"cannot write to standard output ({error.strerror or error})"
-            # What is still in the buffer goes nowhere too, or Python would report it when it ends.
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+def _say(text: str) -> None:
+    """Print at once; `main` sees to a stream that goes away, and to letters that it lacks."""
+    if (sys.stdout.encoding or "utf-8").lower().replace("-", "") != "utf8":
+        text = text.replace("✓", "ok").replace("✗", "FAILS")
+    print(text, end="", flush=True)
 
 
 def _cores() -> int:

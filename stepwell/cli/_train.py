@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from stepwell._interrupt import Interruptible, exit_status
 from stepwell.published import Published, add_published_flags, check, engine_for, keep_abbreviations, warnings
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The published flags, with their abbreviations, and our own."""
     parser.description = (
         "Train one model as the published script does. Leaves a loss file with the published name, "
-        "a netCDF trajectory and a plot with the theory's levels."
+        "a netCDF trajectory and a plot with the theory's levels. The name leaves out most flags: where another run "
+        "has it already, this one gets eight digits of its own behind it. Ctrl-C, SIGTERM or SIGHUP end the training, "
+        "and what was trained is saved; Ctrl-C three times within a second gives up what remains after that. "
+        "Exit status: 0 done, 1 diverged, 2 bad usage or a file that cannot be written, 128 and the number of the "
+        "signal (130 for Ctrl-C)."
     )
     published = add_published_flags(parser)
     group = parser.add_argument_group("beyond the published script")
@@ -56,41 +61,77 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = writable_folder(arguments.out)
 
-    from stepwell.published.training import course_of, last_step, levels_of, set_up, stored_run, train, write
+    from stepwell.published import training
 
     stream = sys.stderr if arguments.json else sys.stdout
-    setup = set_up(flags, engine)
-    path = folder / f"{flags.stem()}.nc"
-    stored = stored_run(setup, path) if arguments.resume else None
-    if arguments.resume:
-        print(_resuming(path, None if stored is None else last_step(stored), flags.epoch), file=stream)
-    if stored is not None and last_step(stored) >= flags.epoch:
-        setup = setup._replace(flags=dataclasses.replace(flags, epoch=last_step(stored)))
-    trajectory = train(setup, stored)
-    if trajectory.sizes["step"] == 0:
-        raise KeyboardInterrupt
-
-    levels = levels_of(setup)
-    course, remark = course_of(setup, int(trajectory["step"][-1])) if arguments.theory else (None, "")
+    setup = training.set_up(flags, engine)
+    previous = training.find_stored(folder, setup) if arguments.resume else None
+    stored = None if previous is None else training.stored_run(setup, previous)
+    complete = stored if stored is not None and training.last_step(stored) >= flags.epoch else None
+    if complete is not None:
+        setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(complete)["epoch"]))
+    place, remark = training.choose_place(folder, setup, previous)
     if remark:
         _say(remark)
-    files = write(folder, setup, trajectory, levels, course)
+    checkpoint = training.checkpoint_of(setup, folder, resume=arguments.resume)
+    if arguments.resume:
+        last = None if stored is None else training.last_step(stored)
+        print(_resuming(previous or place.trajectory, last, flags.epoch, checkpoint.file), file=stream)
+    elif checkpoint.file.exists():
+        _say(f"an unfinished run left the checkpoint {checkpoint.file}; give --resume to continue it")
+
+    # From here on a signal ends the training, and what was trained is brought to safety before anything else.
+    with Interruptible(holding=True) as signals:
+        trajectory = training.train(setup, stored, checkpoint) if complete is None else complete
+        if trajectory.sizes["step"] == 0 and trajectory.attrs["outcome"] == "interrupted":
+            raise KeyboardInterrupt
+        if trajectory.sizes["step"] == 0:
+            _say(f"{trajectory.attrs['message']}; there is nothing to keep")
+            return 1
+        place, later = training.write_trajectory(folder, setup, trajectory, previous)
+        if later and later != remark:
+            _say(later)
+        if trajectory.attrs["outcome"] != "interrupted":
+            checkpoint.file.unlink(missing_ok=True)
+        files = {"trajectory": place.trajectory}
+        try:
+            signals.release()
+            files |= training.write_tables(place, setup, trajectory)
+            levels, course, remark = training.levels_of(setup), None, ""
+            if arguments.theory:
+                course, remark = training.course_of(setup, int(trajectory["step"][-1]))
+            if remark:
+                _say(remark)
+            files["plot"] = training.write_plot(place, setup, trajectory, levels, course)
+        except KeyboardInterrupt:
+            _say(f"given up after {' and '.join(files)}; the whole run is in {place.trajectory}")
+            return exit_status()
+        ended = signals.pressed
     report = _report(setup, trajectory, levels, course, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
+    status = _status(trajectory) if complete is None else 0
+    if ended or status > 128:
+        return exit_status()
     if arguments.show:
         _show(setup, trajectory, levels, course, files["plot"], stream)
-    return _status(trajectory)
+    return status
 
 
 def _say(line: str) -> None:
     print(f"stepwell train: {line}", file=sys.stderr, flush=True)
 
 
-def _resuming(path: "Path", last: int | None, epoch: int) -> str:
+def _flags_of(trajectory: "xr.Dataset") -> dict[str, Any]:
+    return json.loads(trajectory.attrs["configuration"])["flags"]
+
+
+def _resuming(path: "Path", last: int | None, epoch: int, checkpoint: "Path") -> str:
+    if last is not None and last >= epoch:
+        return f"{path} is complete, with {last} steps"
+    if checkpoint.exists():
+        return f"resuming from the checkpoint {checkpoint}"
     if last is None:
         return f"there is no {path}: starting from the beginning"
-    if last >= epoch:
-        return f"{path} is complete, with {last} steps"
     return f"resuming from step {last} of {path}"
 
 
@@ -99,7 +140,7 @@ def _status(trajectory: "xr.Dataset") -> int:
     outcome, message = trajectory.attrs["outcome"], trajectory.attrs["message"]
     if outcome == "interrupted":
         _say(f"{message}; to resume it, give the same command with --resume")
-        return 130
+        return exit_status()
     if outcome != "finished":
         _say(message)
         return 1

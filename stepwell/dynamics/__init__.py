@@ -1,5 +1,6 @@
 """How weights move: gradient descent, gradient flow, fresh data at each step; one run or an ensemble."""
 
+from ._checkpoint import Checkpoint as Checkpoint
 from ._conversions import flow_time as flow_time
 from ._conversions import rate_for as rate_for
 from ._conversions import renormalised as renormalised

@@ -6,6 +6,8 @@ The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Ti
 import dataclasses
 from typing import TypeVar, get_args
 
+import numpy as np
+
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
@@ -35,7 +37,9 @@ def flow_time(steps, rate: float):
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
-    return 2.0 * rate * _check.number_or_array("steps", steps)
+    steps = _check.number_or_array("steps", steps)
+    with np.errstate(over="ignore"):
+        return 2.0 * (rate * steps)
 
 
 @checked

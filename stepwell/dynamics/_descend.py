@@ -10,6 +10,7 @@ from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel, is_proved
 from stepwell.objectives import AbstractObjective
 
+from ._checkpoint import CheckpointPath
 from ._devices import for_devices, placed
 from ._ensemble import Ensemble, map_members
 from ._host import train
@@ -32,6 +33,7 @@ def descend(
     start: int = 0,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
+    checkpoint: CheckpointPath = None,
 ) -> xr.Dataset:
     r"""Train by gradient descent on a fixed objective: one model, or an ensemble of them.
 
@@ -56,12 +58,17 @@ def descend(
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, such as the task, the keys and the optimiser's
       settings: moments do not know where they come from. By default nothing.
+    - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
+      which says more. The same call with the same path continues a run that was killed or interrupted, and returns the
+      trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
 
     **Returns:** a data set with `loss` and the observed curves over (run, step), and every weight over (run, snapshot,
     …). Where there is one rate for all runs, the coordinate `time` has the flow time $t/\tau = 2\eta \cdot
     \text{step}$. The attribute `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to
     there, with advice in `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or
-    "interrupted" by Ctrl-C.
+    "interrupted" by Ctrl-C, SIGTERM or SIGHUP, with all that was done before: the last snapshot has the weights from
+    which to continue. The program goes on then, and has the time to save it; a second SIGTERM has its usual effect.
+    Ctrl-C three times within a second raises `KeyboardInterrupt`.
 
     **Example:**
 
@@ -88,6 +95,7 @@ def descend(
         start=start,
         progress=progress,
         configuration=configuration,
+        checkpoint=checkpoint,
     )
     return train(model, source, options, {"dynamics": "descend", "objective": objective})
 

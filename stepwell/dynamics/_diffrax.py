@@ -10,24 +10,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._checkpoint import arrays_of, with_arrays
 from ._field import Field, over_runs
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
 from .fast import gradient_form
 
-_SEGMENTS = 32
-"""Parts in which a run to a given time is made, so that progress shows and it can be interrupted."""
-_MAX_STEPS = 100_000
-"""Attempted steps at the most, in one segment to a given time or in a run to convergence."""
-_STEPS = 256
-"""Attempted steps in one segment of a run to convergence. Their dense output is kept."""
+_STEPS = 64
+"""Attempted steps in one segment, after which progress shows and a run can be interrupted or saved."""
 _FIRST = 1e-6
-"""Length of the first step of a run to convergence; the following ones grow fast."""
+"""Length of the first step; the following ones grow fast."""
 _DENSE = 45_000
 """Numbers of dense output for each weight: those of nine vectors a step, in the 5,000 steps that a long run takes."""
 
@@ -85,60 +82,57 @@ class Diffrax(AbstractFlowSolver):
         return (0 if self._explicit else 4 * weights**2) + (_DENSE * weights if plan.until is None else 0)
 
     def solve(self, fields: Any, initial: Float[Array, "run weights"], plan: Plan) -> Solution:
-        if plan.until is None:
-            return _to_convergence(fields, initial, plan, self.solver)
-        return _to_time(fields, initial, plan, self.solver, plan.times(plan.until))
+        """Integrate every run, each in steps of its own, to a time or until an event: its loss is at its target.
 
+        Where the end is open, so are the save times: then the dense output of all steps is kept, and read off at the
+        end. Runs that converge before the last one go on to its time: all have the same save times.
+        """
+        runs, start = initial.shape[0], np.asarray(initial)
+        state = _State(np.zeros(runs), start, np.full(runs, _FIRST))
+        ends = np.full(runs, plan.patience if plan.until is None else plan.until)
+        targets, arrived = plan.targets, np.zeros(runs, bool)
+        path = _Path(start, None if plan.until is None else plan.times(plan.until))
+        outcome, message, work = "", "", 0
+        if plan.checkpoint.state is not None:
+            now, work = plan.checkpoint.state["now"], plan.checkpoint.state["work"]
+            state, ends, targets, arrived = with_arrays((state, ends, targets, arrived), now)
+            path.restore(plan.checkpoint.state["path"])
 
-def _to_time(fields: Any, initial: Array, plan: Plan, solver: Any, times: np.ndarray) -> Solution:
-    """Integrate all runs side by side in segments between save times."""
-    outcome, message, work = "finished", "", 0
-    pieces = [np.asarray(initial)[:, None, :][:, : int(times[0] == 0.0)]]
-    state, start = initial, 0.0
-    rest = times[times > 0.0]
-    width = -(-rest.size // _SEGMENTS)  # as many times in every segment, so that one compiled program serves all
-    with Meter("flow", rest.size, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-        try:
-            for part in np.array_split(rest, min(_SEGMENTS, rest.size)):
-                if ctrl_c.pressed:
-                    raise KeyboardInterrupt
-                padded = np.concatenate([[start], part, np.repeat(part[-1:], width - part.size)])
-                state, saved, steps, ok = _segment(fields, state, jnp.asarray(padded), _tolerances(plan), solver)
-                if not np.all(np.asarray(ok)):
-                    outcome, message = "solver failed", _too_many(start)
+        def saved() -> dict[str, Any]:
+            return {"now": arrays_of((state, ends, targets, arrived)), "work": work, "path": path.saved()}
+
+        with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
+            while True:
+                moved, ahead = _advance(fields, state, ends, targets, arrived, _tolerances(plan), self.solver)
+                before, state = state, _State(*(np.asarray(part) for part in moved))
+                path.add(before.time, state.time, ahead.dense)
+                loss, work = np.asarray(ahead.loss), work + int(np.sum(ahead.steps))
+                end = float(state.time.max())
+                if np.any(ahead.failed):
+                    outcome = "solver failed"
+                    message = f"no step from time {state.time.min():.4g} on is accurate; try another rtol or atol"
                     break
-                pieces.append(np.asarray(saved)[:, 1 : 1 + part.size])
-                start, work = float(part[-1]), work + int(np.sum(steps))
-                meter.update(int(np.searchsorted(rest, start)), f"time {start:.3g}")
-        except KeyboardInterrupt:
-            outcome, message = "interrupted", f"interrupted at time {start:.6g}; what came before is kept"
-    weights = np.concatenate(pieces, axis=1)
-    return Solution(times[: weights.shape[1]], weights, outcome, message, {"steps": work})
-
-
-@eqx.filter_jit
-def _segment(fields: Any, state: Array, times: Float[Array, " save"], tolerances: Float[Array, "2"], solver: Any):
-    """(states at the last time, states at all times, attempted steps, whether each run got there)."""
-    import diffrax
-
-    def single(field: Field, weights: Array):
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, w, args: field(w)),
-            solver,
-            times[0],
-            times[-1],
-            None,
-            weights,
-            saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1]),
-            max_steps=_MAX_STEPS,
-            throw=False,
-        )
-        assert solution.ys is not None
-        succeeded = solution.result == diffrax.RESULTS.successful
-        return solution.ys[-1], solution.ys, solution.stats["num_steps"], succeeded
-
-    return over_runs(fields, single, state)
+                arrived = state.time >= ends
+                arrived |= False if targets is None else loss <= targets
+                if np.all(arrived) and np.all(state.time == end):
+                    outcome, message = plan.verdict(loss, end)
+                    break
+                if work > MOST_STEPS * runs:
+                    outcome, message = plan.exhausted(work // runs, float(state.time.min()))
+                    break
+                if np.all(arrived):
+                    ends, targets = np.full(runs, end), np.full(runs, -np.inf)
+                    arrived = state.time >= ends
+                elif ctrl_c.pressed:
+                    time = float(state.time.min())
+                    outcome, message = "interrupted", f"{interrupted()} at time {time:.6g}; what came before is kept"
+                    plan.checkpoint.save(saved)
+                    break
+                plan.checkpoint.save_if_due(saved)
+                done = plan.nearness(float(loss.max())) if plan.until is None else float(state.time.min() / plan.until)
+                meter.update(done, f"loss {loss.mean():.4g}, time {state.time.min():.3g}")
+        times, weights = path.upto(float(state.time.min()), plan)
+        return Solution(times, weights, outcome, message, {"steps": work})
 
 
 class _State(NamedTuple):
@@ -161,51 +155,9 @@ class _Ahead(NamedTuple):
     """The path, as Diffrax's `DenseInterpolation`."""
 
 
-def _to_convergence(fields: Any, initial: Array, plan: Plan, solver: Any) -> Solution:
-    """Integrate every run, each in steps of its own, until an event: its loss is at its target.
-
-    Save times depend on the end. So the dense output of all steps is kept, and read off at the end. Runs that converge
-    before the last one go on to its time: all have the same save times.
-    """
-    assert plan.targets is not None
-    runs = initial.shape[0]
-    state = _State(np.zeros(runs), np.asarray(initial), np.full(runs, _FIRST))
-    ends, targets, arrived = np.full(runs, plan.patience), plan.targets, np.zeros(runs, bool)
-    path: list[tuple[np.ndarray, np.ndarray, Any]] = []
-    outcome, message, work = "", "", 0
-    with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
-        while True:
-            moved, ahead = _advance(fields, state, ends, targets, arrived, _tolerances(plan), solver)
-            before, state = state, _State(*(np.asarray(part) for part in moved))
-            path.append((before.time, state.time, ahead.dense))
-            loss, work = np.asarray(ahead.loss), work + int(np.sum(ahead.steps))
-            if np.any(ahead.failed) or work > _MAX_STEPS * runs:
-                outcome, message = "solver failed", _too_many(float(state.time.min()))
-                break
-            arrived = (loss <= targets) | (state.time >= ends)
-            end = float(state.time.max())
-            if np.all(arrived) and np.all(state.time == end):
-                outcome, message = plan.verdict(loss, end)
-                break
-            if np.all(arrived):
-                ends, targets = np.full(runs, end), np.full(runs, -np.inf)
-                arrived = state.time >= ends
-            elif ctrl_c.pressed:
-                time = float(state.time.min())
-                outcome, message = "interrupted", f"interrupted at time {time:.6g}; what came before is kept"
-                break
-            meter.update(plan.nearness(float(loss.max())), f"loss {loss.mean():.4g}, time {state.time.min():.3g}")
-    times = plan.times(float(state.time.min()))
-    return Solution(times, _read(path, times, np.asarray(initial)), outcome, message, {"steps": work})
-
-
 def _tolerances(plan: Plan) -> Float[Array, "2"]:
     """Relative and absolute; an array, or each would be compiled anew."""
     return jnp.asarray([plan.rtol, plan.atol])
-
-
-def _too_many(time: float) -> str:
-    return f"the solver needs over {_MAX_STEPS} steps, or none is accurate, after time {time:.4g}; try a larger rtol"
 
 
 @eqx.filter_jit
@@ -215,18 +167,22 @@ def _advance(
     """Up to `_STEPS` attempted steps of every run; nothing moves once it has arrived."""
     import diffrax
 
-    def single(field: Field, given: tuple[_State, Array, Array, Array]) -> tuple[_State, _Ahead]:
+    def single(field: Field, given: tuple[_State, Array, Array | None, Array]) -> tuple[_State, _Ahead]:
         state, end, target, arrived = given
+
+        def there(t: Any, weights: Array, args: Any, **kwargs: Any) -> Array:
+            return arrived if target is None else arrived | (field.loss(weights) <= target)
+
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, w, args: field(w)),
             solver,
             state.time,
-            jnp.where(arrived, state.time + 1.0, end),  # there is no dense output without any time to pass
+            jnp.where(arrived, 2 * state.time + 1.0, end),  # there is no dense output without any time to pass
             state.length,
             state.weights,
             saveat=diffrax.SaveAt(t1=True, dense=True),
             stepsize_controller=diffrax.PIDController(rtol=tolerances[0], atol=tolerances[1]),
-            event=diffrax.Event(lambda t, w, args, **kwargs: arrived | (field.loss(w) <= target)),
+            event=diffrax.Event(there),
             max_steps=_STEPS,
             throw=False,
         )
@@ -237,26 +193,65 @@ def _advance(
         accepted = solution.stats["num_accepted_steps"]
         fine |= (solution.result == results.max_steps_reached) & (accepted > 0)
         last = dense.ts[accepted] - dense.ts[jnp.maximum(accepted - 1, 0)]
-        there = _State(solution.ts[-1], solution.ys[-1], jnp.where(accepted > 0, last, state.length))
-        there = jax.tree.map(lambda old, new: jnp.where(arrived, old, new), state, there)
-        loss = field.loss(there.weights)
+        moved = _State(solution.ts[-1], solution.ys[-1], jnp.where(accepted > 0, last, state.length))
+        moved = jax.tree.map(lambda old, new: jnp.where(arrived, old, new), state, moved)
+        loss = field.loss(moved.weights)
         failed = ~arrived & ~(fine & jnp.isfinite(loss))
-        return there, _Ahead(loss, jnp.where(arrived, 0, solution.stats["num_steps"]), failed, dense)
+        return moved, _Ahead(loss, jnp.where(arrived, 0, solution.stats["num_steps"]), failed, dense)
 
     return over_runs(fields, single, (state, ends, targets, arrived))
 
 
+class _Path:
+    """The weights at the save times, read off the dense output of segments: at once, or at the end if times are not
+    known before."""
+
+    def __init__(self, start: Float[np.ndarray, "run weights"], times: Float[np.ndarray, " time"] | None):
+        self._start = start
+        self._times = times
+        self._segments: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
+        """Starts, ends and the arrays of the dense output."""
+        self._dense: Any = None
+        """A dense output, for all that is the same in every segment."""
+        self._weights = None if times is None else np.repeat(start[:, None], times.size, axis=1)
+
+    def add(self, start: Float[np.ndarray, " run"], end: Float[np.ndarray, " run"], dense: Any) -> None:
+        if self._times is None or self._weights is None:
+            self._segments.append((start, end, arrays_of(dense)))
+            self._dense = dense
+        else:
+            self._weights = _read(self._weights, self._times, start, end, dense)
+
+    def upto(self, end: float, plan: Plan) -> tuple[Float[np.ndarray, " time"], Float[np.ndarray, "run time weights"]]:
+        """The save times of a run that came to this time, and the weights there."""
+        if self._times is not None and self._weights is not None:
+            kept = self._times <= end
+            return self._times[kept], self._weights[:, kept]
+        times = plan.times(end)
+        weights = np.repeat(self._start[:, None], times.size, axis=1)
+        for start, last, arrays in self._segments:
+            weights = _read(weights, times, start, last, with_arrays(self._dense, arrays))
+        return times, weights
+
+    def saved(self) -> dict[str, Any]:
+        return {"weights": self._weights, "segments": self._segments}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        self._weights, self._segments = saved["weights"], saved["segments"]
+
+
 def _read(
-    path: list[tuple[np.ndarray, np.ndarray, Any]], times: Float[np.ndarray, " time"], initial: np.ndarray
+    weights: Float[np.ndarray, "run time weights"],
+    times: Float[np.ndarray, " time"],
+    start: Float[np.ndarray, " run"],
+    end: Float[np.ndarray, " run"],
+    dense: Any,
 ) -> Float[np.ndarray, "run time weights"]:
-    """The weights at these times, from the dense output of the segments in which they are."""
-    weights = np.repeat(initial[:, None], times.size, axis=1)
-    for start, end, dense in path:
-        inside = (times > start[:, None]) & (times <= end[:, None])
-        if inside.any():
-            places = np.where(inside, times, end[:, None])
-            weights = np.where(inside[..., None], np.asarray(_evaluate(dense, places)), weights)
-    return weights
+    """The weights at the times, with those that are in a segment from its dense output."""
+    inside = (times > start[:, None]) & (times <= end[:, None])
+    if not inside.any():
+        return weights
+    return np.where(inside[..., None], np.asarray(_evaluate(dense, np.where(inside, times, end[:, None]))), weights)
 
 
 @eqx.filter_jit

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from stepwell._interrupt import Interruptible
+
 from ._ensemble import Ensemble
 from ._loop import ConstantRate, Fresh, TrainLoop, advance
 
@@ -32,7 +34,8 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
         trial = TrainLoop(loop.skeleton, source, ConstantRate(jnp.asarray(rate)), {}, None)
         wanted = 4 * (step + 50) * 2**halving
         try:
-            taken = _stable_steps(trial, weights, wanted, deadline)
+            with Interruptible() as ctrl_c:
+                taken = _stable_steps(trial, weights, wanted, deadline, ctrl_c)
         except KeyboardInterrupt:
             return "lower the rate (the search for a stable one was interrupted)"
         if taken is not None and taken >= wanted:
@@ -42,11 +45,11 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
     return f"no rate down to {rate:.3g} is stable from this start; make the initial weights smaller"
 
 
-def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float) -> int | None:
+def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float, ctrl_c: Interruptible) -> int | None:
     """How many steps were tried, all with a finite loss not above the first; None if it went wrong."""
     allowed = _NOISE if isinstance(trial.source, Fresh) else 1 + 1e-9
     at, gaps, first = jnp.asarray(0), jnp.array([_PIECE]), None
-    while True:
+    while not ctrl_c.pressed:
         weights, _, at, losses, _ = advance(trial, weights, (), at, gaps, jnp.asarray(1), steps=_PIECE)
         loss = float(losses[0])
         first = loss if first is None else first
@@ -54,3 +57,4 @@ def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float
             return None
         if int(at) >= wanted or time.monotonic() > deadline:
             return int(at)
+    raise KeyboardInterrupt

@@ -72,6 +72,18 @@ def losses(fields: Any, weights: Float[Array, "run weights"]) -> Float[Array, " 
 
 
 @eqx.filter_jit
+def losses_and_rates(fields: Any, weights: Float[Array, "run weights"]) -> tuple[Array, Array]:
+    """The loss of every run, and the speed of its weights over their size."""
+
+    def single(field: Field, weights: Array) -> tuple[Array, Array]:
+        largest = jnp.max(jnp.abs(weights))
+        speed = jnp.linalg.norm(field(weights) / largest)
+        return field.loss(weights), speed / jnp.linalg.norm(weights / largest)
+
+    return over_runs(fields, single, weights)
+
+
+@eqx.filter_jit
 def curves(fields: Any, observe: dict[str, Any], weights: Float[Array, "run time weights"]):
     """Loss and observables (run, time, …) and named weights (run, time, …)."""
 

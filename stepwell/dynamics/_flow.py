@@ -3,27 +3,31 @@
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
 from stepwell._arguments import checked
+from stepwell._interrupt import interruptible
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 from stepwell.trajectory import build
 
+from ._checkpoint import CheckpointPath, open_saves
 from ._choice import Solver, choose_solver
 from ._descend import check_fit
 from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
-from ._field import curves, losses, make_fields
+from ._field import curves, losses, losses_and_rates, make_fields
 from ._options import Observable
-from ._plan import Plan, Spacing, make_plan
+from ._plan import Plan, Solution, Spacing, Start, make_plan
 from ._solver import AbstractFlowSolver
 
 
 @checked
+@interruptible
 def flow(
     model: AbstractModel | Ensemble,
     objective: AbstractObjective | Ensemble,
@@ -38,6 +42,7 @@ def flow(
     observe: dict[str, Observable] | None = None,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
+    checkpoint: CheckpointPath = None,
 ) -> xr.Dataset:
     r"""Train by gradient flow, $\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$: one model, or an ensemble of them.
 
@@ -57,7 +62,9 @@ def flow(
     - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
-      lowest loss the model can reach (`objective.floor`). A small gradient is no sign of that: plateaus have one too.
+      lowest loss the model can reach (`objective.floor`), from the start or from zero weights, whichever is lower; and
+      exceeds it by no more than a thousandth of it and of the last drop (`objective.last_drop`), as far as rounding
+      lets them be seen. A small gradient is no sign of convergence: plateaus have one too.
     - `save`: at how many times to save, from 0 to the end (401 by default); or the times themselves, rising.
     - `spacing`: of the save times where `save` is a number, "linear" or "log": from $10^{-4}$ of the end on, and 0.
     - `solver`: "auto", another name, or an object, as above.
@@ -68,10 +75,16 @@ def flow(
     - `observe`: further curves by name: functions of the model, which return a number or an array. By default none.
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, such as the task and the keys. By default nothing.
+    - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
+      which says more. The same call with the same path continues a run that was killed or interrupted, and returns the
+      trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
+      LSODA can be saved before its end since SciPy 1.17. A solver of your own is saved at its end, and before that if
+      it calls `plan.checkpoint`.
 
     **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …).
     The attribute `outcome` is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver
-    failed"; "interrupted". The attribute `message` explains the last three.
+    failed", among others where 100,000 steps did not lead to the end; "interrupted", as for `descend`. The attribute
+    `message` explains the last three. Where a run does not get to the end, there is what it came to.
 
     **Example:**
 
@@ -87,12 +100,15 @@ def flow(
     template = model.member(0) if isinstance(model, Ensemble) else model
     chosen = choose_solver(solver, model, objective)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
+    arguments = {"dynamics": "flow", "model": model, "objective": objective, "until": until, "save times": save}
+    arguments |= {"spacing": spacing, "solver": chosen, "rtol": rtol, "atol": atol, "gap": gap}
+    saves = open_saves(checkpoint, arguments)
     fields = make_fields(objective, template, chosen.form)
     plan = make_plan(
         template,
         objective,
         initial,
-        np.asarray(losses(fields, initial)) if until == "converged" else None,
+        _start(fields, initial) if until == "converged" else None,
         until=until,
         save=save,
         spacing=spacing,
@@ -100,10 +116,10 @@ def flow(
         atol=atol,
         gap=gap,
         progress=progress,
+        checkpoint=saves,
     )
     _require_memory(initial, plan, chosen)
-    with one_blas_thread():
-        solution = chosen.solve(fields, initial, plan)
+    solution = _solution(chosen, fields, initial, plan)
     if solution.losses is not None and not observe:
         models = unflatten(solution.weights, skeleton_of(template))
         along, weights = {"loss": solution.losses}, {name: getattr(models, name) for name in template.weight_dims}
@@ -132,6 +148,23 @@ def flow(
         outcome=solution.outcome,
         message=solution.message,
     )
+
+
+def _solution(solver: AbstractFlowSolver, fields: Any, initial: Array, plan: Plan) -> Solution:
+    """What the solver returns; if it was saved, that. A checkpoint has the state of the solver until then."""
+    saves = plan.checkpoint
+    if saves.state is not None and "solution" in saves.state:
+        return Solution(**saves.state["solution"])
+    with one_blas_thread():
+        solution = solver.solve(fields, initial, plan)
+    if solution.outcome != "interrupted":
+        saves.save(lambda: {"solution": solution._asdict()})
+    return solution
+
+
+def _start(fields: Any, initial: Array) -> Start:
+    (loss, rate), zeros = losses_and_rates(fields, initial), losses(fields, jnp.zeros_like(initial))
+    return Start(np.asarray(loss), np.asarray(zeros), np.asarray(rate))
 
 
 def _require_memory(initial: Array, plan: Plan, solver: AbstractFlowSolver) -> None:

@@ -1,5 +1,6 @@
 """The host's side of a training run: chunks of bounded time, progress, divergence, interruption, the trajectory."""
 
+import dataclasses
 import time
 from typing import Any, NamedTuple
 
@@ -11,23 +12,26 @@ from jaxtyping import Array
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted, interruptible
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.trajectory import TIME_UNIT, build
 
+from ._checkpoint import Saves, arrays_of, open_saves, with_arrays
+from ._chunk_size import ChunkSize
 from ._conversions import flow_time
+from ._devices import beside
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, skeleton_of, unflatten
 from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimiser, TrainLoop, advance
 from ._options import TrainOptions
 from ._record import record_steps, snapshot_places
 
-_CHUNK_SECONDS = 0.4
-"""How long a compiled chunk should take: short enough for progress and Ctrl-C."""
 _CAPACITY = 4096
 """Records in a chunk at the most."""
+_FIRST_STEPS = 16
+"""Steps in the first chunk at the most."""
 
 
 class _Plan(NamedTuple):
@@ -42,15 +46,70 @@ class _Plan(NamedTuple):
     initial: Array
     """Initial weights."""
 
+    def step(self, now: "_Now") -> int:
+        """How many steps have been taken."""
+        return int(self.recorded[min(now.done, self.recorded.size - 1)]) + now.taken
 
-class _Chunk(NamedTuple):
-    """What one compiled call returned: records, and the weights after them."""
+
+class _Now(NamedTuple):
+    """Where a run is."""
+
+    done: int
+    """Records whose gaps, the steps up to the next one, have been taken."""
+    taken: int
+    """Steps of the gap after them that have been taken; if any, its record was made too."""
+    weights: Array
+    state: Any
+    """State of the rule."""
+    step: Array
+
+
+@dataclasses.dataclass
+class _Progress:
+    """What a run has recorded, and where it is. Records beyond those of `now` are not meant."""
 
     losses: np.ndarray
     observed: dict[str, np.ndarray]
-    weights: Array
+    snapshots: dict[int, np.ndarray]
+    """Weights by step."""
+    now: _Now
+    outcome: str = ""
+    message: str = ""
+
+    @property
+    def records(self) -> int:
+        """How many records were made."""
+        return self.now.done + (self.now.taken > 0)
+
+    @property
+    def finite(self) -> np.ndarray:
+        """Whether the recorded losses are finite: (record, run)."""
+        return np.isfinite(self.losses.reshape(len(self.losses), -1)[: self.records])
+
+    def add(self, losses: np.ndarray, observed: dict[str, np.ndarray]) -> None:
+        """Keep the next records, if they are: those of a call that went on with a gap are not."""
+        if self.now.taken == 0:
+            where = slice(self.now.done, self.now.done + len(losses))
+            self.losses[where] = losses
+            for name, values in observed.items():
+                self.observed[name][where] = values
+
+    def saved(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
+        return {
+            "done": self.now.done,
+            "taken": self.now.taken,
+            "now": arrays_of((self.now.weights, self.now.state, self.now.step)),
+            "losses": self.losses[: self.records],
+            "observed": {name: values[: self.records] for name, values in self.observed.items()},
+            "steps": list(self.snapshots),
+            "snapshots": list(self.snapshots.values()),
+            "outcome": self.outcome,
+            "message": self.message,
+        }
 
 
+@interruptible
 def train(
     model: AbstractModel | Ensemble,
     source: AbstractSource | Ensemble,
@@ -73,9 +132,26 @@ def train(
     initial, state, step = loop.begin(model, start)
     plan = _Plan(start, steps, recorded, snapshot_places(options.snapshots, recorded), initial)
     _require_memory(loop, plan)
-    chunks, outcome = _run(loop, plan, state, step, options.progress)
+    arguments = {
+        **about,
+        "model": model,
+        "rate": float(options.rate) if np.ndim(options.rate) == 0 and options.rate is not None else options.rate,
+        "optimiser": (options.optimiser, state) if options.optimiser is not None else None,
+        "steps": steps,
+        "start": start,
+        "recorded steps": recorded,
+        "snapshots": plan.places,
+        "observables": observables,
+    }
+    saves = open_saves(options.checkpoint, arguments)
+    progress = _begin(loop, plan, _Now(0, 0, initial, state, step), saves.state)
+    if not progress.outcome:
+        _run(loop, plan, progress, saves, options.progress)
+        progress.message = _message(loop, plan, progress)
+        if progress.outcome != "interrupted":
+            saves.save(progress.saved)
     configuration = {**about, "model": model, **options.provenance()}
-    return _with_time(_assemble(loop, plan, chunks, outcome, template, configuration), options.rate)
+    return _with_time(_assemble(loop, plan, progress, template, configuration), options.rate)
 
 
 def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRule | Ensemble:
@@ -107,95 +183,123 @@ def _require_memory(loop: TrainLoop, plan: _Plan) -> None:
     )
 
 
-def _run(loop: TrainLoop, plan: _Plan, state: Any, step: Array, progress: bool) -> tuple[list[_Chunk], str]:
-    """All chunks up to the end, a divergence or an interruption, and which of these it was."""
+def _begin(loop: TrainLoop, plan: _Plan, now: _Now, saved: dict[str, Any] | None) -> _Progress:
+    """A run before its first step, or as it was saved."""
+    runs = () if loop.runs is None else (loop.runs,)
+    shapes = jax.eval_shape(loop.observe, plan.initial)
+    progress = _Progress(
+        losses=np.empty((plan.recorded.size, *runs)),
+        observed={name: np.empty((plan.recorded.size, *of.shape), of.dtype) for name, of in shapes.items()},
+        snapshots={0: np.asarray(plan.initial)},
+        now=now,
+    )
+    if saved is not None:
+        there = with_arrays((now.weights, now.state, now.step), saved["now"])
+        progress.now = _Now(saved["done"], saved["taken"], *beside(loop.source, jax.device_put(there)))
+        progress.losses[: progress.records] = saved["losses"]
+        for name, values in progress.observed.items():
+            values[: progress.records] = saved["observed"][name]
+        progress.snapshots = dict(zip(saved["steps"], saved["snapshots"], strict=True))
+        progress.outcome, progress.message = saved["outcome"], saved["message"]
+    return progress
+
+
+def _run(loop: TrainLoop, plan: _Plan, progress: _Progress, saves: Saves, shown: bool) -> None:
+    """Go on to the end, a divergence or an interruption, in chunks of as many steps as take a moment.
+
+    The clock decides where a run is cut into chunks; its digits do not depend on that.
+    """
     recorded, places = plan.recorded, plan.places
     gaps = np.diff(recorded, append=recorded[-1])
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
-    chunks: list[_Chunk] = []
-    weights, size, done = plan.initial, 16, 0
-    with Meter("training", recorded.size, shown=progress) as meter, Interruptible() as ctrl_c:
+    size = ChunkSize(_FIRST_STEPS)
+    with Meter("training", plan.steps, shown=shown) as meter, Interruptible() as ctrl_c:
         try:
-            while done < recorded.size:
+            while progress.now.done < recorded.size:
                 if ctrl_c.pressed:
                     raise KeyboardInterrupt
+                done, taken, weights, state, step = progress.now
                 boundary = places[np.searchsorted(places, done, side="right")] if done < places[-1] else recorded.size
-                count = int(min(size, capacity, boundary - done))
+                pieces = _pieces(gaps[done : min(boundary, done + capacity)], taken, size.steps)
+                count = pieces.size
                 padded = np.zeros(capacity, dtype=np.int64)
-                padded[:count] = gaps[done : done + count]
-                begun = time.monotonic()
-                weights, state, step, records, observed = advance(
-                    loop, weights, state, step, jax.device_put(padded), jnp.asarray(count), steps=plan.steps
+                padded[:count] = pieces
+                start = time.monotonic()
+                *moved, records, observed = advance(
+                    loop,
+                    *(weights, state, step),
+                    jax.device_put(padded),
+                    jnp.asarray(count),
+                    steps=plan.steps,
+                    begun=taken > 0,
                 )
                 losses = np.asarray(records)[:count]
-                elapsed = time.monotonic() - begun
-                observed = {name: np.asarray(values)[:count] for name, values in observed.items()}
-                chunks.append(_Chunk(losses, observed, weights))
-                done += count
-                if not np.isfinite(losses[-1]).any():
-                    return chunks, "diverged"
-                # The first call compiles, so its time says nothing about the chunk's size.
-                if len(chunks) > 1 and elapsed > 2 * _CHUNK_SECONDS:
-                    size = max(1, size // 2)
-                elif elapsed < _CHUNK_SECONDS / 2 or len(chunks) == 1:
-                    size = min(2 * size, capacity)
-                meter.update(done, f"loss {float(np.nanmean(losses[-1])):.4g}")
+                size.measured(time.monotonic() - start, int(pieces.sum()))
+                progress.add(losses, {name: np.asarray(values)[:count] for name, values in observed.items()})
+                there = (done + count, 0) if taken + pieces[0] == gaps[done] else (done, taken + int(pieces[0]))
+                progress.now = _Now(*there, *moved)
+                if there[1] == 0 and (there[0] in places or there[0] == recorded.size):
+                    progress.snapshots[plan.step(progress.now)] = np.asarray(moved[0])
+                if taken == 0 and not np.isfinite(losses[-1]).any():
+                    progress.outcome = "diverged"
+                    return
+                saves.save_if_due(progress.saved)
+                finite = losses[-1][np.isfinite(losses[-1])]
+                meter.update(plan.step(progress.now), f"loss {finite.mean():.4g}" if finite.size else "")
         except KeyboardInterrupt:
-            return chunks, "interrupted"
-    return chunks, "finished"
+            if progress.records:
+                saves.save(progress.saved)
+            progress.outcome = "interrupted"
+            return
+    progress.outcome = "finished"
+
+
+def _pieces(gaps: np.ndarray, taken: int, most: int) -> np.ndarray:
+    """How many steps one call takes after each of the next records, at the most so many in all.
+
+    A gap of more than that is taken in several calls; so is one of which some steps were taken already.
+    """
+    if taken or gaps[0] > most:
+        return np.minimum(gaps[:1] - taken, most)
+    return gaps[: np.searchsorted(np.cumsum(gaps), most, side="right")]
 
 
 def _assemble(
-    loop: TrainLoop,
-    plan: _Plan,
-    chunks: list[_Chunk],
-    outcome: str,
-    template: AbstractModel,
-    configuration: dict[str, Any],
+    loop: TrainLoop, plan: _Plan, progress: _Progress, template: AbstractModel, configuration: dict[str, Any]
 ) -> xr.Dataset:
     """Everything that was recorded up to the last finite loss, as a trajectory."""
-    recorded, initial = plan.recorded, plan.initial
-    ends = np.cumsum([len(chunk.losses) for chunk in chunks], dtype=int)
-    losses = np.concatenate([chunk.losses for chunk in chunks]) if chunks else np.zeros((0, *initial.shape[:-1]))
-    finite = np.isfinite(losses).reshape(len(losses), loop.runs or 1)
-    kept = len(losses) if finite.any(axis=1).all() else int(np.argmin(finite.any(axis=1)))
-
-    # The weights after a chunk belong to the next recorded step, or after the last record to that one.
-    snapshots = {0: initial}
-    for end, chunk in zip(ends, chunks, strict=True):
-        place = min(int(end), recorded.size - 1)
-        if place in plan.places or (chunk is chunks[-1] and outcome == "interrupted"):
-            snapshots[place] = chunk.weights
+    outcome, finite = progress.outcome, progress.finite
+    kept = len(finite) if finite.any(axis=1).all() else int(np.argmin(finite.any(axis=1)))
+    snapshots = progress.snapshots
+    if outcome == "interrupted":  # the weights from which to go on
+        snapshots = {**snapshots, plan.step(progress.now): np.asarray(progress.now.weights)}
     if outcome == "diverged":
-        snapshots = {place: weights for place, weights in snapshots.items() if place < max(kept, 1)}
+        snapshots = {step: weights for step, weights in snapshots.items() if step <= plan.recorded[max(kept - 1, 0)]}
 
     def with_run(values: np.ndarray) -> np.ndarray:
         return values[None] if loop.runs is None else np.moveaxis(values, 1, 0)
 
-    curves = {"loss": with_run(losses[:kept])}
-    for name in loop.observables:
-        observed = np.concatenate([chunk.observed[name] for chunk in chunks])[:kept] if chunks else losses
-        curves[name] = with_run(observed)
-    stacked = np.stack([np.asarray(weights) for weights in snapshots.values()])
-    models = unflatten(with_run(stacked), loop.skeleton)
+    curves = {"loss": progress.losses, **progress.observed}
+    models = unflatten(with_run(np.stack(list(snapshots.values()))), loop.skeleton)
     return build(
         axis="step",
-        points=plan.start + recorded[:kept],
-        curves=curves,
+        points=plan.start + plan.recorded[:kept],
+        curves={name: with_run(values[:kept]) for name, values in curves.items()},
         weight_axis="snapshot",
-        weight_points=plan.start + recorded[np.array(list(snapshots))],
+        weight_points=plan.start + np.array(list(snapshots)),
         weights={name: np.asarray(getattr(models, name)) for name in models.weight_dims},
         model=template,
         configuration=configuration,
         outcome=outcome if outcome != "finished" or finite.all() else "partly diverged",
-        message=_message(loop, plan, finite, outcome),
+        message=progress.message,
     )
 
 
-def _message(loop: TrainLoop, plan: _Plan, finite: np.ndarray, outcome: str) -> str:
+def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
+    finite = progress.finite
     if finite.all():
-        if outcome == "interrupted":
-            return f"interrupted; {len(finite)} of {plan.recorded.size} records were made, and are kept"
+        if progress.outcome == "interrupted":
+            return f"{interrupted()}; {len(finite)} of {plan.recorded.size} records were made, and are kept"
         return ""
     run = int(np.argmin(finite.all(axis=0)))
     step = int(plan.recorded[np.argmin(finite[:, run])])

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from stepwell._compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
@@ -113,8 +113,14 @@ class TrainLoop(eqx.Module, Generic[Model]):
         # The step is typed, and all is where it will be later: otherwise `advance` would be compiled twice.
         return beside(self.source, (weights, state, jnp.asarray(step, dtype=jnp.int64)))
 
-    def multi_step(self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""]):
-        """Take `steps` steps of every run, from number `step` on: (losses before them, new weights, new state)."""
+    def multi_step(
+        self, weights: Array, state: Any, step: Int[Array, ""], steps: Int[Array, ""], begun: Bool[Array, ""]
+    ):
+        """Take `steps` steps of every run, from number `step` on: (losses before them, new weights, new state).
+
+        They may be taken in several calls, of which all but the first have `begun`: each step is then computed by the
+        same instructions as in a single call, and has the same digits.
+        """
 
         def in_one_call(weights, state, source, rule):
             loss, model = source.objective.multi_step(unflatten(weights, self.skeleton), rule.rate, steps)
@@ -130,9 +136,10 @@ class TrainLoop(eqx.Module, Generic[Model]):
         if isinstance(objective, AbstractMultiStep) and isinstance(rule, ConstantRate):
             return self._over_runs(in_one_call, weights, state)
         losses, *moved = self._step(weights, state, step)
-        weights, state = jax.tree.map(lambda new, old: jnp.where(steps > 0, new, old), tuple(moved), (weights, state))
-        begun = weights, state, step + jnp.minimum(steps, 1)
-        weights, state, _ = jax.lax.fori_loop(1, steps, one_by_one, begun)
+        first = (steps > 0) & ~begun
+        weights, state = jax.tree.map(lambda new, old: jnp.where(first, new, old), tuple(moved), (weights, state))
+        taken = first.astype(steps.dtype)
+        weights, state, _ = jax.lax.fori_loop(taken, steps, one_by_one, (weights, state, step + taken))
         return losses, weights, state
 
     def _step(self, weights: Array, state: Any, step: Int[Array, ""]):
@@ -172,14 +179,16 @@ def advance(
     count: Int[Array, ""],
     *,
     steps: int,
+    begun: bool = False,
 ):
     """Record and step `count` times: at record r the loss and observables are kept, then `gaps[r]` steps are taken.
 
-    A gap of 0 records without stepping. Returns the new weights, state and step, and the records, of which the first
-    `count` are meant. One compiled program serves any number of records up to the capacity and any gaps. In a run of
-    many `steps` it is one that takes longer to compile and less to run.
+    A gap of 0 records without stepping. If the first gap has `begun` in an earlier call, the rest of it is taken, and
+    what is recorded first is not one of the run's records. Returns the new weights, state and step, and the records, of
+    which the first `count` are meant. One compiled program serves any number of records up to the capacity and any
+    gaps. In a run of many `steps` it is one that takes longer to compile and less to run.
     """
-    return _compiled(steps >= _LONG_RUN)(loop, weights, state, step, gaps, count)
+    return _compiled(steps >= _LONG_RUN)(loop, weights, state, step, gaps, count, jnp.asarray(begun))
 
 
 @functools.cache
@@ -188,12 +197,12 @@ def _compiled(long: bool) -> Callable[..., Any]:
     return eqx.filter_jit(_advance, compiler_options=FOR_LONG_LOOPS if long else None)  # pyright: ignore
 
 
-def _advance(loop: TrainLoop, weights: Array, state: Any, step: Array, gaps: Array, count: Array):
+def _advance(loop: TrainLoop, weights: Array, state: Any, step: Array, gaps: Array, count: Array, begun: Array):
     def one(record, carry):
         weights, state, step, losses, observed = carry
         gap = gaps[record]
         observed = jax.tree.map(lambda kept, new: kept.at[record].set(new), observed, loop.observe(weights))
-        loss, weights, state = loop.multi_step(weights, state, step, gap)
+        loss, weights, state = loop.multi_step(weights, state, step, gap, begun & (record == 0))
         return weights, state, step + gap, losses.at[record].set(loss), observed
 
     shape = () if loop.runs is None else (loop.runs,)

@@ -12,14 +12,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
 from ._ensemble import Ensemble
 from ._field import Field
-from ._plan import Plan, Solution
+from ._lsoda_state import Piece, packed, restore, state_of, unpacked
+from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
 from .fast import gradient_form
 
@@ -95,7 +96,8 @@ def _functions(kind: _Kind) -> tuple[Any, Any, Any]:
 class LSODA(AbstractFlowSolver):
     """SciPy's LSODA, with compiled gradient and Jacobian; for one run. It turns implicit where the flow is stiff.
 
-    It has no arguments: tolerances are given to `flow`.
+    It has no arguments: tolerances are given to `flow`. A checkpoint has its state since SciPy 1.17; before, only that
+    of a finished run.
 
     **Example:**
 
@@ -132,11 +134,21 @@ class LSODA(AbstractFlowSolver):
         stepper = integrate.LSODA(
             compiled.field, 0.0, start, end, jac=compiled.jacobian, rtol=plan.rtol, atol=plan.atol, max_step=np.inf
         )
-        pieces, outcome, message = [], "finished", ""
+        pieces: list[Piece] = []
+        outcome, message = "finished", ""
+        if plan.checkpoint.state is not None:
+            restore(stepper, plan.checkpoint.state["stepper"])
+            pieces = unpacked(plan.checkpoint.state["pieces"])
+
+        def saved() -> dict[str, Any]:
+            return {"stepper": state_of(stepper), "pieces": packed(pieces)}
+
         with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
             try:
                 while stepper.status == "running":
                     if ctrl_c.pressed:
+                        if pieces:
+                            plan.checkpoint.save(saved)
                         raise KeyboardInterrupt
                     trouble = stepper.step()
                     if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
@@ -146,28 +158,33 @@ class LSODA(AbstractFlowSolver):
                             "atol"
                         )
                         break
-                    pieces.append(stepper.dense_output())
+                    pieces.append(Piece.last(stepper))
                     if len(pieces) % _OBSERVE_EVERY == 0 or stepper.status == "finished":
                         loss = compiled.loss(stepper.y)
                         if plan.targets is not None and (loss <= plan.targets[0] or stepper.t > plan.patience):
                             outcome, message = plan.verdict(np.array([loss]), stepper.t)
                             break
+                        if len(pieces) >= MOST_STEPS:
+                            outcome, message = plan.exhausted(len(pieces), stepper.t)
+                            break
                         done = stepper.t / end if plan.until is not None else plan.nearness(loss)
                         meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
+                    if stepper.status == "running":
+                        plan.checkpoint.save_if_due(saved)
             except KeyboardInterrupt:
-                outcome, message = "interrupted", f"interrupted at time {stepper.t:.6g}; what came before is kept"
-        times = plan.times(float(pieces[-1].t) if pieces else 0.0)
+                outcome, message = "interrupted", f"{interrupted()} at time {stepper.t:.6g}; what came before is kept"
+        times = plan.times(pieces[-1].t if pieces else 0.0)
         work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
         states = _read(pieces, times, start)
         return Solution(times, states[None], outcome, message, work, compiled.losses(states)[None])
 
 
-def _read(pieces: list[Any], times: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _read(pieces: list[Piece], times: np.ndarray, start: np.ndarray) -> np.ndarray:
     """The solution at given times from the solver's own interpolants."""
     if not pieces:
         return np.broadcast_to(start, (times.size, start.size)).copy()
     ends = np.array([piece.t for piece in pieces])
     places = np.searchsorted(ends, times).clip(0, len(pieces) - 1)
-    states = np.stack([pieces[place](t) for place, t in zip(places, times, strict=True)])
+    states = np.stack([pieces[place].at(t) for place, t in zip(places, times, strict=True)])
     states[times == 0.0] = start
     return states

@@ -12,6 +12,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
+from ._checkpoint import CheckpointPath
 from ._descend import check_fit
 from ._devices import divides, everywhere
 from ._ensemble import Ensemble
@@ -37,6 +38,7 @@ def online(
     start: int = 0,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
+    checkpoint: CheckpointPath = None,
     key: RandomKey,
 ) -> xr.Dataset:
     """Train by gradient descent on new sequences at every step: one model, or an ensemble of them.
@@ -62,6 +64,7 @@ def online(
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, by default nothing. The task and the key it has
       already.
+    - `checkpoint`: the path of a file where the state of the run is saved, or a `Checkpoint`; as in `descend`.
     - `key`: the random key that all sequences are drawn from.
 
     **Returns:** a data set as `descend` returns it. The recorded loss is that of the step's own batch, before the step.
@@ -106,6 +109,7 @@ def online(
         start=start,
         progress=progress,
         configuration=configuration,
+        checkpoint=checkpoint,
     )
     about = {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key}
     return train(model, source, options, about)

@@ -9,6 +9,7 @@ from jaxtyping import Array
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
+from ._checkpoint import CheckpointPath
 from ._record import Steps
 
 Observable = Callable[[Any], Array]
@@ -38,6 +39,7 @@ class TrainOptions:
     start: int
     progress: bool
     configuration: dict[str, Any] | None
+    checkpoint: CheckpointPath
 
     def __post_init__(self) -> None:
         if self.optimiser is not None and not isinstance(self.optimiser, Transformation):

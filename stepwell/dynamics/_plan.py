@@ -9,12 +9,20 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
+from ._checkpoint import Saves
 from ._ensemble import Ensemble
 
 Spacing = Literal["linear", "log"]
 
-_PATIENCE = 1e12
-"""A run to convergence may take this over the scale of its initial weights: plateaus last as long as 1/(λ² scale)."""
+_PATIENCE = 1e24
+"""A run to convergence is given up after so many of the times in which its initial weights move by their own size."""
+_PART = 1e-3
+"""Of the lowest loss, and of the last drop to it, by which a converged loss may exceed it."""
+MOST_STEPS = 100_000
+"""Steps that a run may take; where there are more, the solver does not get through. Runs to the end take some hundreds
+to some thousands."""
+_ROUNDING = 32 * float(np.finfo(float).eps)
+"""Error of a computed loss, relative to that of zero weights: it is a difference of such numbers."""
 _FIRST_LOG_TIME = 1e-4
 """Log-spaced save times begin at this fraction of the last."""
 
@@ -36,6 +44,8 @@ class Plan(NamedTuple):
     patience: float
     """A run to convergence is given up at this time."""
     progress: bool
+    checkpoint: Saves = Saves()
+    """Where the state of the solver is saved, and what was saved before."""
 
     def nearness(self, loss: float) -> float:
         """How far a run to convergence has come, from 0 to 1, by the loss it has shed."""
@@ -48,9 +58,19 @@ class Plan(NamedTuple):
             return "finished", ""
         if np.all(losses <= self.targets):
             return "converged", ""
+        above = int(np.argmax(losses - self.targets))
         return "stuck", (
-            f"at time {time:.3g} the loss rests at {losses.max():.6g}, above the lowest, {self.targets.min():.6g}: "
-            "this start leads to another fixed point; give until= a time, or start elsewhere"
+            f"at time {time:.3g} the loss rests at {losses[above]:.6g}, above the lowest, {self.targets[above]:.6g}, "
+            f"after {_PATIENCE:.0e} times the time in which the initial weights move: this start leads to another "
+            "fixed point, or so close to one that it is not left; give until= a time, or start elsewhere"
+        )
+
+    def exhausted(self, steps: int, time: float) -> tuple[str, str]:
+        """Outcome and message of a run that was given up at a time, after so many steps."""
+        wanted = "convergence" if self.until is None else f"time {self.until:.3g}"
+        return "solver failed", (
+            f"not followed beyond time {time:.4g}, since {steps} steps did not lead to {wanted}; try a larger rtol, "
+            "another solver, or an earlier until="
         )
 
     def times(self, end: float) -> Float[np.ndarray, " time"]:
@@ -76,11 +96,21 @@ class Solution(NamedTuple):
     """Losses at the saved times, or None if the solver has not computed them."""
 
 
+class Start(NamedTuple):
+    """What is known of every run before it begins."""
+
+    losses: Float[np.ndarray, " run"]
+    zeros: Float[np.ndarray, " run"]
+    """The losses of zero weights."""
+    rates: Float[np.ndarray, " run"]
+    """The speed of the weights over their size: one over the time in which they move by that."""
+
+
 def make_plan(
     template: AbstractModel,
     objective: Any,
     initial: Float[Array, "run weights"],
-    starts: Float[np.ndarray, " run"] | None,
+    start: Start | None,
     *,
     until: float | Literal["converged"],
     save: int | np.ndarray,
@@ -89,21 +119,23 @@ def make_plan(
     atol: float | None,
     gap: float,
     progress: bool,
+    checkpoint: Saves,
 ) -> Plan:
-    """The plan that the keywords of `flow` describe; `starts` are the losses of the initial weights, or None."""
+    """The plan that the keywords of `flow` describe. What the runs begin with is needed where they shall converge."""
     _check.one_of("spacing", spacing, ("linear", "log"))
-    if starts is not None and not np.all(np.isfinite(starts)):
+    if start is not None and not np.all(np.isfinite(start.losses)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
     return Plan(
         until=None if until == "converged" else _check.number("until", until, least=0.0, above=True),
-        targets=None if starts is None else _targets(template, objective, starts, gap),
-        starts=starts,
+        targets=None if start is None else _targets(template, objective, start, gap),
+        starts=None if start is None else start.losses,
         saves=_saves(save, until),
         spacing=spacing,
         rtol=_check.number("rtol", rtol, least=0.0, above=True),
         atol=_tolerance(atol, rtol, initial),
-        patience=_PATIENCE / _scale(initial),
+        patience=np.inf if start is None else _patience(start),
         progress=progress,
+        checkpoint=checkpoint,
     )
 
 
@@ -136,8 +168,18 @@ def _scale(initial: Array) -> float:
     return largest * float(np.sqrt(np.mean((np.asarray(initial) / largest) ** 2)))
 
 
-def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: float) -> np.ndarray:
-    """The loss at which each run counts as converged."""
+def _patience(start: Start) -> float:
+    """When a run to convergence is given up. The flow has no time of its own but that in which weights move."""
+    moving = start.rates[(start.rates > 0) & np.isfinite(start.rates)]
+    return _PATIENCE / float(moving.min()) if moving.size else 1.0
+
+
+def _targets(template: AbstractModel, objective: Any, start: Start, gap: float) -> np.ndarray:
+    r"""The loss at which each run counts as converged, $L_* + \max(\epsilon, \min(g (L_0 - L_*), p L_*, p \Delta))$.
+
+    $L_*$ is the lowest loss, $L_0$ that of the start or of zero weights, whichever is lower, g the gap and p
+    `_PART`. $\Delta$ is the last drop: where it is small, a plateau lies close above $L_*$. $\epsilon$ is rounding.
+    """
     gap = _check.number("gap", gap, least=0.0, most=1.0, above=True)
     objectives = (
         [objective.member(i) for i in range(objective.size)] if isinstance(objective, Ensemble) else [objective]
@@ -148,5 +190,8 @@ def _targets(template: AbstractModel, objective: Any, starts: np.ndarray, gap: f
             f"the lowest loss of {type(template).__name__} under {type(objectives[0]).__name__} is not known, so "
             "convergence cannot be distinguished from a plateau; give until= a time"
         )
-    low = np.broadcast_to(np.array(floors, dtype=float), starts.shape)
-    return low + gap * np.abs(starts - low)
+    drops = [each.last_drop(template) for each in objectives]
+    low, drop = (np.broadcast_to(np.array(each, dtype=float), start.losses.shape) for each in (floors, drops))
+    zeros = np.where(np.isfinite(start.zeros), start.zeros, start.losses)
+    excess = np.minimum(gap * (np.minimum(start.losses, zeros) - low), _PART * np.fmin(low, drop))
+    return low + np.maximum(excess, _ROUNDING * zeros)

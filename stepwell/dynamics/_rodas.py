@@ -1,6 +1,7 @@
 """One run or an ensemble by Rodas5P, step after step in one compiled program."""
 
 import dataclasses
+import time
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,14 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from stepwell._interrupt import Interruptible
+from stepwell._interrupt import Interruptible, interrupted
+from stepwell._memory import available_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
+from ._checkpoint import arrays_of, with_arrays
+from ._chunk_size import ChunkSize
 from ._ensemble import Ensemble
 from ._field import over_runs
-from ._plan import Plan, Solution
+from ._plan import MOST_STEPS, Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
 from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
@@ -25,9 +29,13 @@ from .fast import stiff_form
 FEW_COEFFICIENTS = 256
 """Up to so many coefficients of a quadratic loss its Hessian is cheaper by way of them."""
 _ATTEMPTS = 128
-"""Attempted steps in one call of the compiled program; after each call the host shows progress and may interrupt."""
+"""Attempted steps in one call of the compiled program at the most."""
+_FIRST_ATTEMPTS = 32
+"""Attempted steps in the first call."""
 _RECORD = 5_000
 """Numbers that the record of a long run takes for each weight."""
+_EACH = 5
+"""Numbers for each weight that the record of an attempted step takes."""
 _AT_ONCE = 128
 """How many times one call computes the losses for."""
 _FIRST = 1e-6
@@ -98,11 +106,24 @@ class Rodas5P(AbstractFlowSolver):
         ends = np.full(start.shape[0], plan.patience if plan.until is None else plan.until)
         targets = np.full(start.shape[0], -np.inf) if plan.targets is None else plan.targets
         tolerances = np.array(plan.rtol), np.array(plan.atol)  # arrays, or each would be compiled anew
+        most = min(MOST_STEPS, available_memory() // (2 * 8 * _EACH * state.weights.size))
         outcome, message = "", ""
+        if plan.checkpoint.state is not None:
+            state, ends, targets = with_arrays((state, ends, targets), plan.checkpoint.state["now"])
+            record.add(*(_Attempt(*part) for part in plan.checkpoint.state["attempts"]))
+
+        def saved() -> dict[str, Any]:
+            return {"now": arrays_of((state, ends, targets)), "attempts": record.parts()}
+
+        size = ChunkSize(min(_FIRST_ATTEMPTS, _ATTEMPTS), _ATTEMPTS)
         with Meter("flow", 1.0, shown=plan.progress) as meter, Interruptible() as ctrl_c:
             while True:
-                state, attempts, count = jax.tree.map(np.asarray, _advance(reading, state, ends, targets, *tolerances))
-                record.add(attempts, int(count))
+                begun = time.monotonic()
+                now = np.array(min(size.steps, most - record.attempts))
+                advanced = _advance(reading, state, ends, targets, *tolerances, now)
+                state, attempts, count = jax.tree.map(np.asarray, advanced)
+                record.add(_Attempt(*(np.array(part[:count]) for part in attempts)))
+                size.measured(time.monotonic() - begun, int(count))
                 times, losses = state.time, state.loss
                 if np.any(state.failed):
                     outcome = "solver failed"
@@ -112,11 +133,19 @@ class Rodas5P(AbstractFlowSolver):
                     break
                 if np.all(state.arrived) and np.all(times == times.max()):
                     break
+                if record.attempts >= most:
+                    outcome, message = plan.exhausted(record.attempts, float(times.min()))
+                    break
                 if np.all(state.arrived):
                     ends, targets = np.full_like(ends, times.max()), np.full_like(ends, -np.inf)
                 elif ctrl_c.pressed:
-                    outcome, message = "interrupted", f"interrupted at time {times.min():.6g}; what came before is kept"
+                    outcome, message = (
+                        "interrupted",
+                        f"{interrupted()} at time {times.min():.6g}; what came before is kept",
+                    )
+                    plan.checkpoint.save(saved)
                     break
+                plan.checkpoint.save_if_due(saved)
                 done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
                 meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")
         if not outcome:
@@ -140,8 +169,11 @@ def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
 
 
 @eqx.filter_jit
-def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any):
-    """(state, attempts, how many) after up to `_ATTEMPTS` steps; fewer when every run has arrived or one has failed."""
+def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any, most: Any):
+    """(state, attempts, how many) after up to `most` steps, which are no more than `_ATTEMPTS`.
+
+    They are fewer when every run has arrived or one has failed.
+    """
 
     def single(reading: Reading, given: tuple[_State, Array, Array]) -> tuple[_State, _Attempt]:
         return _attempt(reading, *given, rtol, atol)
@@ -151,7 +183,7 @@ def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, at
 
     def going(carry: tuple[_State, _Attempt, Array]) -> Bool[Array, ""]:
         state, _, count = carry
-        return (count < _ATTEMPTS) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
+        return (count < most) & ~jnp.all(state.arrived) & ~jnp.any(state.failed)
 
     def body(carry: tuple[_State, _Attempt, Array]):
         state, attempts, count = carry
@@ -207,8 +239,15 @@ class _Record:
         self._start = start
         self._parts: list[_Attempt] = []
 
-    def add(self, attempts: _Attempt, count: int) -> None:
-        self._parts.append(_Attempt(*(np.array(part[:count]) for part in attempts)))
+    @property
+    def attempts(self) -> int:
+        return sum(part.accepted.shape[0] for part in self._parts)
+
+    def add(self, *attempts: _Attempt) -> None:
+        self._parts += attempts
+
+    def parts(self) -> list[_Attempt]:
+        return self._parts
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""

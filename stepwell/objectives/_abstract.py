@@ -30,6 +30,14 @@ class AbstractObjective(eqx.Module):
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
 
+    @checked
+    def last_drop(self, model: AbstractModel) -> float | None:
+        """By how much the loss of the last plateau exceeds the lowest, or None where it is not known.
+
+        Drops that are lost in the rounding of the loss do not count.
+        """
+        return None
+
 
 class AbstractQuadraticObjective(AbstractObjective):
     """A loss that is quadratic in coefficients of the model; how they depend on the weights is the model's affair.

@@ -24,6 +24,9 @@ Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
 _ROUNDING = 1e-13
 """In the eigenbasis, entries off the diagonal that are smaller, relative to the largest entry, are rounding errors."""
 
+_SHOWN = 256 * float(np.finfo(float).eps)
+"""Drops that are smaller, relative to the loss of zero weights, are lost in its rounding."""
+
 _LARGE = 32
 """Dimension from which pairs are used. With eight of them, in the basis given, both ways take as long at D = 16."""
 
@@ -179,6 +182,20 @@ class Population(AbstractQuadraticObjective):
     def floor(self, model: AbstractModel) -> float | None:
         r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
         \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
+        gains = self._gains(model)
+        return None if gains is None else float(self.label_power) - float(gains.sum())
+
+    @checked
+    def last_drop(self, model: AbstractModel) -> float | None:
+        r"""The least $\sigma_i(B)^2$, $i \le r$, that the loss can show: heads take them away one by one."""
+        gains = self._gains(model)
+        if gains is None:
+            return None
+        shown = gains[gains > _SHOWN * float(self.label_power)]
+        return float(shown.min()) if shown.size else None
+
+    def _gains(self, model: AbstractModel) -> Float[np.ndarray, " rank"] | None:
+        r"""$\sigma_i(B)^2$, falling, for the ranks that the model's map can have; None where that is not known."""
         rank = map_rank(model)
         if rank is None:
             return None
@@ -187,8 +204,7 @@ class Population(AbstractQuadraticObjective):
         inverse_root = (vectors[:, kept] * lam[kept] ** -0.5) @ vectors[:, kept].T
         lam, vectors = np.linalg.eigh(np.asarray(self.input))
         root = (vectors * np.sqrt(np.clip(lam, 0.0, None))) @ vectors.T
-        strengths = np.linalg.svd(inverse_root @ np.asarray(self.cross) @ root, compute_uv=False) ** 2
-        return float(self.label_power) - float(strengths[:rank].sum())
+        return np.linalg.svd(inverse_root @ np.asarray(self.cross) @ root, compute_uv=False)[:rank] ** 2
 
 
 def _times(rows: Float[Array, "... dim"], moment: Moment) -> Float[Array, "... dim"]:

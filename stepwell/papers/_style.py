@@ -1,5 +1,6 @@
 """One style for all figures. No global state: a figure is a `matplotlib.figure.Figure`, and saving needs no screen."""
 
+import io
 import os
 import re
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import LogFormatterSciNotation
 
 from stepwell._errors import InvalidInput
+from stepwell._files import write_bytes
 from stepwell._text import superscript
 
 BLACK = "#000000"
@@ -64,6 +66,8 @@ def new_figure(width: float, height: float) -> Figure:
 def save_figure(made: Figure, path: str | os.PathLike) -> None:
     """Write a figure in the format that the name ends in; the same figure gives the same bytes.
 
+    The file is written whole or not at all.
+
     The layout is computed once and the canvases are called directly: `savefig` would compute it again for each format
     and draw everything twice. A constrained layout is fixed by the first call, so that further formats look the same.
 
@@ -83,7 +87,7 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
     >>> Path("loss.svg").exists()
     True
     """
-    dpi = made.get_dpi()
+    dpi, content = made.get_dpi(), io.BytesIO()
     with styled():
         layout = made.get_layout_engine()
         if isinstance(layout, ConstrainedLayoutEngine):
@@ -92,15 +96,16 @@ def save_figure(made: Figure, path: str | os.PathLike) -> None:
             made.set_layout_engine("none")
         match os.fspath(path).rpartition(".")[2]:
             case "svg":
-                FigureCanvasSVG(made).print_svg(path, metadata={"Date": None, "Creator": None})
+                FigureCanvasSVG(made).print_svg(content, metadata={"Date": None, "Creator": None})
             case "pdf":
                 nameless = {"CreationDate": None, "Creator": None, "Producer": None}
-                FigureCanvasPdf(made).print_pdf(path, metadata=nameless)
+                FigureCanvasPdf(made).print_pdf(content, metadata=nameless)
             case "png":
-                FigureCanvasAgg(made).print_png(path, metadata={"Software": None})
+                FigureCanvasAgg(made).print_png(content, metadata={"Software": None})
             case other:
                 raise InvalidInput(f"{path} ends in {other!r}; figures are saved as svg, pdf or png")
         made.set_dpi(dpi)  # the other canvases leave their own
+    write_bytes(path, content.getvalue())
 
 
 class _PlainPowers(LogFormatterSciNotation):

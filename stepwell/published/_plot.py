@@ -14,6 +14,9 @@ _CURVES = {
     IN_CONTEXT: ("in-context test", "tab:red"),
 }
 
+_LARGEST = 1e100
+"""Numbers from here on are not drawn."""
+
 
 def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> None:
     """Draw a run into an empty figure: its losses by step, what the theory says, and tracked values if there are any.
@@ -50,9 +53,17 @@ def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, cour
     steps = run["step"].values
     for name, (label, colour) in _CURVES.items():
         if name in run:
-            loss.plot(steps, run[name].values[0], color=colour, lw=2, label=label, zorder=3)
+            loss.plot(steps, _drawable(run[name].values[0]), color=colour, lw=2, label=label, zorder=3)
     if course is not None:
-        loss.plot(course.steps, course.loss, color="tab:orange", lw=1.5, ls="-.", label=course.label, zorder=4)
+        loss.plot(
+            _drawable(course.steps),
+            _drawable(course.loss),
+            color="tab:orange",
+            lw=1.5,
+            ls="-.",
+            label=course.label,
+            zorder=4,
+        )
     top = _top(run, levels)
     if levels is not None:
         _draw_levels(loss, levels, top)
@@ -62,8 +73,9 @@ def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, cour
     loss.set_title(_title(setup), fontsize=10)
     loss.legend(fontsize=8, loc="upper right", edgecolor="none", framealpha=0.9).set_zorder(5)
     unit = float(paper_time(setup, 1.0))
-    other = loss.secondary_xaxis("top", functions=(lambda step: step * unit, lambda time: time / unit))
-    other.set_xlabel(r"flow time $t/\tau$" + (" (the paper's, attention over N)" if time_is_papers(setup) else ""))
+    if 1 / _LARGEST < unit < _LARGEST:
+        other = loss.secondary_xaxis("top", functions=(lambda step: step * unit, lambda time: time / unit))
+        other.set_xlabel(r"flow time $t/\tau$" + (" (the paper's, attention over N)" if time_is_papers(setup) else ""))
     if tracked:
         _draw_tracked(axes[1], run)
     axes[-1].set_xlabel("epoch")
@@ -93,7 +105,9 @@ def _draw_levels(axes: Any, levels: Levels, top: float) -> None:
 def _draw_tracked(axes: Any, run: xr.Dataset) -> None:
     values = run[TRACKED].values[0]
     for head in range(values.shape[1]):
-        axes.plot(run["step"].values, values[:, head], lw=1.2, label=f"head {head + 1}" if head < 10 else None)
+        axes.plot(
+            run["step"].values, _drawable(values[:, head]), lw=1.2, label=f"head {head + 1}" if head < 10 else None
+        )
     axes.axhline(0.0, color="grey", lw=0.6)
     axes.set_ylabel(r"value weight $v_i$")
     axes.legend(frameon=False, fontsize=7, ncols=2)
@@ -101,12 +115,23 @@ def _draw_tracked(axes: Any, run: xr.Dataset) -> None:
 
 def _top(run: xr.Dataset, levels: Levels | None) -> float:
     """The upper end of the loss axis. A run that diverged is shown up to three times its first loss."""
-    curves = [run[name].values[0] for name in _CURVES if name in run]
-    first = max(float(curve[0]) for curve in curves)
-    highest = max(float(np.max(curve, where=np.isfinite(curve), initial=0.0)) for curve in curves)
+    curves = [_drawable(run[name].values[0]) for name in _CURVES if name in run]
+    first = max(_highest(curve[:1]) for curve in curves)
+    highest = max(_highest(curve) for curve in curves)
     if run.attrs["outcome"] == "diverged":
         highest = min(highest, 3 * first)
-    return 1.15 * max(highest, levels.losses[0] if levels is not None else 0.0, 1e-300)
+    level = 0.0 if levels is None else _highest(_drawable(np.array(levels.losses[:1])))
+    top = max(highest, level)
+    return 1.15 * top if top > 1 / _LARGEST else 1.0
+
+
+def _drawable(values: np.ndarray) -> np.ndarray:
+    """Not a number where values are not finite, or so large that matplotlib's own arithmetic overflows."""
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _highest(values: np.ndarray) -> float:
+    return float(np.max(values, where=np.isfinite(values), initial=0.0))
 
 
 def _title(setup: Setup) -> str:

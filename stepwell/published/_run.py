@@ -1,5 +1,6 @@
 """One training run, from its start or resumed from a stored trajectory."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,29 +8,32 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from stepwell._errors import InvalidInput
-from stepwell.dynamics import descend, flow, flow_time
+from stepwell._errors import AnotherRun, InvalidInput
+from stepwell.dynamics import Checkpoint, descend, flow, flow_time
 from stepwell.trajectory import TIME_UNIT, load, model_at
 
+from ._names import differences, identity, own_place
 from ._setup import TRACKED, Setup, objective, observables
 
 _SNAPSHOTS = 101
 _RELATIVE, _ABSOLUTE = 1e-8, 1e-6
 """Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
-_NOT_COMPARED = ("epoch",)
-"""Flags that may differ when a run is resumed."""
 
 
-def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
+def train(setup: Setup, stored: xr.Dataset | None, checkpoint: Checkpoint | None = None) -> xr.Dataset:
     """Train for as many steps as the flag `--epoch` says, from the start or from where a stored run ended.
 
-    Ctrl-C ends the training and keeps what there is, with the outcome `interrupted`.
+    Ctrl-C, SIGTERM and SIGHUP end the training and keep what there is, with the outcome `interrupted`. A run that is
+    resumed by its checkpoint is bit for bit the run that was not interrupted, and so is a descent that is resumed from
+    its trajectory.
 
     **Arguments:**
 
     - `setup`: what is to be trained, as `set_up` builds it.
     - `stored`: a trajectory of the same flags that is resumed from its last snapshot, as `stored_run` reads it; None
       starts from the initial model.
+    - `checkpoint`: where the state of the run is saved now and then, as `checkpoint_of` returns it; by default nowhere.
+      If it says so, a run that was killed or interrupted continues from there.
 
     **Returns:** the whole trajectory: curves by step, from 0 to the last, and weights at up to 101 snapshots.
 
@@ -46,13 +50,56 @@ def train(setup: Setup, stored: xr.Dataset | None) -> xr.Dataset:
     """
     epoch = setup.flags.epoch
     grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
-    if stored is None:
-        return _part(setup, setup.model, 0, grid)
-    start = last_step(stored)
-    if start >= epoch:
+    start = 0 if stored is None else last_step(stored)
+    if stored is not None and start >= epoch:
         return stored
-    rest = _part(setup, model_at(stored, setup.model), start, grid)
+    measured = objective(setup), observables(setup)
+
+    def part(model: Any, start: int, checkpoint: Checkpoint | None) -> xr.Dataset:
+        return _part(setup, measured, model, start, grid, checkpoint)
+
+    resumed = checkpoint is not None and checkpoint.resume and checkpoint.file.exists()
+    if stored is None or resumed:
+        try:
+            return part(setup.model, 0, checkpoint)
+        except AnotherRun:  # it may be one that continued the stored run
+            if stored is None:
+                raise
+    model = model_at(stored, setup.model)
+    try:
+        rest = part(model, start, checkpoint)
+    except AnotherRun:
+        if stored.attrs["outcome"] != "interrupted":
+            raise
+        # Ctrl-C saved both, and this run has another end than that one.
+        assert checkpoint is not None
+        rest = part(model, start, dataclasses.replace(checkpoint, resume=False))
     return _joined(stored, rest, start, grid)
+
+
+def checkpoint_of(setup: Setup, folder: Path, *, resume: bool) -> Checkpoint:
+    """The checkpoint of a run: a hidden file in the folder of its files, named by its whole configuration.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it.
+    - `folder`: the folder of the files.
+    - `resume`: whether to continue from it, if it is there.
+
+    **Returns:** the checkpoint, for `train`. Remove the file once the trajectory is written.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from pathlib import Path
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--in_dim", "2"])), "population")
+    >>> training.checkpoint_of(setup, Path("."), resume=False).file.name
+    '.attnM_head1_D2_R1_P5000_N32_seed10_f898e61f.checkpoint'
+    """
+    return Checkpoint(folder / f".{own_place(folder, setup).trajectory.stem}.checkpoint", resume)
 
 
 def last_step(trajectory: xr.Dataset) -> int:
@@ -80,13 +127,13 @@ def last_step(trajectory: xr.Dataset) -> int:
 def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     """Read the trajectory of a previous run, to resume it.
 
-    Raises `InvalidInput` if it was trained with other flags than those of `setup` (`--epoch` may differ), or cannot be
-    resumed.
+    Raises `InvalidInput` if it was trained with other flags than those of `setup` (`--epoch` may differ), cannot be
+    resumed, or is damaged: a file without its checksum is not resumed.
 
     **Arguments:**
 
     - `setup`: what is to be trained, as `set_up` builds it.
-    - `path`: the netCDF file that `write` left.
+    - `path`: the netCDF file, as `find_stored` finds it.
 
     **Returns:** the trajectory, or None if there is no such file.
 
@@ -103,32 +150,30 @@ def stored_run(setup: Setup, path: Path) -> xr.Dataset | None:
     """
     if not path.exists():
         return None
-    stored = load(path)
+    stored = load(path, unverified=False)
     configuration = json.loads(stored.attrs.get("configuration", "{}"))
     if "flags" not in configuration:
         raise InvalidInput(f"{path} was not written by stepwell train; give another --out")
-    asked, stored_flags = _identity(setup), configuration["flags"]
-    different = [name for name in asked if name not in _NOT_COMPARED and stored_flags.get(name) != asked[name]]
+    different = differences(configuration["flags"], identity(setup), but=("epoch",))
     if different:
-        changes = ", ".join(f"--{name} {stored_flags.get(name)}" for name in different)
-        raise InvalidInput(f"{path} holds another run ({changes}); give the same flags, or leave out --resume")
+        raise InvalidInput(
+            f"{path} holds another run ({', '.join(different)}); give the same flags, or leave out --resume"
+        )
     if stored.attrs["outcome"] not in ("finished", "interrupted"):
         raise InvalidInput(f"{path} ended as {stored.attrs['outcome']!r} and cannot be resumed; leave out --resume")
     return stored
 
 
-def _identity(setup: Setup) -> dict[str, Any]:
-    return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine}
-
-
 def _configuration(setup: Setup) -> dict[str, Any]:
     keys = {f"{name}_key": getattr(setup.keys, name) for name in setup.keys._fields}
-    return {"flags": _identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
+    return {"flags": identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
 
 
-def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
+def _part(
+    setup: Setup, measured: tuple[Any, Any], model: Any, start: int, grid: np.ndarray, checkpoint: Checkpoint | None
+) -> xr.Dataset:
     """Steps from `start` to the end, numbered from the run's beginning, with snapshots on the grid."""
-    rate, steps, loss, watched = setup.flags.lr, setup.flags.epoch - start, objective(setup), observables(setup)
+    rate, steps, (loss, watched) = setup.flags.lr, setup.flags.epoch - start, measured
     if setup.engine == "flow":
         times = flow_time(np.arange(steps + 1), rate)
         # The scale is that of the run's own start, also where it is resumed from grown weights.
@@ -142,6 +187,7 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             atol=_ABSOLUTE * scale,
             observe=watched,
             configuration=_configuration(setup),
+            checkpoint=checkpoint,
         )
         trajectory = _by_step(trajectory, tuple(model.weight_dims), rate, start, grid)
     else:
@@ -154,6 +200,7 @@ def _part(setup: Setup, model: Any, start: int, grid: np.ndarray) -> xr.Dataset:
             snapshots=grid[grid > start] - start,
             observe=watched,
             configuration=_configuration(setup),
+            checkpoint=checkpoint,
         )
     if TRACKED in trajectory and trajectory.sizes["step"]:
         trajectory[TRACKED] = (("run", "step", "head"), trajectory[TRACKED].values, {"long_name": "value weight"})

@@ -1,7 +1,13 @@
 """One training run by the published flags, from its set-up to its files. This imports JAX; the flags do not."""
 
-from ._files import write as write
+from ._files import write_plot as write_plot
+from ._files import write_tables as write_tables
+from ._files import write_trajectory as write_trajectory
+from ._names import Place as Place
+from ._names import choose_place as choose_place
+from ._names import find_stored as find_stored
 from ._plot import draw as draw
+from ._run import checkpoint_of as checkpoint_of
 from ._run import last_step as last_step
 from ._run import stored_run as stored_run
 from ._run import train as train

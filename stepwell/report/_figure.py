@@ -114,13 +114,13 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         "data": [f"data/{stem}-{key}.nc" for key in data],
     }
     json.dumps([entry, [claim.as_json() for claim in claims]], allow_nan=False)  # or no figure could be reported
-    writers: dict[str, Callable[[str], None]] = {ending: lambda path: save_figure(drawn, path) for ending in FORMATS}
-    for ending, write in {**writers, **_extras(module, data)}.items():
-        entry["files"][ending] = f"figures/{stem}.{ending}"
-        with _writing(folder):
+    with _writing(folder):
+        for path in entry["files"].values():
+            save_figure(drawn, folder / path)
+        for ending, write in _extras(module, data).items():
+            entry["files"][ending] = f"figures/{stem}.{ending}"
             write_whole(folder / entry["files"][ending], write)
-    for path, dataset in zip(entry["data"], data.values(), strict=True):
-        with _writing(folder):
+        for path, dataset in zip(entry["data"], data.values(), strict=True):
             save(dataset, folder / path)
     return Result({**entry, "seconds": round(time.monotonic() - begun, 2)}, claims)
 

@@ -5,5 +5,6 @@ from ._build import build as build
 from ._build import model_at as model_at
 from ._netcdf import load as load
 from ._netcdf import save as save
+from ._netcdf import to_bytes as to_bytes
 from ._provenance import describe as describe
 from ._provenance import provenance as provenance

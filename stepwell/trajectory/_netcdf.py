@@ -1,5 +1,14 @@
-"""Trajectories as netCDF files."""
+"""Trajectories as netCDF files with a checksum.
 
+A file is an ordinary netCDF-4 (HDF5) file, and one line of text after its end: `stepwell_checksum=sha256:…`, over all
+bytes before it. HDF5 does not read beyond the end that it has noted, and other programs open the file as ever. That the
+line must be there is noted in the hidden attribute `_NCProperties`, which says who wrote a file, and which programs
+that write a copy replace. So a byte that changed anywhere, or a missing end, is noticed before HDF5 reads the file:
+damaged ones can crash it. Each array has checksums of its own besides (fletcher32), which every reader verifies.
+"""
+
+import hashlib
+import io
 import os
 from pathlib import Path
 
@@ -7,14 +16,19 @@ import xarray as xr
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._files import write_whole
+from stepwell._files import why, write_bytes
+
+_MARK = b"stepwell_checksum=sha256"
+_END = len(b"\n" + _MARK + b":" + b"\n") + hashlib.sha256().digest_size * 2
+"""Length of the line after the end of the HDF5 file."""
 
 
 @checked
 def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     """Write a trajectory to one netCDF file, without loss of digits.
 
-    The file is written whole or not at all; a file of that name is replaced.
+    The file is written whole or not at all; a file of that name is replaced. It carries a checksum, which `load`
+    verifies; other programs open it as any netCDF-4 file.
 
     **Arguments:**
 
@@ -34,16 +48,53 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     >>> print(sw.trajectory.save(trajectory, "run.nc"))
     run.nc
     """
-    return write_whole(path, lambda name: trajectory.to_netcdf(name, engine="h5netcdf") and None)
+    return write_bytes(path, to_bytes(trajectory))
 
 
 @checked
-def load(path: str | os.PathLike) -> xr.Dataset:
-    """Read the trajectory that `save` wrote, into memory.
+def to_bytes(trajectory: xr.Dataset) -> bytes:
+    """A trajectory as the bytes of the file that `save` writes: for data that go elsewhere than to one file.
 
     **Arguments:**
 
-    - `path`: the name of the file. If there is none, or it is not a trajectory, `InvalidInput` is raised.
+    - `trajectory`: what `descend`, `online` or `flow` returned.
+
+    **Returns:** the content of a netCDF file.
+
+    **Example:**
+
+    >>> import xarray as xr
+    >>> import stepwell as sw
+    >>> content = sw.trajectory.to_bytes(xr.Dataset({"loss": ("step", [1.0, 0.5])}))
+    >>> content[1:4], content[-90:-65]
+    (b'HDF', b'stepwell_checksum=sha256:')
+    """
+    import h5py
+    import numpy as np
+
+    arrays = {name: values for name, values in trajectory.variables.items() if values.size and values.ndim}
+    numeric = [name for name, values in arrays.items() if values.dtype.kind in "biufc"]
+    encoding = {name: {"fletcher32": True} for name in numeric}
+    buffer = io.BytesIO()
+    trajectory.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
+    with h5py.File(buffer, "r+") as file:
+        writers = bytes(file.attrs["_NCProperties"]) + b"," + _MARK  # pyright: ignore[reportArgumentType]
+        file.attrs.create("_NCProperties", np.bytes_(writers))
+    line = _line(buffer.getbuffer())
+    buffer.seek(0, os.SEEK_END)
+    buffer.write(line)
+    return buffer.getvalue()
+
+
+@checked
+def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
+    """Read the trajectory that `save` wrote, into memory, if it is undamaged.
+
+    **Arguments:**
+
+    - `path`: the name of the file. If there is none, it is not a trajectory, or it is not as `save` left it,
+      `InvalidInput` is raised.
+    - `unverified`: whether a netCDF file without a checksum is read too, as other programs write them.
 
     **Returns:** the trajectory, equal to the one that was saved.
 
@@ -60,9 +111,26 @@ def load(path: str | os.PathLike) -> xr.Dataset:
     True
     """
     try:
-        with xr.open_dataset(path, engine="h5netcdf") as stored:
-            return stored.load()
+        if Path(path).exists() and not Path(path).is_file():
+            raise InvalidInput(f"{path} is not a file; check the name")
+        content = Path(path).read_bytes()
     except FileNotFoundError:
         raise InvalidInput(f"there is no file {path}; check the name") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInput(f"{path} is not a netCDF trajectory ({error}); it may be cut short") from None
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({why(error)})") from None
+    marked = _MARK in content
+    if marked and content[-_END:] != _line(memoryview(content)[:-_END]):
+        raise InvalidInput(f"{path} is damaged or was changed: it does not match its checksum; restore it from a copy")
+    if not marked and not unverified:
+        raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
+    try:
+        with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
+            return stored.load()
+    except Exception as error:  # what HDF5 and its readers raise on a damaged file is of many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidInput(f"{path} is not a netCDF trajectory ({reason}); it may be cut short") from None
+
+
+def _line(content: bytes | memoryview) -> bytes:
+    """What follows the HDF5 file."""
+    return b"\n" + _MARK + b":" + hashlib.sha256(content).hexdigest().encode() + b"\n"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import xarray as xr
 
 from stepwell.cli import main
+from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
 
 ROOT = Path(__file__).parents[2]
@@ -258,14 +260,6 @@ def test_a_folder_that_cannot_be_written_is_refused_first(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_file_that_cannot_be_replaced_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / f"{NAME}.txt").mkdir()
-    assert train(tmp_path) == 2
-    err = capsys.readouterr().err
-    assert "--out" in err and err.count("\n") == 1
-    assert not [name for name in files(tmp_path) if name.startswith(".")]
-
-
 @pytest.mark.parametrize(
     "flags, message", [(["--model", "attnS", "--rank", "3"], "can do the same"), (["--init", "0"], "fixed point")]
 )
@@ -331,15 +325,134 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_stopped(
             assert files(parts) == set()
         else:
             assert "--resume" in capsys.readouterr().err
-            assert {Path(name).suffix for name in files(parts)} == {".txt", ".nc", ".png"}
+            assert {Path(name).suffix for name in files(parts)} == {".txt", ".nc", ".png", ".checkpoint"}
+        if stop == 20:
+            (parts / next(name for name in files(parts) if name.endswith(".checkpoint"))).unlink()
     found = report(capsys, parts, *flags, "--resume")
     assert found["outcome"] == "finished" and found["epochs"] == 240
     for name in files(whole):
         if name.endswith(".txt"):
             assert (whole / name).read_text() == (parts / name).read_text()
+    assert files(parts) == files(whole)
+    _same(whole, parts)
+
+
+def _same(whole: Path, parts: Path) -> None:
     stem = next(name for name in files(whole) if name.endswith(".nc"))
     one, two = (xr.load_dataset(folder / stem, engine="h5netcdf") for folder in (whole, parts))
     xr.testing.assert_identical(one, two)
+
+
+class Killed(BaseException):
+    """In place of a signal: the run ends here and now."""
+
+
+class Saves:
+    """Where a run saves, and after how many times it is killed or Ctrl-C is pressed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self.patch = patch
+        patch.setattr(checkpoints, "_EVERY", 0.0)
+        patch.setattr(checkpoints, "_SHARE", 0.0)
+        steps = property(lambda self: 9, lambda self, value: None)
+        patch.setattr("stepwell.dynamics._chunk_size.ChunkSize.steps", steps, raising=False)
+        self.save = checkpoints.Saves.save_if_due
+
+    def end(self, after: int | None, how: str = "kill") -> None:
+        left = [after]
+
+        def save(saves, state):
+            self.save(saves, state)
+            if left[0] is not None:
+                left[0] -= 1
+                if left[0] == 0 and how == "kill":
+                    raise Killed
+                if left[0] == 0:
+                    signal.raise_signal(signal.SIGINT)
+
+        self.patch.setattr(checkpoints.Saves, "save_if_due", save)
+
+
+@pytest.mark.parametrize("how", ["kill", "press"])
+@pytest.mark.parametrize("flags", [[], ["--engine", "flow", "--lr", "0.2", "--track_value"]], ids=["descent", "flow"])
+def test_a_killed_run_is_resumed_bit_for_bit(
+    flags: list[str], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    flags = [*flags, "--epoch", "240"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    report(capsys, whole, *flags)
+    saves = Saves(monkeypatch)
+    for resume in ([], ["--resume"]):
+        saves.end(2, how)
+        if how == "kill":
+            with pytest.raises(Killed):
+                train(parts, *flags, *resume)
+            (name,) = files(parts)
+            assert name.startswith(".") and name.endswith(".checkpoint")
+        else:
+            assert train(parts, *flags, *resume) == 130
+    saves.end(None)
+    capsys.readouterr()
+    assert train(parts, *flags, "--resume") == 0
+    assert "resuming from the checkpoint" in capsys.readouterr().out
+    assert files(parts) == files(whole)
+    _same(whole, parts)
+
+
+def test_a_run_without_resume_mentions_a_checkpoint_and_starts_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    saves = Saves(monkeypatch)
+    saves.end(2)
+    with pytest.raises(Killed):
+        train(tmp_path, "--epoch", "240")
+    (checkpoint,) = tmp_path.iterdir()
+    before = checkpoint.read_bytes()
+    monkeypatch.setattr(checkpoints.Saves, "save_if_due", lambda *_: (_ for _ in ()).throw(Killed))
+    with pytest.raises(Killed):
+        train(tmp_path, "--epoch", "240")
+    err = capsys.readouterr().err
+    assert "give --resume to continue it" in err and err.count("\n") == 1
+    assert checkpoint.read_bytes() == before
+    saves.end(None)
+    assert train(tmp_path, "--epoch", "240", "--lr", "0.002", "--resume") == 0  # another run, which has no checkpoint
+    assert checkpoint.read_bytes() == before and "starting from the beginning" in capsys.readouterr().out
+    assert train(tmp_path, "--epoch", "240") == 0
+    assert files(tmp_path) == endings(NAME) | endings(checkpoint.stem.removeprefix("."))
+
+
+@pytest.mark.parametrize("first", [["--resume"], []], ids=["part", "whole"])
+def test_a_checkpoint_is_of_the_part_after_a_stored_run_or_of_the_whole(
+    first: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    report(capsys, whole, "--epoch", "240")
+    report(capsys, parts, "--epoch", "100")
+    saves = Saves(monkeypatch)
+    for resume in (first, ["--resume"]):
+        saves.end(2)
+        with pytest.raises(Killed):
+            train(parts, *resume, "--epoch", "240")
+    saves.end(None)
+    assert train(parts, "--epoch", "240", "--resume") == 0
+    assert files(parts) == files(whole)
+    assert (whole / f"{NAME}.txt").read_text() == (parts / f"{NAME}.txt").read_text()
+
+
+def test_a_checkpoint_that_cannot_be_saved_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    program = (
+        "import sys, warnings\n"
+        "from stepwell.cli import main\n"
+        "from stepwell.dynamics import _checkpoint\n"
+        "def full(*_): raise OSError(28, 'No space left on device')\n"
+        "_checkpoint.write_bytes = full\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, "train", *SMALL, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and files(tmp_path) == endings(NAME)
+    assert done.stderr.startswith("stepwell train: the checkpoint ") and done.stderr.count("\n") == 1
+    assert "cannot be saved (No space left on device); the run goes on" in done.stderr
 
 
 def test_a_finished_run_goes_on_to_more_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -360,14 +473,6 @@ def test_a_complete_run_is_not_trained_again(
         assert train(tmp_path, "--resume", "--epoch", epoch) == 0
         assert "complete" in capsys.readouterr().out
         assert (tmp_path / f"{NAME}.txt").read_text() == before
-
-
-@pytest.mark.parametrize("flags", [["--lr", "0.01"], ["--softmax"], ["--engine", "flow"], ["--init", "0.1"]])
-def test_another_run_is_not_gone_on_with(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report(capsys, tmp_path)
-    assert train(tmp_path, "--resume", "--epoch", "15", *flags) == 2
-    err = capsys.readouterr().err
-    assert "another run" in err and err.count("\n") == 1
 
 
 def test_files_that_are_no_runs_are_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -398,10 +503,8 @@ def test_flow_is_the_limit_of_small_rates(tmp_path: Path, capsys: pytest.Capture
     errors = []
     for rate, steps in ((0.02, 60), (0.01, 120), (0.005, 240)):
         flags = ["--lr", str(rate), "--epoch", str(steps + 1)]
-        report(capsys, tmp_path, *flags, "--engine", "flow")
-        flow = np.loadtxt(tmp_path / f"{NAME}.txt")
-        report(capsys, tmp_path, *flags, "--engine", "moments")
-        descent = np.loadtxt(tmp_path / f"{NAME}.txt")
+        flow = np.loadtxt(report(capsys, tmp_path, *flags, "--engine", "flow")["files"]["loss"])
+        descent = np.loadtxt(report(capsys, tmp_path, *flags, "--engine", "moments")["files"]["loss"])
         assert flow.shape == descent.shape == (steps + 1,)
         assert flow[0] == pytest.approx(descent[0], rel=1e-12)
         errors.append(np.abs(flow - descent).max())
