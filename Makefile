@@ -42,11 +42,11 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
-# Status 1 means that the job was done and some claims do not hold: a finding, not a failure of make. Others, such as 3
+# Status 1 means that the job was done and some claims are not as expected: a finding, not a failure of make. Others, such as 3
 # (it could not finish), are.
 reproduce: env
 	@$(VENV)/bin/stepwell reproduce --out reproduction $(ARGS) || { status=$$?; [ $$status -eq 1 ] || exit $$status; \
-		echo "Some claims do not hold; the report shows which, and docs/differences.md says why."; }
+		echo "Some claims are not as expected; the report shows which."; }
 
 test: lint types
 	$(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS)

@@ -10,7 +10,7 @@ names, in `stepwell.models`:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Layout = Literal["tokens", "features", "context"]
@@ -34,7 +34,8 @@ class Kind:
     - `last_rows`: the weights of which the model trains the last rows. Of others it trains the first rows and columns.
     - `trained`: whether `stepwell train` offers it.
     - `has_rank`: whether the number of key and query pairs in a head can be chosen. If not, it is the dimension.
-    - `start`: further keywords of `random` for the published script's initial weights.
+    - `starts`: the rules of its random initial weights, by name, the one that the published script has today last.
+      Where there are several, `random` takes the name as `start`.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Kind:
     trained: bool = True
     has_rank: bool = False
     theory: Theory | None = None
-    start: dict[str, Any] = field(default_factory=dict)
+    starts: tuple[str, ...] = ("plain",)
 
     @property
     def is_attention(self) -> bool:
@@ -68,9 +69,15 @@ class Kind:
         """Whether a recording means this kind by `name`."""
         return name == self.name or (isinstance(name, str) and bool(self.prefixes) and name.startswith(self.prefixes))
 
-    def start_options(self, *, rank: int, **attention: Any) -> dict[str, Any]:
-        """The keywords of `random` that only some kinds have: those of attention, and the rank."""
-        return {**(attention if self.is_attention else {}), **({"rank": rank} if self.has_rank else {})}
+    def start_options(self, *, rank: int, start: str | None = None, **attention: Any) -> dict[str, Any]:
+        """The keywords of `random` that only some kinds have: those of attention, the rank, and the rule of the start.
+
+        By default `start` is left to `random`, which takes "plain".
+        """
+        own: dict[str, Any] = {"rank": rank} if self.has_rank else {}
+        if start is not None and len(self.starts) > 1:
+            own["start"] = start
+        return {**(attention if self.is_attention else {}), **own}
 
 
 KINDS: dict[str, Kind] = {
@@ -94,7 +101,7 @@ KINDS: dict[str, Kind] = {
             last_rows=("value",),
             has_rank=True,
             theory="separate",
-            start={"scaling": "per-matrix"},
+            starts=("plain", "per-head", "stacked"),
         ),
         Kind(
             name="mlp",

@@ -1,7 +1,11 @@
 """The versions of the software that made a result."""
 
 import functools
+import os
+import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from . import __version__
 
@@ -16,3 +20,28 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             pass
     return numbers
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of the source, with "-dirty" where files differ from it; None where this is no checkout."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@functools.cache
+def machine() -> str:
+    """The kind of machine: processor, cores and system."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}"

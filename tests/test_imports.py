@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "probes": {"tasks", "models", "trajectory", "theory"},
     "replay": _RUN,
     "published": _RUN | {"theory"},
-    "papers": _RUN | {"theory", "probes"},
+    "papers": _RUN | {"theory", "probes", "published"},
     "report": {"native", "papers", "trajectory"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)

@@ -15,7 +15,8 @@ def configure(parser: Parser) -> None:
     parser.epilog = "\n".join(
         [
             f"targets: {', '.join([*PAPERS, *FIGURES])}",
-            "Exit status: 0 all claims hold, 1 one fails, 2 bad usage, 3 could not finish, 130 interrupted.",
+            "Exit status: 0 all claims are as expected, 1 one is not (it fails, or is known to fail and holds),",
+            "2 bad usage, 3 could not finish, 130 interrupted.",
             "A run could not finish if files cannot be written or a figure ended in an error; what was done is kept.",
         ]
     )
@@ -33,6 +34,9 @@ def configure(parser: Parser) -> None:
         help="figures made at a time, each in a process of its own (default: the cores)",
     )
     parser.add_argument(
+        "--against", metavar="DIR", help="compare with the report of an earlier run, and say what moved"
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print claims.json on standard output, and nothing else there"
     )
 
@@ -42,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stepwell.report import as_text, freeze_imports, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
+    options["against"] = arguments.against
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
@@ -53,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"begun: {name}, {title}\n")
 
         done = reproduce(names, **options, begin=begin, tell=lambda entry, claims: _say(_text(entry, claims)))
-        _say(f"report: {done.page}\n")
+        _say(_summary(done.document, names) + f"report: {done.page}\n")
     if done.interrupted:
         _complain("interrupted; the figures that were done are kept")
         return 130
@@ -79,6 +84,25 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _summary(document: dict[str, Any], names: list[str]) -> str:
+    """How many claims hold of each kind, those that are unexpected, and what moved since an earlier report."""
+    from stepwell.report import tallies
+
+    claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] in names]
+    if not claims:
+        return ""
+    lines = ["; ".join(f"{tally['name']}: {tally['held']} of {tally['total']} hold" for tally in tallies(claims))]
+    for claim in claims:
+        if claim["unexpected"]:
+            what = "is known to fail, and holds" if claim["passed"] else "does not hold"
+            lines.append(f"unexpected: {claim['id']} {what}")
+    if "against" in document:
+        movements = document["against"]["movements"]
+        lines.append(f"since {document['against']['before']}: " + ("" if movements else "nothing moved"))
+        lines += [f"  {one['what']}: {one['name']}, {one['before']} → {one['after']}" for one in movements]
+    return "\n".join(lines) + "\n"
+
+
 def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
     """What came of a figure: a line for it, and two for each claim."""
     from stepwell.report import number
@@ -96,8 +120,10 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
         counted = (
             ""
             if claim.seeds is None or claim.pass_rate is None
-            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} hold"
+            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} {claim.counted} hold"
         )
         lines.append(f"  {mark} {claim.statement}")
+        if claim.known is not None and not claim.passed:
+            lines.append(f"      known: {claim.known.reason} (docs/differences.md#{claim.known.heading})")
         lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
     return "\n".join(lines) + "\n"

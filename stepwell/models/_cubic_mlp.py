@@ -13,7 +13,7 @@ from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
 from ._model import AbstractCubicModel, Form
-from ._starts import deviation, gaussians
+from ._starts import check_scale, gaussians
 
 
 class CubicMLP(AbstractCubicModel):
@@ -72,7 +72,7 @@ class CubicMLP(AbstractCubicModel):
         **Returns:** the network.
         """
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
-        spread = deviation(scale, "plain", 1)
+        spread = check_scale(scale)
         return cls(*gaussians(((outputs, heads), (heads, outputs * dim * dim)), (spread, spread), key=key))
 
     @classmethod

@@ -15,7 +15,7 @@ from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
-from ._starts import LabelBlocks, Scaling, clear, deviation, gaussians, head_scales, require_weights, scaled_to
+from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 
 
 class MergedAttention(AbstractAttention):
@@ -114,7 +114,6 @@ class MergedAttention(AbstractAttention):
         heads: int,
         scale: float,
         outputs: int = 1,
-        scaling: Scaling = "plain",
         label_blocks: LabelBlocks = "zero",
         key: RandomKey,
         **options: Unpack[AttentionOptions],
@@ -125,10 +124,8 @@ class MergedAttention(AbstractAttention):
 
         - `dim`: the dimension of an input x.
         - `heads`: the number of heads.
-        - `scale`: the standard deviation of a weight, or what `scaling` makes of it.
+        - `scale`: the standard deviation of a weight.
         - `outputs`: the number of labels of a token.
-        - `scaling`: with "plain" the standard deviation is `scale`; with "per-matrix" it is scale/√size, where the
-          size counts the entries of a whole matrix over all heads, heads · (dim + outputs)².
         - `label_blocks`: "zero" sets the label blocks $\mathbf v_i$ and $u_i$ to zero; "random" leaves them random.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
@@ -137,7 +134,7 @@ class MergedAttention(AbstractAttention):
         """
         dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
         width = dim + outputs
-        spread = deviation(scale, scaling, heads * width * width)
+        spread = check_scale(scale)
         value, key_query = gaussians(((heads, outputs, width), (heads, width, dim)), (spread, spread), key=key)
         return cls(
             clear(value, np.s_[:, :, :dim], label_blocks),

@@ -14,7 +14,7 @@ from stepwell._types import Activation, Normalisation, RandomKey
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
-from ._starts import deviation, gaussians, require_weights
+from ._starts import check_scale, gaussians, require_weights
 
 
 class MultiHeadOptions(AttentionOptions, total=False):
@@ -175,7 +175,7 @@ class MultiHeadAttention(AbstractAttention):
             (heads, embedding, width),
             (heads, outputs, embedding),
         )
-        weights = gaussians(shapes, (deviation(scale, "plain", 1),) * 4, key=key)
+        weights = gaussians(shapes, (check_scale(scale),) * 4, key=key)
         return cls(*weights, **options)
 
     @classmethod
@@ -216,7 +216,7 @@ class MultiHeadAttention(AbstractAttention):
         advantage = _check.number("advantage", advantage)
         width = dim + outputs
         require_weights((heads, width, dim), (heads, width, width), (heads, width, width), (heads, outputs, width))
-        spread = deviation(scale, "plain", 1)
+        spread = check_scale(scale)
         a, b = gaussians(((heads, 1, 1), (heads, 1, 1)), (spread, spread), key=key)
         own = jnp.eye(heads, outputs)
         reading = readout * (1 + (advantage - 1) * own)[:, :, None] * jnp.eye(outputs)

@@ -16,8 +16,8 @@ from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
 LabelBlocks = Literal["zero", "random"]
-Scaling = Literal["plain", "per-matrix"]
-"""Standard deviation of a random weight: the scale itself, or the scale over the square root of the matrix's size."""
+Start = Literal["plain", "per-head", "stacked"]
+"""How the standard deviations of random separate weights follow from one scale; see `start_deviations`."""
 
 
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
@@ -56,11 +56,29 @@ def require_weights(*shapes: tuple[int, ...]) -> None:
     )
 
 
-def deviation(scale: float, scaling: Scaling, matrix_size: int) -> float:
-    """The standard deviation of an entry; `matrix_size` counts the entries of the whole weight, over all heads."""
-    _check.one_of("scaling", scaling, get_args(Scaling))
-    scale = _check.number("scale of the initial weights", scale, least=0.0)
-    return scale if scaling == "plain" else scale / matrix_size**0.5
+def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
+    r"""The standard deviations of values, and of keys and queries, for tokens of `width` numbers.
+
+    The published script has had three rules (docs/differences.md). With the scale s, they are
+
+    - "plain": s for all;
+    - "per-head": s for values, $s/\sqrt{R E}$ for keys and queries, the size of one head's matrix;
+    - "stacked": $s/\sqrt{H E^2}$ and $s/\sqrt{H R E}$, the sizes of the matrices of all heads together,
+
+    with H heads of rank R and the width E.
+    """
+    _check.one_of("start", start, get_args(Start))
+    scale = check_scale(scale)
+    if start == "plain":
+        return scale, scale
+    if start == "per-head":
+        return scale, scale / (rank * width) ** 0.5
+    return scale / (heads * width * width) ** 0.5, scale / (heads * rank * width) ** 0.5
+
+
+def check_scale(scale: float) -> float:
+    """The scale of initial weights, if it is a number from 0 on."""
+    return _check.number("scale of the initial weights", scale, least=0.0)
 
 
 def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:

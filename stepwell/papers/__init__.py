@@ -1,6 +1,8 @@
 """The executable papers: each figure simulates, claims and draws. A figure is imported when it is run, not before."""
 
+from ._claim import KINDS as KINDS
 from ._claim import Claim as Claim
+from ._claim import Known as Known
 from ._protocol import FigureModule as FigureModule
 from ._protocol import WithExtras as WithExtras
 from ._registry import FIGURES as FIGURES

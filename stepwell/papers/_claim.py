@@ -4,11 +4,14 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from stepwell._errors import InvalidInput
 
 Relation = Literal["=", "<=", ">="]
+Kind = Literal["paper", "theory", "check"]
+"""Who says it: the paper; a derivation of ours, against simulation; or arithmetic of ours by a second route."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _RELATIONS = ("=", "<=", ">=")
 _PART = r"[a-z0-9][a-z0-9.-]*"
 _IDENTIFIER = re.compile(rf"{_PART}/{_PART}/{_PART}")
@@ -17,6 +20,29 @@ _IDENTIFIER = re.compile(rf"{_PART}/{_PART}/{_PART}")
 def slug(words: str) -> str:
     """Words as a part of an identifier: "separate, rank 1" becomes "separate-rank-1"."""
     return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
+
+
+class Known(NamedTuple):
+    """Why a claim is known to fail: a sentence, and the heading in docs/differences.md that explains it."""
+
+    reason: str
+    heading: str
+    """As in a link to it, docs/differences.md#heading."""
+    quick: bool | None = None
+    """Whether it fails with `--quick` only (True), at the full settings only (False), or at both (None)."""
+
+    def applies(self, quick: bool) -> bool:
+        """Whether the claim is expected to fail at these settings."""
+        return self.quick is None or self.quick == quick
+
+
+class Origin(TypedDict, total=False):
+    """Keywords of every constructor of `Claim`, which see."""
+
+    kind: Required[Kind]
+    source: Required[str]
+    known: Known | None
+    explored: bool
 
 
 @dataclass(frozen=True)
@@ -28,11 +54,17 @@ class Claim:
 
     `measured` must lie within `tolerance` of `predicted` (relation "="), or not be above ("<=") or below (">=") it by
     more. `passed` is worked out here and cannot be given. `basis` says in a few words what the tolerance is derived
-    from.
+    from. Settings and tolerances are fixed before the seeds that judge them are drawn; where the settings were chosen
+    after seeing outcomes, the claim is `explored`, and is judged on fresh seeds.
 
-    Over several seeds the numbers are those of the seed that decides: from the best to the worst, the last of those
-    that must hold. `seeds` is how many values were compared and `pass_rate` the fraction for which the claim holds.
-    Where values do not differ by seed alone (components, plateaus, kinds of model), the statement says what they are.
+    `kind` is "paper" (the paper says it), "theory" (a derivation of ours against simulation) or "check" (arithmetic of
+    ours by a second route), and `source` the theorem, equation, section or figure that says it.
+
+    Over several values the numbers are those of the one that decides: from the best to the worst, the last of those
+    that must hold. `seeds` is how many values were compared, `counted` what they are (seeds, heads, plateaus, …) and
+    `pass_rate` the fraction for which the claim holds.
+
+    A failure that is understood is `known`. Unexpected are a failure that is not, and a known one that holds.
     """
 
     id: str
@@ -46,9 +78,19 @@ class Claim:
     relation: Relation = "="
     seeds: int | None = None
     pass_rate: float | None = None
+    counted: str | None = None
+    kind: Kind = field(kw_only=True)
+    source: str = field(kw_only=True)
+    known: Known | None = field(kw_only=True, default=None)
+    explored: bool = field(kw_only=True, default=False)
     passed: bool = field(init=False)
 
     def __post_init__(self):
+        if self.kind not in KINDS or not self.source:
+            raise InvalidInput(
+                f"the claim {self.id!r} has kind {self.kind!r} and source {self.source!r}; give one of "
+                f"{', '.join(KINDS)}, and the theorem, equation, section or figure that says it"
+            )
         if not _IDENTIFIER.fullmatch(self.id):
             raise InvalidInput(
                 f"a claim has the identifier {self.id!r}; it must be PAPER/FIGURE/CLAIM, each of lower-case "
@@ -66,22 +108,28 @@ class Claim:
         object.__setattr__(self, "passed", _excess(self.relation, self.predicted, self.measured) <= self.tolerance)
 
     @classmethod
-    def close(cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str) -> "Claim":
+    def close(
+        cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str, **origin: Unpack[Origin]
+    ) -> "Claim":
         """`measured` is `predicted`, up to `tolerance`. `id` is such as "linear/fig3/levels"."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis)
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, **origin)
 
     @classmethod
-    def at_most(cls, id: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str) -> "Claim":
+    def at_most(
+        cls, id: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
+    ) -> "Claim":
         """`measured` is not above `predicted` by more than `tolerance`. By default it is a deviation from 0."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, "<=")
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, "<=", **origin)
 
     @classmethod
-    def at_least(cls, id: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str) -> "Claim":
+    def at_least(
+        cls, id: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
+    ) -> "Claim":
         """`measured` is not below `predicted` by more than `tolerance`."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, ">=")
+        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, ">=", **origin)
 
     @classmethod
-    def over_seeds(
+    def over(
         cls,
         id: str,
         statement: str,
@@ -92,11 +140,13 @@ class Claim:
         basis: str,
         relation: Relation = "=",
         required: float = 1.0,
+        counted: str = "seeds",
+        **origin: Unpack[Origin],
     ) -> "Claim":
-        """The claim for each seed, of which the fraction `required` must hold.
+        """The claim for each of several values, of which the fraction `required` must hold.
 
-        `predicted` and `tolerance` are one number for all, or one for each seed, as `measured` is. Values may also be
-        of something else than seeds, such as components or plateaus; `statement` then says of what.
+        `predicted` and `tolerance` are one number for all, or one for each value, as `measured` is. `counted` says what
+        the values are: seeds, heads, components, plateaus, …
         """
         values = [float(value) for value in measured]
         if not values or not 0 < required <= 1:
@@ -105,7 +155,10 @@ class Claim:
                 "fraction above 0 and at most 1"
             )
         wanted, allowed = _each(predicted, len(values)), _each(tolerance, len(values))
-        single = [cls(id, statement, p, m, t, basis, relation) for p, m, t in zip(wanted, values, allowed, strict=True)]
+        single = [
+            cls(id, statement, p, m, t, basis, relation, **origin)
+            for p, m, t in zip(wanted, values, allowed, strict=True)
+        ]
         ordered = sorted(single, key=lambda claim: claim._badness())
         decisive = ordered[math.ceil(required * len(single) - 1e-9) - 1]
         rate = sum(claim.passed for claim in single) / len(single)
@@ -119,6 +172,8 @@ class Claim:
             relation,
             len(single),
             rate,
+            counted,
+            **origin,
         )
 
     def _badness(self) -> tuple[bool, float]:
@@ -126,9 +181,14 @@ class Claim:
         excess = _excess(self.relation, self.predicted, self.measured)
         return not self.passed, excess / self.tolerance if self.tolerance > 0 else excess
 
+    def unexpected(self, quick: bool) -> bool:
+        """Whether it fails and that is not known, or is known to fail at these settings and holds."""
+        return self.passed == (self.known is not None and self.known.applies(quick))
+
     def as_json(self) -> dict[str, Any]:
-        """For a JSON document: what is not finite becomes null."""
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        """For a JSON document: what is not finite becomes null, and what is known a dictionary."""
+        plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        return plain | {"known": None if self.known is None else self.known._asdict()}
 
 
 def _excess(relation: str, predicted: float, measured: float) -> float:
@@ -145,5 +205,5 @@ def _each(value: Any, count: int) -> list[float]:
     except TypeError:
         return [float(value)] * count
     if len(listed) != count:
-        raise InvalidInput(f"{len(listed)} values for {count} seeds; give one number, or one for each seed")
+        raise InvalidInput(f"{len(listed)} values for {count} measurements; give one number, or one for each")
     return listed

@@ -19,6 +19,10 @@ class FigureModule(Protocol):
     CAPTION: str
     """What the figure shows, in a few sentences: the figure must be understood without the paper."""
 
+    PAPER_SETTINGS: dict[str, Any]
+    """The paper's own settings, as far as known, under the names that `settings` has, to be shown beside ours; empty if
+    the paper has no such figure."""
+
     def settings(self, quick: bool) -> dict[str, Any]:
         """The settings by name, for the report; values are numbers, texts or lists of them."""
         ...

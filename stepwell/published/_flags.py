@@ -18,6 +18,11 @@ _MODELS = _kinds.names(trained=True)
 _RANKED = _kinds.listed(name for name in _MODELS if KINDS[name].has_rank)
 _OF_FEATURES = _kinds.listed(_kinds.names(layout="features", trained=True))
 
+_WITH_RULES = _kinds.listed(name for name in _MODELS if len(KINDS[name].starts) > 1)
+_TODAY, _PAPER = "script", "paper"
+_LOW_RANK_DIM = 8
+"""The dimension in the published figures of low rank, which were made at another time than Fig 3."""
+
 _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
     "training": [
         (
@@ -57,6 +62,18 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
         (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": f"rank of key and query, for {_RANKED}"}),
         (("--head_num",), {"type": int, "default": 1, "help": "heads"}),
         (("--init",), {"type": float, "default": 0.01, "help": "scale of the initial weights"}),
+        (
+            ("--start",),
+            {
+                "choices": [_TODAY, _PAPER, *dict.fromkeys(rule for kind in KINDS.values() for rule in kind.starts)],
+                "default": _TODAY,
+                "help": f"rule of the initial weights of {_WITH_RULES} (the published script has no such flag): "
+                f"{_TODAY}, what that does today; {_PAPER}, what its figures were made with, per-head where --in_dim "
+                f"is {_LOW_RANK_DIM} (Figs 4 and 12) and plain elsewhere (Fig 3); plain, standard deviation init; "
+                "per-head, keys and queries divided by the root of a head's entries; stacked, all by that of all "
+                "heads' entries",
+            },
+        ),
     ],
     "output": [
         (("--show",), {"action": "store_true", "help": "show the plot in a window"}),
@@ -67,7 +84,7 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The published flags that decide what is trained, as given."""
+    """The published flags that decide what is trained, as given, and `start`, which chooses among its rules."""
 
     epoch: int
     lr: float
@@ -86,6 +103,7 @@ class Published:
     rank: int
     head_num: int
     init: float
+    start: str
     track_value: bool
 
     @classmethod
@@ -96,6 +114,15 @@ class Published:
     def kind(self) -> Kind:
         """The declaration of the model."""
         return KINDS[self.model]
+
+    @property
+    def start_rule(self) -> str:
+        """The rule of the initial weights that `start` means."""
+        if self.start == _TODAY:
+            return self.kind.starts[-1]
+        if self.start == _PAPER:
+            return "per-head" if "per-head" in self.kind.starts and self.in_dim == _LOW_RANK_DIM else "plain"
+        return self.start
 
     @property
     def context(self) -> int:
@@ -115,7 +142,9 @@ class Published:
 
 
 def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Add all flags of the published script to a parser, with its defaults.
+    """Add all flags of the published script to a parser, with its defaults, and `--start`.
+
+    The script has had several rules for initial weights; `--start` names one, and is by default today's.
 
     **Arguments:**
 
@@ -234,6 +263,10 @@ def check(flags: Published, engine: Engine) -> None:
     reads_features = flags.kind.layout == "features"
     if reads_features and not flags.cubic_feat:
         raise InvalidInput(f"--model {flags.model} reads cubic features; add --cubic_feat")
+    if flags.start_rule not in flags.kind.starts:
+        raise InvalidInput(
+            f"--start {flags.start} is for --model {_WITH_RULES}; {flags.model} has one rule, plain: leave out --start"
+        )
     if flags.softmax and not flags.kind.is_attention:
         raise InvalidInput(f"--model {flags.model} has no attention; leave out --softmax")
     if flags.cubic_feat and not reads_features:

@@ -100,6 +100,7 @@ def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
     kind = flags.kind
     options = kind.start_options(
         rank=flags.rank,
+        start=flags.start_rule,
         activation="softmax" if flags.softmax else "linear",
         normalisation=normalisation_of(flags),
     )
@@ -111,7 +112,6 @@ def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
             scale=flags.init,
             key=key,
             **options,
-            **kind.start,
         )
 
 

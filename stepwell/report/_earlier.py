@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stepwell.papers import FIGURES
+from stepwell.papers import FIGURES, KINDS, Known
 
 NAME = "claims.json"
 _LONGEST_DOCUMENT = 2**26
@@ -34,11 +34,12 @@ class _Unsuitable(Exception):
     """Why a document, or what it has about one figure, is not taken over."""
 
 
-def earlier(folder: Path, warn: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+def earlier(folder: Path, warn: Callable[[str], None], *, rename: bool = True) -> dict[str, dict[str, Any]]:
     """Entries of the figures that `claims.json` in the folder has, by name, each with its `claims`.
 
     Figures that ended in an error or whose files have been removed are left out. So is what is not as `reproduce`
-    writes it; then `warn` is called with a message, and `claims.json` is renamed, for whoever wrote it.
+    writes it; then `warn` is called with a message, and if `rename` is true `claims.json` gets another name, and so is
+    kept for whoever wrote it.
     """
     path = folder / NAME
     if not os.path.lexists(path):
@@ -59,8 +60,8 @@ def earlier(folder: Path, warn: Callable[[str], None]) -> dict[str, dict[str, An
         reasons.append(str(reason))
     if reasons:
         more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
-        aside = _put_aside(path)
-        warn(f"{path}: {'; '.join(reasons[:_SHOWN])}{more}. The file is kept as {aside.name}")
+        kept_as = f". The file is kept as {_put_aside(path).name}" if rename else ""
+        warn(f"{path}: {'; '.join(reasons[:_SHOWN])}{more}{kept_as}")
     return kept
 
 
@@ -118,6 +119,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         "quick": checked["quick"],
         "seconds": checked["seconds"],
         "settings": checked["settings"],
+        "paper_settings": checked["paper_settings"],
         **_files(entry, name.replace("/", "-"), folder),
         "claims": [{"id": claim["id"], "paper": paper, "figure": figure, **_checked(claim, _CLAIM)} for claim in mine],
     }
@@ -191,12 +193,23 @@ def _is_setting(value: Any, deeper: int = _DEEPEST) -> bool:
     return value is None or _is_flag(value) or _is_number(value) or _is_text(value)
 
 
+def _is_known(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == set(Known._fields)
+        and _is_text(value["reason"])
+        and _is_text(value["heading"])
+        and (value["quick"] is None or _is_flag(value["quick"]))
+    )
+
+
 _FIGURE: dict[str, Callable[[Any], bool]] = {
     "title": _is_text,
     "caption": _is_text,
     "quick": _is_flag,
     "seconds": lambda value: _is_number(value) and value >= 0,
     "settings": lambda value: isinstance(value, dict) and _is_setting(value),
+    "paper_settings": lambda value: isinstance(value, dict) and _is_setting(value),
 }
 
 _CLAIM: dict[str, Callable[[Any], bool]] = {
@@ -208,7 +221,13 @@ _CLAIM: dict[str, Callable[[Any], bool]] = {
     "relation": lambda value: isinstance(value, str) and value in ("=", "<=", ">="),
     "seeds": lambda value: value is None or (isinstance(value, int) and _is_number(value) and value > 0),
     "pass_rate": lambda value: value is None or (_is_number(value) and 0 <= value <= 1),
+    "counted": lambda value: value is None or _is_text(value),
+    "kind": lambda value: isinstance(value, str) and value in KINDS,
+    "source": _is_text,
+    "known": lambda value: value is None or _is_known(value),
+    "explored": _is_flag,
     "passed": _is_flag,
+    "unexpected": _is_flag,
 }
 
 

@@ -86,6 +86,7 @@ def failure(name: str, quick: bool, error: str) -> Result:
         "quick": quick,
         "seconds": None,
         "settings": {},
+        "paper_settings": {},
         "files": {},
         "data": [],
     }
@@ -110,6 +111,7 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         "quick": quick,
         "seconds": None,
         "settings": module.settings(quick),
+        "paper_settings": module.PAPER_SETTINGS,
         "files": {ending: f"figures/{stem}.{ending}" for ending in FORMATS},
         "data": [f"data/{stem}-{key}.nc" for key in data],
     }

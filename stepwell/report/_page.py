@@ -1,18 +1,20 @@
 """`index.html`: one file with everything in it, for a browser without a network."""
 
 import base64
-import json
-import math
+import functools
+import io
 from pathlib import Path
 from typing import Any
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._text import superscript
-from stepwell.papers import PAPERS
+from stepwell.papers import KINDS, PAPERS
+
+from ._text import number, setting
 
 _TEMPLATE = "page.html"
 _SIGNS = {"=": "=", "<=": "≤", ">=": "≥"}
+_HEADLINES = {"paper": "papers", "theory": "theory", "check": "checks"}
+_THUMBNAIL = (360, 300)
+"""Pixels of a picture in the contents, at the most."""
 
 
 def page(document: dict[str, Any], folder: Path) -> str:
@@ -23,56 +25,60 @@ def page(document: dict[str, Any], folder: Path) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters.update(number=number, setting=setting, sign=lambda relation: _SIGNS[relation])
+    environment.filters.update(number=number, sign=lambda relation: _SIGNS[relation])
     figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
-    claims = document["claims"]
+    claims = [claim for entry in figures for claim in entry["claims"]]
+    failures = [claim for claim in claims if claim["unexpected"] or not claim["passed"]]
     return environment.from_string(template).render(
         papers=[
             {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
             for paper, title in PAPERS.items()
         ],
-        held=sum(claim["passed"] for claim in claims),
-        total=len(claims),
+        figures=figures,
+        tallies=tallies(claims),
+        failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
         errors=sum(entry["status"] == "error" for entry in figures),
+        against=_against(document.get("against")),
+        made=document["made"],
         seconds=document["seconds"],
         versions=document["versions"],
     )
 
 
-@checked
-def number(value: float | None, digits: int = 6) -> str:
-    """A number as text for a reader, with a power of ten where it is small or large.
+def _against(compared: dict[str, Any] | None) -> dict[str, Any] | None:
+    if compared is None:
+        return None
+    marks = {"holds now": "good", "fails now": "bad", "gone": "bad"}
+    movements = [
+        {**one, "mark": marks.get(one["what"], "soft"), "anchor": one["name"].replace("/", "-")}
+        for one in compared["movements"]
+    ]
+    return {**compared, "movements": movements}
+
+
+def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many claims hold, for each kind of claim that there is.
 
     **Arguments:**
 
-    - `value`: the number; one that is not finite is "not a number", and so is None, which JSON has for it.
-    - `digits`: significant digits, at the most; not more than four where there is a power of ten.
+    - `claims`: the claims of a report, as in its `claims.json`.
 
-    **Returns:** the text, with typographical minus signs.
+    **Returns:** for each kind a dictionary: its `name` in a headline, how many hold (`held`) of how many (`total`), and
+    how many are `unexpected`.
 
     **Example:**
 
-    >>> from stepwell.report import number
-    >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
-    ('0.881045', '−2.5·10⁻⁷', '0.14')
+    >>> from stepwell.report import tallies
+    >>> tallies([{"kind": "paper", "passed": True, "unexpected": False}])
+    [{'name': 'papers', 'held': 1, 'total': 1, 'unexpected': 0}]
     """
-    digits = min(_check.whole("digits", digits), 17)
-    if value is None or not math.isfinite(value):
-        return "not a number"
-    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")
-        plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
-    return f"{value:.{digits}g}".replace("-", "−")
-
-
-def setting(value: Any) -> str:
-    """A setting's value in one line."""
-    if isinstance(value, list | tuple):
-        return ", ".join(setting(each) for each in value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    found = []
+    for kind in KINDS:
+        mine = [claim for claim in claims if claim["kind"] == kind]
+        if mine:
+            held, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "unexpected"))
+            found.append({"name": _HEADLINES[kind], "held": held, "total": len(mine), "unexpected": unexpected})
+    return found
 
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
@@ -87,10 +93,38 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         for claim in claims
         if claim["id"].startswith(f"{entry['name']}/")
     ]
+    ours, theirs = entry["settings"], entry["paper_settings"]
+    held, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "unexpected"))
     return {
         **entry,
         "image": shown.get("svg", ""),
         "film": shown.get("gif", ""),
+        "thumbnail": _thumbnail(folder / entry["files"]["png"]) if "png" in entry["files"] else "",
         "anchor": entry["name"].replace("/", "-"),
         "claims": mine,
+        "held": held,
+        "verdict": "bad" if unexpected else "good" if held == len(mine) else "known",
+        "compared_settings": [
+            (key, *(setting(each[key]) if key in each else "" for each in (ours, theirs))) for key in {**ours, **theirs}
+        ],
     }
+
+
+def _thumbnail(path: Path) -> str:
+    return _reduced(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _reduced(path: Path, _: int) -> str:
+    """A small copy of a picture, as an address; the page is written after each figure, and most have not changed."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            small = picture.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return ""  # it is not a picture: the page does without
+    small.thumbnail(_THUMBNAIL)
+    written = io.BytesIO()
+    small.save(written, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"

@@ -15,9 +15,10 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
-from stepwell._versions import versions
+from stepwell._versions import commit, machine, versions
 from stepwell.papers import FIGURES, Claim
 
+from ._against import moved
 from ._earlier import earlier
 from ._figure import CannotWrite, Result, make
 from ._page import page
@@ -54,6 +55,7 @@ def reproduce(
     jobs: int = 1,
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
+    against: str | os.PathLike | None = None,
     warn: Callable[[str], None] = _warn,
 ) -> Reproduction:
     """Run figures, check their claims and write the report.
@@ -73,12 +75,14 @@ def reproduce(
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
+    - `against`: the folder of an earlier report, with which this one is compared (see `moved`); by default none.
     - `warn`: called as `warn(message)` if something in the folder is left out of the report; by default a
       `RuntimeWarning` is issued.
 
-    **Returns:** the `Reproduction`: the `document` in `claims.json`, the path of the `page`, whether all claims of all
-    figures that were asked for hold (`passed`), whether the run was `interrupted`, and the `problem` if it could not
-    finish, in one line.
+    **Returns:** the `Reproduction`: the `document` in `claims.json`; the path of the `page`; whether all figures that
+    were asked for are done and none of their claims is unexpected (`passed`; unexpected is a failure that is not known,
+    or a known one that holds); whether the run was `interrupted`; and the `problem` if it could not finish, in one
+    line.
 
     **Example:** the report of no figures; `select(["linear/fig2"])` takes some seconds.
 
@@ -89,6 +93,7 @@ def reproduce(
     """
     jobs = _check.whole("jobs", jobs)
     names = _known(names)
+    before = None if against is None else _compared(Path(against), warn)
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
@@ -102,11 +107,12 @@ def reproduce(
         else (make(name, quick, folder, begin) for name in names)
     )
     try:
-        document = _update(folder, done, begun, warn)
+        document = _update(folder, done, begun, warn, before)
         with contextlib.closing(results):
             for entry, claims in results:
-                done[entry["name"]] = {**entry, "claims": [claim.as_json() for claim in claims]}
-                document = _update(folder, done, begun, warn)
+                judged = [{**claim.as_json(), "unexpected": claim.unexpected(quick)} for claim in claims]
+                done[entry["name"]] = {**entry, "claims": judged}
+                document = _update(folder, done, begun, warn, before)
                 tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
@@ -115,7 +121,7 @@ def reproduce(
     failed = [name for name, result in done.items() if not _is_done(result)]
     if failed and problem is None:
         problem = f"{len(failed)} of {len(names)} figures ended in an error ({', '.join(failed)})"
-    passed = len(done) == len(names) and all(_held(result) for result in done.values())
+    passed = len(done) == len(names) and all(_as_expected(result) for result in done.values())
     return Reproduction(document, folder / "index.html", passed, interrupted, problem)
 
 
@@ -126,12 +132,20 @@ def _known(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(_check.one_of("the name of a figure", name, FIGURES) for name in names))
 
 
+def _compared(folder: Path, warn: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
+    """The folder of an earlier report by name, and its document."""
+    kept = earlier(folder, warn, rename=False)
+    if not kept:
+        raise InvalidInput(f"there is no report in {folder} to compare with; name the --out of an earlier run")
+    return str(folder), _document(kept, {}, time.monotonic())
+
+
 def _is_done(result: dict[str, Any]) -> bool:
     return result["status"] == "done"
 
 
-def _held(result: dict[str, Any]) -> bool:
-    return _is_done(result) and all(claim["passed"] for claim in result["claims"])
+def _as_expected(result: dict[str, Any]) -> bool:
+    return _is_done(result) and not any(claim["unexpected"] for claim in result["claims"])
 
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
@@ -143,6 +157,7 @@ def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[
         "figures": [{k: v for k, v in result.items() if k != "claims"} for result in ordered],
         "seconds": round(time.monotonic() - begun, 2),
         "versions": {**versions(), "python": platform.python_version()},
+        "made": {"date": time.strftime("%Y-%m-%d %H:%M %Z"), "commit": commit(), "machine": machine()},
     }
 
 
@@ -168,11 +183,23 @@ def as_text(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def _update(folder: Path, done: dict[str, Any], begun: float, warn: Callable[[str], None]) -> dict[str, Any]:
-    """Write the report: what was done here, and all else that is in the folder. Returns the document."""
+def _update(
+    folder: Path,
+    done: dict[str, Any],
+    begun: float,
+    warn: Callable[[str], None],
+    before: tuple[str, dict[str, Any]] | None,
+) -> dict[str, Any]:
+    """Write the report: what was done here, and all else that is in the folder. Returns the document.
+
+    `before` is another report to compare with, its folder and document.
+    """
     try:
         with _alone(folder):
             document = _document(earlier(folder, warn), done, begun)
+            if before is not None:
+                movements = moved(before[1], document, names=list(done))
+                document["against"] = {"before": before[0], "movements": [one.as_json() for one in movements]}
             write_text(folder / "claims.json", as_text(document))
             write_text(folder / "index.html", page(document, folder))
     except OSError as error:

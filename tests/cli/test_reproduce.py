@@ -60,7 +60,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch):
     from stepwell.papers import Claim, figure
 
     module = figure("linear/fig1")
-    claim = Claim.close("linear/fig1/sum", "two is three", predicted=3, measured=2, tolerance=0.5, basis="arithmetic")
+    claim = Claim.close(
+        "linear/fig1/sum",
+        "two is three",
+        predicted=3,
+        measured=2,
+        tolerance=0.5,
+        basis="arithmetic",
+        kind="check",
+        source="counting",
+    )
+    monkeypatch.setattr(module, "PAPER_SETTINGS", {}, raising=False)
     monkeypatch.setattr(module, "simulate", lambda quick: {})
     monkeypatch.setattr(module, "claims", lambda data: [claim])
     monkeypatch.setattr(module, "draw", lambda data: Figure())
@@ -71,6 +81,7 @@ def test_a_claim_that_fails_is_told(drawn, tmp_path: Path, capsys: pytest.Captur
     assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "✗ two is three" in told and "measured 2, predicted 3 ± 0.5" in told
+    assert "checks: 0 of 1 hold\nunexpected: linear/fig1/sum does not hold\n" in told
     assert told.splitlines()[-1] == f"report: {tmp_path / 'index.html'}"
 
 

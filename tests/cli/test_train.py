@@ -1,5 +1,6 @@
 """`stepwell train`: the published interface, its files, and what the runs amount to."""
 
+import argparse
 import json
 import os
 import signal
@@ -138,6 +139,8 @@ PUBLISHED = {
     "--e": "epoch",
     "--ep": "epoch",
     "--l": "lr",
+    "--s": None,
+    "--se": None,
     "--see": "seed",
     "--ic": "icl",
     "--tra": None,
@@ -159,6 +162,7 @@ PUBLISHED = {
     "--head": "head_num",
     "--ini": "init",
     "--sh": "show",
+    "--st": "start",
     "--trac": "track_value",
     "--eng": "engine",
     "--out": "out",
@@ -181,12 +185,47 @@ def test_abbreviations(flag: str, meaning: str | None):
         with pytest.raises(InvalidInput, match="could match"):
             parser.parse_args([flag, "7"])
         return
-    given = {"model": ["mlp"], "engine": ["flow"]}.get(meaning, ["7"])
+    given = {"model": ["mlp"], "engine": ["flow"], "start": ["plain"]}.get(meaning, ["7"])
     flags = isinstance(getattr(default, meaning), bool)
     for words in [[flag]] if flags else [[flag, *given], [f"{flag}={given[0]}"]]:
         found = parser.parse_args(words)
         changed = [name for name, value in vars(found).items() if value != getattr(default, name)]
         assert changed == [meaning]
+
+
+STARTS = {
+    "today's script": ([], "stacked"),
+    "Fig 3": (["--start", "paper"], "plain"),
+    "Figs 4 and 12": (["--start", "paper", "--in_dim", "8"], "per-head"),
+    "a rule by name": (["--start", "per-head"], "per-head"),
+}
+
+
+@pytest.mark.parametrize("words, rule", STARTS.values(), ids=STARTS)
+def test_starts_are_those_of_the_rules(words: list[str], rule):
+    import jax
+
+    from stepwell.models import SeparateAttention
+    from stepwell.published import Published, add_published_flags
+    from stepwell.published._setup import initial_model
+
+    parser = argparse.ArgumentParser()
+    add_published_flags(parser)
+    flags = Published.of(parser.parse_args(["--model", "attnS", "--head", "3", "--rank", "2", *words]))
+    key = jax.random.key(5)
+    drawn = SeparateAttention.random(
+        dim=flags.in_dim, heads=3, rank=2, scale=0.01, start=rule, normalisation="none", key=key
+    )
+    for name, weight in initial_model(flags, key).weights().items():
+        np.testing.assert_array_equal(weight, drawn.weights()[name])
+
+
+def test_with_the_start_of_the_paper_all_four_drops_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Fig 3's command, on infinitely many sequences; with today's start the run is still on an early plateau."""
+    command = ["--model", "attnS", "--head", "5", "--epoch", "10001", "--lr", "0.02", "--engine", "population"]
+    for words, components in ([["--start", "paper"], 4], [[], 2]):
+        found = report(capsys, tmp_path, *command, *words, small=False)
+        assert found["final_loss"]["train"] == pytest.approx(found["levels"][str(components)], rel=0.01)
 
 
 def test_defaults_are_the_published_ones():
@@ -203,6 +242,8 @@ def test_defaults_are_the_published_ones():
 
 
 REFUSED = {
+    "a start that merged attention has not": (["--start", "per-head"], "leave out --start"),
+    "unknown start": (["--model", "attnS", "--start", "today"], "stacked"),
     "no heads": (["--head_num", "0"], "--head_num is 0"),
     "mixture above one": (["--icl", "1.5"], "from 0 to 1"),
     "mixture below zero": (["--icl", "-0.1"], "from 0 to 1"),

@@ -20,8 +20,9 @@ OPTIONS = {"activation": "linear", "normalisation": "none"}
 
 
 def started(kind: Kind, **options: Any) -> AbstractCubicModel:
-    chosen = kind.start_options(rank=2, **OPTIONS) | {"dim": 3, "heads": 4, "scale": 0.5, "key": jax.random.key(1)}
-    return class_of(kind).random(**chosen, **kind.start, **options)
+    own = kind.start_options(rank=2, start=kind.starts[-1], **OPTIONS)
+    chosen = own | {"dim": 3, "heads": 4, "scale": 0.5, "key": jax.random.key(1)}
+    return class_of(kind).random(**chosen, **options)
 
 
 @ALL

@@ -29,11 +29,19 @@ def test_label_blocks_can_be_random_too():
     deviation_is(model.value[..., :8], 0.03)
 
 
-def test_the_published_start_divides_by_the_root_of_each_matrix_size_over_all_heads():
-    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, scaling="per-matrix", key=KEY)
-    deviation_is(model.value[..., 8:], 0.5 / np.sqrt(100 * 81))
-    deviation_is(model.key[..., :8], 0.5 / np.sqrt(100 * 4 * 9))
-    deviation_is(model.query, 0.5 / np.sqrt(100 * 4 * 9))
+@pytest.mark.parametrize(
+    ("start", "value", "pair"),
+    [
+        ("plain", 0.5, 0.5),
+        ("per-head", 0.5, 0.5 / np.sqrt(4 * 9)),
+        ("stacked", 0.5 / np.sqrt(100 * 81), 0.5 / np.sqrt(100 * 4 * 9)),
+    ],
+)
+def test_the_starts_of_separate_attention(start, value, pair):
+    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, start=start, key=KEY)
+    deviation_is(model.value[..., 8:], value)
+    deviation_is(model.key[..., :8], pair)
+    deviation_is(model.query, pair)
 
 
 def test_a_balanced_merged_start_has_equal_norms():

@@ -28,6 +28,18 @@ def test_times_that_are_a_tenth_late_fail(data, failing):
     assert failing({**data, "commuting": late}) == {"commuting-times"}
 
 
+def test_plateaus_at_each_others_levels_fail(data, failing):
+    rotated = data["rotated"].copy(deep=True)
+    rotated["plateau_loss"] = rotated["plateau_loss"].roll(plateau=1)
+    assert failing({**data, "rotated": rotated}) == {"rotated-levels"}
+
+
+def test_components_out_of_turn_fail(data, failing):
+    rotated = data["rotated"].copy(deep=True)
+    rotated["learned"][0, 1] = [0, 1, 0, 0]
+    assert failing({**data, "rotated": rotated}) == {"rotated-order"}
+
+
 def test_a_drop_that_never_comes_fails(data, failing):
     rotated = data["rotated"].copy(deep=True)
     rotated["measured_time"][0, -1] = np.nan

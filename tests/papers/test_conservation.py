@@ -35,7 +35,25 @@ def test_shuffled_heads_are_not_balanced():
 
 def test_a_drift_of_second_order_fails(data, failing):
     descent = data["descent"]
-    assert failing({**data, "descent": descent.assign(drift=descent["drift"] * descent["rate"])}) == {"by-rate"}
+    second = descent["drift"] * descent["rate"] / float(descent["rate"][0])
+    assert failing({**data, "descent": descent.assign(drift=second)}) == {"by-rate", "descent-drift"}
+
+
+def test_a_drift_without_the_factor_of_two_fails(data, failing):
+    flows = data["flow"]
+    assert failing({**data, "flow": flows.assign(predicted=flows["predicted"] / 2)}) == {"descent-drift"}
+
+
+def test_the_drift_of_descent_along_a_known_flow():
+    """One head of velocity (a, b, 0) for v, k and q: 2 |∫(v̇² − k̇²) dt| = 2 |a² − b²| t, or 2 b² t of key and query."""
+    time = np.linspace(0.0, 3.0, 31)
+    run = figure.flow(
+        figure.start("separate, rank 1"), figure.prepare(figure.QUICK), until=3.0, save=time, progress=False
+    )
+    weights = {name: np.zeros(run[name].shape) for name in ("value", "key", "query")}
+    weights["value"][0, :, 0, 0, 4], weights["key"][0, :, 0, 0, 1] = 2 * time, 0.5 * time
+    moved = run.assign({name: (run[name].dims, w) for name, w in weights.items()})
+    assert figure.descent_drift(moved) == pytest.approx(2 * (2**2 - 0.5**2) * 3)
 
 
 def test_runs_that_stand_still_prove_nothing(data, failing):

@@ -18,6 +18,11 @@ def test_another_norm_in_the_rate_fails(data, failing):
     assert failing({**data, "merged": wrong}) == {"merged-slope"}
 
 
+def test_a_prediction_from_other_weights_fails(data, failing):
+    merged = data["merged"]
+    assert failing({**data, "merged": merged.assign(predicted=merged["predicted"] + 0.1)}) == {"merged-time"}
+
+
 def test_another_exponent_fails(data, failing):
     separate = data["separate"]
     assert failing({**data, "separate": separate.assign(time=separate["time"] * separate["value"] ** 0.02)}) == {
@@ -35,7 +40,7 @@ def test_a_time_without_the_half_fails(data, failing):
     }
 
 
-def test_the_drawing_has_two_panels_with_words(data):
+def test_the_drawing_has_four_panels_with_words(data):
     drawn = escape_times.draw(data)
-    assert len(drawn.axes) == 2
-    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
+    assert len(drawn.axes) == 4
+    assert all(axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

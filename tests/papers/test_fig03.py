@@ -3,134 +3,170 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
+import xarray as xr
 from PIL import Image
 
-from stepwell.dynamics import flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers.linear_attention import fig03_staircase as fig3
-from stepwell.probes import passage_time
+from stepwell.papers.linear_attention._fig03_flows import saved_at_drops
+from stepwell.papers.linear_attention._fig03_readings import passage
+from stepwell.papers.linear_attention._fig03_settings import NEAR_TIE
+from stepwell.papers.linear_attention._fig03_theory import clear_drops, exponent, levels, make_task, neglected, schedule
+from stepwell.papers.linear_attention._published_runs import set_up_seeds
+from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"
 
 
-@pytest.fixture(scope="module")
-def infinite(data):
-    """Infinite data in place of the sequences, and the smaller start: there every claim holds."""
-    task, _ = fig3.prepare()
-    predicted = fig3.schedules(task, fig3.starts(fig3.QUICK.seeds, 1e-4))
-    training = fig3.run(task, Population(task), fig3.QUICK, 1e-4, predicted)
-    return {**data, "training": training.assign_attrs(sequences=0, frames=6)}
+def test_the_start_of_the_low_rank_figures_is_not_that_of_the_published_drops(data, failing):
+    setups = set_up_seeds(fig3.COMMAND.replace("paper", "per-head"), fig3.QUICK.seeds)
+    losses = [Population(setup.task, setup.normalisation) for setup in setups]
+    training, _ = fig3.train(setups, losses, fig3.QUICK, data["theory"])
+    assert "published-drops" in failing({**data, "training": training})
 
 
-def test_all_claims_hold_on_infinite_data(infinite, failing):
-    assert failing(infinite) == set()
+def test_half_the_context_in_the_levels_fails(data, failing):
+    wrong = levels(make_task(), context=15)
+    assert "levels" in failing({**data, "theory": wrong})
 
 
-def test_half_the_context_in_the_levels_fails(infinite, failing):
-    task, _ = fig3.prepare()
-    assert "levels" in failing({**infinite, "theory": fig3.levels(task, context=15)})
+def test_a_run_read_backwards_fails(data, failing):
+    training = data["training"].copy(deep=True)
+    training["loss"] = (training["loss"].dims, training["loss"].values[:, ::-1].copy())
+    assert failing({**data, "training": training}) >= {"drops", "levels"}
 
 
-def test_a_flow_up_the_gradient_in_time_fails(infinite, failing):
-    """The run read backwards has no staircase down."""
-    training = infinite["training"]
-    back = training.copy(deep=True)
-    for name in ("loss", "value", "key", "query"):
-        back[name] = (training[name].dims, training[name].values[:, ::-1])
-    assert failing({**infinite, "training": back}) >= {"drops", "levels", "order"}
+def test_a_component_out_of_order_fails(data, failing):
+    training = data["training"].copy(deep=True)
+    training["map"].values[:] = training["map"].values[..., ::-1]
+    assert failing({**data, "training": training}) == {"order"}
 
 
-def test_components_in_rising_order_fail(infinite, failing):
-    predictions = infinite["theory"]
-    reversed_vectors = predictions.assign(
-        eigenvectors=(predictions["eigenvectors"].dims, predictions["eigenvectors"].values[:, ::-1])
-    )
-    assert failing({**infinite, "theory": reversed_vectors}) == {"order"}
+def test_keys_that_point_elsewhere_fail(data, failing):
+    training = data["training"].copy(deep=True)
+    key = training["key"].values[:, 0]
+    key[:, 1] = 1.1 * np.sign(key[:, 1])
+    assert failing({**data, "training": training}) == {"keys"}
 
 
-def test_other_axes_than_the_eigenvectors_fail(infinite, failing):
-    predictions = infinite["theory"]
-    assert failing(
-        {**infinite, "theory": predictions.assign(eigenvectors=(predictions["eigenvectors"].dims, np.eye(4)))}
-    ) >= {"keys"}
+def test_one_head_for_two_components_fails(data, failing):
+    training = data["training"].copy(deep=True)
+    training["head"].values[:] = training["head"].values[:, :1]
+    assert failing({**data, "training": training}) == {"heads"}
 
 
-def test_shuffled_heads_fail(infinite, failing):
-    timing = infinite["drops"]
-    shuffled = timing.assign(predicted_head=(timing["predicted_head"] + 1) % 4)
-    assert failing({**infinite, "drops": shuffled}) == {"scheduled-heads"}
+def test_shuffled_heads_fail(data, failing):
+    flows = data["flows"]
+    shuffled = flows.assign(predicted_head=(flows["predicted_head"] + 1) % fig3.HEADS)
+    assert failing({**data, "flows": shuffled}) == {"scheduled-heads"}
 
 
-def test_the_schedule_of_another_covariance_fails(infinite, failing):
-    """One tenth off the largest eigenvalue. (N does not matter here: it sets where a head ends, not when it leaves.)"""
-    task, _ = fig3.prepare()
-    e = infinite["theory"]["eigenvectors"].values[:, 0]
-    wrong = fig3.InContextRegression(task.covariance - 0.04 * np.outer(e, e), fig3.CONTEXT)
-    timing = infinite["drops"].copy(deep=True)
-    drops = fig3.schedules(wrong, fig3.starts(fig3.QUICK.seeds, fig3.QUICK.inits[-1]))
-    timing["predicted"][-1] = [[drop.time for drop in each] for each in drops]
-    assert failing({**infinite, "drops": timing}) >= {"times", "vanishing-error"}
+def test_a_power_that_is_a_tenth_off_fails(data, failing):
+    """Of one drop alone."""
+    flows = data["flows"].copy(deep=True)
+    flows["key"].values[-1, :, 1] *= (flows["init"].values[-1] / flows["init"].values[-2]) ** 0.1
+    assert failing({**data, "flows": flows}) == {"keys-power"}
 
 
-def test_twice_the_time_unit_fails(infinite, failing):
+@pytest.mark.parametrize("factor", [0.0, -1.0, 2.0])
+def test_keys_that_are_not_turned_by_the_data_fail(data, failing, factor):
+    turned = data["turned"]
+    assert failing({**data, "turned": turned.assign(measured=factor * turned["predicted"])}) == {"keys-sampled"}
+
+
+def test_the_schedule_of_another_covariance_fails(data, failing):
+    """A thousandth off the largest eigenvalue. (N does not matter: it sets where a head ends, not when it leaves.)"""
+    task, seeds, init = make_task(), fig3.QUICK.flow_seeds, fig3.QUICK.inits[-1]
+    e = data["theory"]["eigenvectors"].values[:, 0]
+    wrong = InContextRegression(task.covariance - 4e-4 * np.outer(e, e), fig3.CONTEXT)
+    drops = [schedule(wrong, model) for model in fig3.initial_models(seeds, init)]
+    flows = data["flows"].copy(deep=True)
+    flows["predicted"][-1] = [[drop.time for drop in each] for each in drops]
+    assert failing({**data, "flows": flows}) == {"times", "vanishing-error"}
+
+
+def test_twice_the_time_unit_fails(data, failing):
     """The flow is that of half the gradient: with the whole, all is over twice as soon."""
-    timing = infinite["drops"]
-    assert failing({**infinite, "drops": timing.assign(measured=timing["measured"] / 2)}) >= {
-        "times",
-        "vanishing-error",
-    }
+    flows = data["flows"]
+    assert failing({**data, "flows": flows.assign(half=flows["half"] / 2)}) >= {"times", "vanishing-error"}
 
 
-def test_a_rise_without_the_square_fails(infinite, failing):
-    """An exponential rise to the same end takes another time."""
-    timing = infinite["drops"]
-    assert failing({**infinite, "drops": timing.assign(rise=timing["rise"] * 1.1)}) == {"scalar-course"}
+@pytest.mark.parametrize("drop", range(4))
+def test_a_rise_that_is_three_per_cent_slow_fails(data, failing, drop):
+    """Of any head, not only of the first; at the first the tolerance is 1.9 %."""
+    flows = data["flows"].copy(deep=True)
+    flows["rise"].values[..., drop] *= 1.03
+    assert failing({**data, "flows": flows}) == {"scalar-course"}
 
 
-def test_two_heads_on_one_component_fail(infinite, failing):
-    training = infinite["training"].copy(deep=True)
-    head = int(fig3.shares(training.isel(run=0), infinite["theory"]["eigenvectors"].values)[-1].argmax(axis=0)[0])
-    for name in ("value", "key", "query"):
-        training[name].values[:, -1, :] = training[name].values[:, -1, head][:, None]
-    assert "heads" in failing({**infinite, "training": training})
+def test_near_ties_are_those_closer_than_the_rule():
+    times, constants = np.array([[100.0, 200.0, 220.0, 900.0]]), np.array([4.0, 5.0, 3.0, 50.0])
+    assert NEAR_TIE == 10
+    assert clear_drops(times, constants).tolist() == [[True, False, False, True]]
 
 
-def test_the_finest_saved_times_are_about_the_first_drops(infinite):
-    time = infinite["drops"]["predicted"].sel(init=1e-4).values[:, 0]
-    saved = fig3.save_times(
-        fig3.prepare()[0], fig3.schedules(fig3.prepare()[0], fig3.starts(fig3.QUICK.seeds, 1e-4)), 300
-    )
-    assert np.all(np.diff(saved) > 0) and saved[0] == 0
-    for first in time:
-        assert np.diff(saved)[abs(saved[1:] - first) < 10].max() < 3
+def test_powers_are_those_of_the_eigenvalues():
+    assert [exponent(d) for d in range(4)] == pytest.approx([1 - 9 / 16, 1 - 4 / 9, 1 - 1 / 4, 1])
+    assert all(neglected(d, 1e-4) <= neglected(d, 1e-3) < 0.1 for d in range(4))
 
 
-def test_the_scalar_course_is_at_half_its_gain_at_time_zero(infinite):
-    predictions = infinite["theory"]
+def test_a_component_drives_others_a_quarter_of_a_time_constant_longer_than_scheduled():
+    """∫[(1 - x³) - 1(t < t½)]dt along dx/dt = x²(1 - x³), by quadrature."""
+    half = (1 - 0.5**0.5) ** (1 / 3)
+    before = scipy.integrate.quad(lambda x: x / (1 - x**3), 0, half)[0]
+    after = scipy.integrate.quad(lambda x: x**-2, half, 1)[0]
+    assert after - before == pytest.approx(0.25, abs=0.01)
+
+
+def test_drops_are_saved_finely_wherever_they_are():
+    """Two logistic drops of length 1 after waits of 10⁴ and 3·10⁵, from a coarse grid, in a few flows."""
+    drops, asked = np.array([[1.23e4, 3.1e5], [2.5e4, 2.9e5]]), []
+
+    def flow(times):
+        asked.append(times.size)
+        falls = 1 / (1 + np.exp(np.clip(drops[:, :, None] - times, -700, 700)))
+        return xr.Dataset({"loss": (("run", "time"), 2 - falls.sum(axis=1))}, {"time": times})
+
+    run = saved_at_drops(flow, np.append(0.0, np.geomspace(1e3, 1e6, 300)), np.array([1.5, 0.5]), np.ones(2))
+    assert len(asked) <= 5 and max(asked) < 2000
+    for number, loss in enumerate(run["loss"].values):
+        for level, expected in zip((1.5, 0.5), drops[number], strict=True):
+            found = passage(run["time"].values, loss, level)
+            assert found is not None and found[0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_aligned_head_rises_as_the_equation_says():
+    """`rise` on runs that the theory describes exactly: aligned heads, to the error of splines."""
+    task = make_task()
+    predictions = levels(task)
+    vectors, steps = predictions["eigenvectors"].values, predictions["level"].values
+    model = SeparateAttention.aligned(jnp.asarray(vectors), heads=4, scale=np.array([1.0, 0.7, 0.5, 0.4]) * 1e-2)
+    saved = fig3._saved([model], Population(task), rtol=1e-9, atol=1e-11)
+    coarse = np.append(0.0, np.geomspace(100, 3e5, 400))
+    run = saved_at_drops(saved, coarse, (steps[1:] + steps[:-1]) / 2, predictions["time_constant"].values)
+    one = run.isel(run=0)
+    read = fig3.read_drops(one, predictions, vectors)
+    assert read["head"].values.tolist() == [0, 1, 2, 3]
+    for d in range(4):
+        assert fig3.rise(one, predictions, d, d, float(read["half"][d])) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_scalar_course_is_at_half_its_gain_at_time_zero(data):
+    predictions = data["theory"]
     for d in range(4):
         x = np.interp(0.0, predictions["course"].values[d], predictions["height"].values)
         assert 1 - (1 - x**3) ** 2 == pytest.approx(0.5, abs=2e-3)  # linear interpolation between 120 heights
 
 
-def test_an_aligned_head_rises_as_the_equation_says():
-    """`rise` on a run that the theory describes exactly: one aligned head."""
-    task, _ = fig3.prepare()
-    predictions = fig3.levels(task)
-    end = float(predictions["value_end"][0])
-    model = SeparateAttention.aligned(jnp.asarray(predictions["eigenvectors"].values), heads=1, scale=0.1)
-    trajectory = flow(model, Population(task), until=200.0, save=np.linspace(0, 200, 4001), progress=False, rtol=1e-9)
-    assert passage_time(trajectory["time"].values, -trajectory["value"].values[0, :, 0, 0, 4], -0.9 * end) < 200
-    assert fig3.rise(trajectory.isel(run=0), predictions) == pytest.approx(1.0, abs=2e-3)
-
-
-def test_the_drawing_and_the_film(infinite, tmp_path):
-    drawn = fig3.draw(infinite)
+def test_the_drawing_and_the_film(data, tmp_path):
+    drawn = fig3.draw(data)
     titled = [axes for axes in drawn.axes if axes.get_title(loc="left").startswith("(")]
-    assert len(titled) == 3 and all(axes.get_xlabel() and axes.get_ylabel() for axes in titled)
-    write = fig3.extras(infinite)["gif"]
+    assert len(titled) == 4 and all(axes.get_ylabel() for axes in titled)
+    write = fig3.extras(data)["gif"]
     for name in ("a.gif", "b.gif"):
         write(str(tmp_path / name))
     assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
     with Image.open(tmp_path / "a.gif") as film:
-        assert 3 <= film.n_frames <= 6  # pyright: ignore[reportAttributeAccessIssue]
+        assert 6 <= film.n_frames <= 12  # pyright: ignore[reportAttributeAccessIssue]

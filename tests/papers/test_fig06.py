@@ -22,34 +22,48 @@ def test_the_laws_exchanged_fail(data, failing):
 
 def test_a_time_without_the_half_fails(data, failing):
     """Time in units of -∂L/∂W instead of -½ ∂L/∂W."""
-    wrong = data["merged"].assign(wait=data["merged"]["wait"] / 2, rate=data["merged"]["rate"] * 2)
-    assert failing({**data, "merged": wrong}) == {"rich-merged", "lazy-merged-rate"}
+    wrong = data["merged"].assign(wait=data["merged"]["wait"] / 2)
+    assert failing({**data, "merged": wrong}) == {"rich-merged"}
+    wrong = data["merged_pairs"].assign(rate=data["merged_pairs"]["rate"] * 2)
+    assert failing({**data, "merged_pairs": wrong}) == {"lazy-merged-rate"}
 
 
 def test_half_the_context_in_the_linearisation_fails(data, monkeypatch, failing):
-    monkeypatch.setattr(fig6.Settings, "scales", lambda self, kind: list(fig6.LAZY[kind][::2]))
-    wrong = fig6.sweep("merged", fig6.QUICK, context=15)
+    lazy = list(fig6.LARGE["merged"][::2])
+    monkeypatch.setattr(fig6.Settings, "scales", lambda self, kind, *, pairs: lazy)
+    wrong = fig6.sweep("merged", fig6.QUICK, pairs=True, context=15)
     monkeypatch.undo()
-    lazy = list(fig6.LAZY["merged"][::2])
-    mixed = data["merged"].copy(deep=True)
+    mixed = data["merged_pairs"].copy(deep=True)
     for name in ("difference", "rate", "predicted_rate"):
         mixed[name].loc[{"scale": lazy}] = wrong[name]
-    assert failing({**data, "merged": mixed}) == {"lazy-merged-rate", "lazy-merged-curve"}
+    assert failing({**data, "merged_pairs": mixed}) == {"lazy-merged-rate", "lazy-merged-curve"}
 
 
 def test_a_kernel_of_another_order_fails(data, failing):
-    wrong = data["separate"].assign(half=data["separate"]["half"] * data["separate"]["scale"])
-    assert failing({**data, "separate": wrong}) == {"lazy-separate-power"}
+    pairs = data["separate_pairs"]
+    wrong = pairs.assign(half=pairs["half"] * pairs["scale"])
+    assert failing({**data, "separate_pairs": wrong}) == {"lazy-separate-power"}
+
+
+@pytest.mark.parametrize("kind", fig6.KINDS)
+def test_independent_heads_in_place_of_pairs_fail(data, failing, kind: str):
+    """And the other way round: pairs move less and less, independent heads by as much at any scale."""
+    independent, pairs = data[kind]["moved"], data[f"{kind}_pairs"]["moved"]
+    large = {"scale": list(fig6.LARGE[kind][::2])}
+    exchanged = {name: data[name].copy(deep=True) for name in (kind, f"{kind}_pairs")}
+    exchanged[kind]["moved"].loc[large] = pairs.sel(large)
+    exchanged[f"{kind}_pairs"]["moved"].loc[large] = independent.sel(large)
+    assert failing({**data, **exchanged}) == {f"moved-{kind}-pairs", f"moved-{kind}-independent"}
 
 
 def test_runs_begin_at_the_map_zero():
     for kind in fig6.KINDS:
-        np.testing.assert_allclose(fig6.start(kind, 3.0, 0).effective_map(), 0.0, atol=1e-13 * 3.0**3)
+        np.testing.assert_allclose(fig6.start(kind, 3.0, 0, pairs=True).effective_map(), 0.0, atol=1e-13 * 3.0**3)
 
 
 @pytest.mark.parametrize("kind", fig6.KINDS)
 def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
-    model: MergedAttention | SeparateAttention = fig6.start(kind, 1.0, 3)
+    model: MergedAttention | SeparateAttention = fig6.start(kind, 1.0, 3, pairs=True)
     weights = fig6._weights(model)
     by_hand = (merged_jacobian if kind == "merged" else separate_jacobian)(weights)
 
@@ -66,11 +80,16 @@ def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
 
 def test_the_linearised_excess_begins_at_the_whole_fall():
     levels = fig6.theory.levels(fig6.task())
-    expected = linearised(fig6.task(), fig6._weights(fig6.start("separate", 2.0, 0)))
+    expected = linearised(fig6.task(), fig6._weights(fig6.start("separate", 2.0, 0, pairs=True)))
     assert expected.excess(np.zeros(1))[0] == pytest.approx(levels[0] - levels[-1], rel=1e-10)
 
 
-def test_the_drawing_has_four_panels_with_words(data):
-    drawn = fig6.draw(data)
-    assert len(drawn.axes) == 4
-    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
+def test_a_run_ends_at_the_lowest_level(data):
+    for name, runs in data.items():
+        np.testing.assert_allclose(runs["loss"][:, -1], fig6.theory.levels(fig6.task())[-1], rtol=0.02, err_msg=name)
+
+
+def test_the_drawing_has_six_panels_with_words(data):
+    *panels, bar = fig6.draw(data).axes
+    assert len(panels) == 6 and bar.get_xlabel()
+    assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in panels)

@@ -87,5 +87,18 @@ def test_waits_against_the_integrated_equations(data, kind):
         assert wait == pytest.approx(wanted, rel=6e-3)
 
 
+def test_a_fresh_head_for_every_drop_fails(data, failing):
+    """As in rank one."""
+    every = np.repeat(np.arange(8)[None], data["makers"].sizes["run"], axis=0)
+    assert failing({**data, "makers": data["makers"].assign(head=(("run", "component"), every))}) == {"same-head"}
+
+
+def test_heads_that_take_turns_fail(data, failing):
+    """Two components each, but not one after the other."""
+    every = np.repeat(np.array([0, 1, 0, 1, 2, 3, 2, 3])[None], data["makers"].sizes["run"], axis=0)
+    assert failing({**data, "makers": data["makers"].assign(head=(("run", "component"), every))}) == {"same-head"}
+
+
 def test_the_drawing(data):
-    assert [axes.get_title(loc="left")[:3] for axes in fig11.draw(data).axes] == ["(a)", "(b)", "(c)"]
+    titles = [axes.get_title(loc="left")[:3] for axes in fig11.draw(data).axes]
+    assert titles == ["(a)", "", "(b)", "(c)", "(d)"]

@@ -1,11 +1,14 @@
 """Fig 14 holds on a small sample, its exact moments are those of samples, and broken physics is noticed."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from stepwell.papers.linear_attention import fig14_in_weight as fig14
 from stepwell.papers.linear_attention._fig14_expectations import exact_moments, leading_mode
+from stepwell.papers.linear_attention._onset import symmetrised
 from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory
 
@@ -41,18 +44,31 @@ def test_the_first_mode_of_a_silent_context_leaves_two_over_n_plus_two():
     assert exact.loss(exact.minimiser()) < 2 / 33 / 4
 
 
+def test_coefficients_are_the_sum_over_heads():
+    rng = np.random.default_rng(0)
+    values, key_queries = rng.normal(size=(1, 1, 3, 5)), rng.normal(size=(1, 1, 3, 5, 4))
+    expected = sum(symmetrised(v, k) for v, k in zip(values[0, 0], key_queries[0, 0], strict=True))
+    np.testing.assert_allclose(fig14.coefficients(values, key_queries)[0, 0], expected, rtol=1e-12)
+
+
+def test_at_one_seed_all_shares_have_the_same_start_and_tests():
+    runs = fig14.prepare(dataclasses.replace(fig14.QUICK, seeds=(7,), sequences=60))
+    first, *others = runs.setups[0]
+    for other in others:
+        assert first.tested is not None and other.tested is not None
+        np.testing.assert_array_equal(other.tested.fixed_task, first.tested.fixed_task)
+        np.testing.assert_array_equal(other.model.weights()["key_query"], first.model.weights()["key_query"])
+        for key in ("in_context_test", "in_weight_test"):
+            assert getattr(other.keys, key) == getattr(first.keys, key)
+
+
 def test_half_the_context_in_the_prediction_fails(data, failing):
-    wrong, right = fig14.predict(fig14.prepare(fig14.QUICK), fig14.QUICK, context=15), data["theory"]
-    mistaken = right.assign({name: wrong[name] for name in right if "_end_" in str(name) or name == "half_time"})
-    expected = {
-        "in-weight-end-at-0",
-        "in-weight-end-at-0-sampled",
-        "in-context-end-at-1",
-        "in-context-end-at-1-sampled",
-        "time-infinite",
-        "time-sampled",
-    }
-    assert failing({**data, "theory": mistaken}) >= expected
+    runs = fig14.prepare(dataclasses.replace(fig14.QUICK, sequences=60))
+    wrong, right = fig14.predict(runs, fig14.QUICK, context=15), data["theory"]
+    mistaken = right.assign({name: wrong[name] for name in right if "_end_" in str(name)})
+    expected = {f"{name}-end-at-{which}" for name in ("in-weight", "in-context") for which in (0, 1)}
+    expected |= {"in-weight-end-at-0-sampled", "in-context-end-at-1-sampled"}
+    assert expected <= failing({**data, "theory": mistaken})
 
 
 def test_test_sets_exchanged_fail(data, failing):
@@ -60,6 +76,7 @@ def test_test_sets_exchanged_fail(data, failing):
     names = dict(zip(fig14.TESTS, fig14.TESTS[::-1], strict=True))
     broken = failing({**data, "sampled": sampled.rename(names)})
     assert broken >= {
+        "published",
         "in-weight-end-at-0-sampled",
         "in-context-end-at-0-sampled",
         "in-context-end-at-1-sampled",
@@ -71,11 +88,26 @@ def test_test_sets_exchanged_fail(data, failing):
 
 
 def test_half_the_rate_fails(data, failing):
-    late = data["sampled"].assign_coords(time=2 * data["sampled"]["time"])
-    assert failing({**data, "sampled": late}) == {"time-sampled"}
+    late = data["sampled"].assign_coords(step=2 * data["sampled"]["step"], tested=2 * data["sampled"]["tested"])
+    assert failing({**data, "sampled": late}) >= {"published", "time-sampled"}
 
 
-def test_the_drawing_has_a_panel_for_each_share(data):
+def test_a_start_that_is_one_per_cent_off_is_noticed(data, failing):
+    """At the smallest share the fall comes a step later of 600."""
+    onset = data["infinite_onset"]
+    wrong = onset.assign(step=onset["step"] + 2 * onset["uncertainty"])
+    assert failing({**data, "infinite_onset": wrong}) == {"time-infinite"}
+
+
+def test_an_order_turned_round_fails(data, failing):
+    sampled = data["sampled"]
+    back = sampled.assign(in_context_test_loss=(sampled["in_context_test_loss"].dims,
+                                                sampled["in_context_test_loss"].values[:, ::-1]))  # fmt: skip
+    assert "in-context-order" in failing({**data, "sampled": back})
+
+
+def test_the_drawing_has_a_panel_for_each_share_and_two_below(data):
     drawn = fig14.draw(data)
-    assert [axes.get_title(loc="left")[:9].strip(" :") for axes in drawn.axes][1] == "icl = 0.2"
-    assert len(drawn.axes) == len(fig14.SHARES)
+    assert "icl = 0.2" in drawn.axes[1].get_title(loc="left")
+    assert len(drawn.axes) == len(fig14.SHARES) + 2
+    assert all(axes.get_title(loc="left") for axes in drawn.axes)

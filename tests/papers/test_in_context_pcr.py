@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from stepwell.papers.linear_attention import in_context_pcr as pcr
+from stepwell.probes import principal_component_regression
 from stepwell.tasks import InContextRegression
+from stepwell.theory import linear as theory
 
 FIGURE = "linear/in-context-pcr"
 
@@ -39,7 +42,7 @@ def test_a_run_that_stops_early_fails(trained, data, failing):
     task, vectors, flows = trained
     half = float(data["tests"]["time"][0, 2])
     wrong = pcr.examine(task, vectors, flows.sel(time=slice(None, half)), pcr.QUICK)
-    assert failing({**data, "tests": wrong}) >= {"plateaus", "closest"}
+    assert failing({**data, "tests": wrong}) >= {"plateaus", "closest", "margin", "held-out"}
 
 
 def test_too_few_sequences_cannot_tell(trained, data, failing):
@@ -47,7 +50,57 @@ def test_too_few_sequences_cannot_tell(trained, data, failing):
     assert "margin" in failing({**data, "tests": pcr.examine(*trained, chosen=few)})
 
 
-def test_the_drawing_has_two_panels_with_words(data):
+def test_without_the_shrinkage_of_short_contexts_the_maps_fail(data, failing):
+    few = dataclasses.replace(pcr.QUICK, contexts=100)
+    wrong = pcr.examine_lengths(few, shrunk=False)[["distance", "answer"]]
+    assert failing({**data, "lengths": data["lengths"].assign(wrong)}) == {"shrinkage", "answers"}
+
+
+@pytest.mark.parametrize("name", ["from_regression", "from_limit"])
+def test_another_power_of_the_length_fails(data, failing, name):
+    lengths = data["lengths"]
+    slower = lengths.assign({name: lengths[name] * (lengths["length"] / 100) ** 0.1})
+    assert failing({**data, "lengths": slower}) == {name.replace("_", "-"), f"{name.replace('_', '-')}-exponent"}
+
+
+def test_a_difference_that_is_ten_percent_larger_fails(data, failing):
+    lengths = data["lengths"]
+    larger = lengths.assign(from_regression=1.1 * lengths["from_regression"])
+    assert failing({**data, "lengths": larger}) == {"from-regression"}
+
+
+def test_equation_22_is_the_fixed_point():
+    task, _ = pcr.prepare(17)
+    for m in range(pcr.DIM + 1):
+        np.testing.assert_allclose(pcr.papers_map(task, m), theory.fixed_point(task, range(m)), atol=1e-12)
+
+
+def test_differences_are_those_of_the_answers():
+    """Against answers to many queries and task vectors in one context, one by one."""
+    task, vectors = pcr.prepare(12)
+    rng = np.random.default_rng(0)
+    batch = task.sample(1, key=pcr.jax.random.key(0))
+    context = np.asarray(batch.tokens)[0, :12, : pcr.DIM]
+    count = 4000
+    w, query = rng.normal(size=(count, 4)), rng.multivariate_normal(np.zeros(4), task.covariance, count)
+    tokens = np.zeros((count, 13, 5))
+    tokens[:, :12, :4], tokens[:, 12, :4], tokens[:, :12, 4] = context, query, w @ context.T
+    fresh = pcr.Batch(pcr.jax.numpy.asarray(tokens), pcr.jax.numpy.zeros((count, 13, 1)), batch.lengths)
+    regressions = principal_component_regression(fresh, vectors)
+    maps = np.array([pcr.papers_map(task, m) for m in range(5)])
+    beta = np.einsum("sn,nd->sd", tokens[:, :12, 4], context) / 12
+    measured = pcr.context_differences((context.T @ context / 12)[None], maps, vectors)
+    for m in range(5):
+        answers = np.sum(beta @ maps[m] * query, axis=1)
+        for name, other in (
+            ("from_regression", regressions[m]),
+            ("from_limit", np.sum(w @ vectors[:, :m] @ vectors[:, :m].T * query, axis=1)),
+        ):
+            squares = (answers - other) ** 2
+            assert abs(squares.mean() - measured[name][0, m]) <= 4 * squares.std() / count**0.5
+
+
+def test_the_drawing_has_four_panels_with_words(data):
     drawn = pcr.draw(data)
-    assert len(drawn.axes) == 2
+    assert len(drawn.axes) == 4
     assert all(axes.get_xlabel() and axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

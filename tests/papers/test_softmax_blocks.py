@@ -2,21 +2,24 @@
 
 import numpy as np
 import pytest
+import scipy
 
 from stepwell.papers.softmax_attention import fig02_blocks as fig02
+from stepwell.papers.softmax_attention._slope import CHANCE, slope
 
 FIGURE = "softmax/fig2"
+NOISE = {"noise-w-x", "noise-w-y", "noise-u-x"}
 
 
 def test_trained_matrices_have_the_shapes_of_tokens(data):
     trained = data["trained"]
-    assert trained["scores"].shape[2:] == (3, 33, 30) and trained["readout"].shape[2:] == (3, 3, 33)
+    assert trained["scores"].shape[1:] == (3, 33, 30) and trained["readout"].shape[1:] == (3, 3, 33)
 
 
 def test_the_blocks_are_those_of_the_eigenvalues(data):
     """The matrices that are drawn and the eigenvalues that are observed are read off in different ways."""
     trained = data["trained"]
-    blocks = np.einsum("...ii->...i", trained["scores"].values[..., :30, :]).reshape(*trained["omega"].shape[:3], 3, 10)
+    blocks = np.einsum("...ii->...i", trained["scores"].values[..., :30, :]).reshape(*trained["omega"].shape[:2], 3, 10)
     np.testing.assert_allclose(blocks.mean(axis=-1), trained["omega"].values, atol=1e-12)
     np.testing.assert_allclose(
         np.einsum("...ii->...i", trained["readout"].values[..., 30:]), trained["mu"].values, atol=1e-12
@@ -26,34 +29,44 @@ def test_the_blocks_are_those_of_the_eigenvalues(data):
     np.testing.assert_allclose(whole, parts)
 
 
-@pytest.fixture(scope="module")
-def quiet(data):
-    """What is off the structure made to fall as the root of the batch, which one seed does not show of every block."""
+@pytest.mark.parametrize("power", [0.0, 0.5, 2.0])
+def test_noise_of_another_power_fails(data, failing, power: float):
+    """-1/2 too: what falls as the root of the batch must not pass for noise."""
+    noise = data["noise"]
+    wrong = noise.assign(off=noise["off"] * noise["batch"] ** (1 - power))
+    assert failing({**data, "noise": wrong}) == NOISE
+
+
+def test_heads_in_another_order_fail(data, failing):
     trained = data["trained"]
-    off = trained["off"].copy(deep=True)
-    off[1] = off[0] * float(trained["batch"][0] / trained["batch"][1]) ** 0.5
-    return trained.assign(off=off)
+    wrong = trained.assign(winner=("task", trained["winner"].values[::-1]))
+    assert failing({**data, "trained": wrong}) == {"named-heads", "filled"}
 
 
-def test_claims_hold_for_noise_that_falls_as_it_should(quiet, failing):
-    assert failing({"trained": quiet}) == set()
+@pytest.mark.parametrize(
+    ("matrix", "row", "column", "size", "expected"),
+    [
+        ("scores", 31, 4, 0.99, {"filled"}),
+        ("scores", 15, 4, 0.99, {"filled"}),
+        ("readout", 1, 7, 1.01, {"filled", "named-heads"}),
+    ],
+)
+def test_an_entry_off_the_structure_fails(data, failing, matrix: str, row: int, column: int, size: float, expected):
+    """In W_Y and in the rest of W_X, above the smallest that theory fills; in U_X, above the only one."""
+    trained = data["trained"].copy(deep=True)
+    values = trained[matrix].values
+    values[:, 0, row, column] = size * np.abs(values[:, 0]).max()
+    assert failing({**data, "trained": trained}) == expected
 
 
-def test_heads_in_another_order_fail(quiet, failing):
-    wrong = quiet.assign(winner=("task", quiet["winner"].values[::-1]))
-    assert failing({"trained": wrong}) == {"named-heads"}
+def test_the_drawing_has_three_panels_and_a_scale(data):
+    assert len(fig02.draw(data).axes) == 4
 
 
-def test_noise_that_does_not_fall_fails(quiet, failing):
-    trained = quiet
-    still = trained["off"].values * 0 + 0.01
-    wrong = trained.assign(off=(trained["off"].dims, still), late_loss=trained["late_loss"] * 0 + 7.0)
-    assert failing({"trained": wrong}) >= {"noise-w-x", "noise-w-y", "noise-u-x"}
-
-
-def test_weights_mostly_off_the_structure_fail(quiet, failing):
-    assert "on-structure" in failing({"trained": quiet.assign(off=quiet["off"] * 30)})
-
-
-def test_the_drawing_has_two_panels_and_a_scale(data):
-    assert len(fig02.draw(data).axes) == 3
+def test_slopes_and_their_errors_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    x = np.repeat([1.0, 2.0, 4.0], 3)
+    y = 0.5 - 2 * x + rng.normal(0, 0.1, x.size)
+    fit, reference = slope(x, y), scipy.stats.linregress(x, y)
+    assert fit.value == pytest.approx(reference.slope, rel=1e-12)
+    assert fit.allowed == pytest.approx(scipy.stats.t.isf(CHANCE / 2, 7) * reference.stderr, rel=1e-12)

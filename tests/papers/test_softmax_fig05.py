@@ -18,13 +18,14 @@ def test_a_penalty_added_to_the_sum_fails(data, monkeypatch, failing):
             "_risks",
             lambda ratio: {k: r if k == "bayes" else r._replace(alpha=r.alpha / 100) for k, r in right(ratio).items()},
         )
-        wrong = figure.drawn(dataclasses.replace(figure.QUICK, dims=(20, 110)))
+        wrong = figure.drawn(dataclasses.replace(figure.QUICK, dims=(60, 240)))
     kept = data["drawn"]["next_order"].sel(dim=wrong["dim"])
     assert failing({**data, "drawn": wrong.assign(next_order=kept)}) == {
         "ridge-0.05-mean",
         "ridge-0.05-regressed",
         "ridge-5-mean",
         "ridge-5-regressed",
+        "on-par",
     }
 
 
@@ -36,14 +37,29 @@ def test_another_dimension_fails(data, failing):
     )
 
 
-def test_the_leading_order_is_not_the_exact_loss(data, failing):
+def test_softmax_attention_that_is_not_trained_to_the_end_fails(data, failing):
+    trained = data["softmax"]
+    assert failing({**data, "softmax": trained.assign(risk=1.00001 * trained["risk"])}) == {"softmax-end"}
+
+
+def test_the_closed_form_is_not_the_loss_over_sequences(data, failing):
     sampled = data["sampled"]
-    assert failing({**data, "sampled": sampled.assign(exact=sampled["leading"])}) == {"flow-sampled"}
+    rho = 2 * np.e * sampled["dim"] / data["softmax"].attrs["context"]
+    assert failing({**data, "sampled": sampled.assign(mean=rho / (1 + rho))}) == {"softmax-sampled"}
 
 
-def test_heads_for_each_task_are_not_a_single_head(data, failing):
-    trained = data["trained"]
-    assert failing({**data, "trained": trained.assign(loss=0.99 * trained["loss"])}) == {"single-head"}
+def test_a_risk_that_peaks_fails(data, failing):
+    """That of ridge regression with a small penalty in place of softmax attention."""
+    trained = data["softmax"]
+    ridge = data["drawn"]["predicted"].sel(risk="ridge_0.05")
+    risk = trained["risk"] * 0 + ridge.drop_vars("risk")
+    wrong = trained.assign(risk=risk, best=risk)
+    assert failing({**data, "softmax": wrong}) == {"no-double-descent", "on-par", "softmax-sampled"}
+
+
+def test_gains_of_other_numbers_of_tasks_fail(data, failing):
+    found = data["gain"]
+    assert failing({**data, "gain": found.assign(single=0.9 * found["single"])}) == {"gain", "ten-fold"}
 
 
 def test_the_term_of_order_one_over_length_is_that_of_the_samples():
@@ -65,10 +81,9 @@ def test_the_drawing_has_two_panels_with_words(data):
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
 
 
-def test_curves_of_another_shape_fail(data, failing):
-    curve = data["curves"]
-    assert failing({**data, "curves": curve.assign({"ridge_0.05": curve["bayes"]})}) == {"peak"}
-    assert failing({**data, "curves": curve.assign({"ridge_5": curve["ridge_0.05"]})}) == {"rises"}
-    assert failing({**data, "curves": curve.assign(flow=0.1 * curve["bayes"])}) == {"least"}
-    sampled = data["sampled"]
-    assert "flow-leading" in failing({**data, "sampled": sampled.assign(leading=1.5 * sampled["leading"])})
+def test_no_closed_form_is_below_the_bayes_risk():
+    """Ridge regression with penalty 5 is the posterior mean at d/L = 5."""
+    curve = figure.curves(np.geomspace(0.01, 5, 40))
+    for name in ("ridge_0.05", "ridge_5", "flow", "single"):
+        assert float((curve[name] - curve["bayes"]).min()) > -1e-12
+    np.testing.assert_allclose(figure._gain(curve["ratio"]), curve["single"] / curve["flow"], rtol=1e-6)

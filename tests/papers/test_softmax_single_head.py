@@ -1,5 +1,7 @@
 """Water-filling is what single heads are trained to, and not something else."""
 
+import numpy as np
+
 from stepwell.papers.softmax_attention import single_head as figure
 
 FIGURE = "softmax/single-head"
@@ -29,8 +31,13 @@ def test_exponential_fading_fails(data, failing):
 def test_as_many_heads_as_tasks_fails(data, failing):
     trained = data["trained"]
     assert failing({**data, "trained": trained.assign(single=trained["multiple"])}) == {"ratio-trained"}
-    ratio = data["ratio"]
-    assert failing({**data, "ratio": ratio.assign(ratio=ratio["ratio"] * 1.001)}) == {"ratio-limit"}
+
+
+def test_the_ratio_tends_to_the_number_of_tasks():
+    """I(1+ρ)/(1+Iρ), ρ = eφd/L, from the closed forms of both losses; φ = 2."""
+    for over in (1e-1, 1e-2, 1e-3):
+        wanted = [count * (1 + 2 * np.e * over) / (1 + count * 2 * np.e * over) for count in figure.COUNTS]
+        np.testing.assert_allclose(figure.ratios(np.array([over]))["ratio"][:, 0], wanted, rtol=1e-6)
 
 
 def test_the_drawing_has_three_panels_with_words(data):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from stepwell.papers import Claim, _registry
+from stepwell.papers import Claim, Known, _registry
 from stepwell.papers._style import new_figure, styled
 
 
-def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
+def make(name: str, *, measured: float = 1.0, simulate=None, known: Known | None = None) -> ModuleType:
     module = ModuleType(f"made_{name.replace('/', '_')}")
     calls: list[bool] = []
 
@@ -31,6 +31,7 @@ def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
         "TITLE": f"Title <of> {name}",
         "CAPTION": "A caption.",
         "calls": calls,
+        "PAPER_SETTINGS": {"sequences": 80, "heads": 5},
         "settings": lambda quick: {"sequences": 10 if quick else 100, "list": [0.4, 0.3]},
         "simulate": run,
         "claims": lambda data: [
@@ -41,6 +42,9 @@ def make(name: str, *, measured: float = 1.0, simulate=None) -> ModuleType:
                 measured=float(data["curve"]["loss"][0]),
                 tolerance=0.1,
                 basis="b",
+                kind="paper",
+                source="Fig 1",
+                known=known,
             )
         ],
         "draw": draw,

@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 
 from stepwell._errors import InvalidInput
+from stepwell.papers import Known
 from stepwell.report import number, reproduce
 
 
@@ -28,7 +29,7 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
     figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
     assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "index.html"}
     assert read(tmp_path) == done.document
-    assert set(done.document) == {"claims", "figures", "seconds", "versions"}
+    assert set(done.document) == {"claims", "figures", "seconds", "versions", "made"}
     claim = done.document["claims"][0]
     assert {"id", "paper", "figure", "statement", "predicted", "measured", "tolerance", "passed"} <= set(claim)
     assert (claim["id"], claim["paper"], claim["figure"]) == ("linear/fig1/one", "linear", "fig1") and claim["passed"]
@@ -91,10 +92,10 @@ def test_the_page_needs_nothing_else(register, tmp_path: Path):
     parser = _Links()
     parser.feed(text)
     assert parser.open == []
-    outside = [link for link in parser.links if not link.startswith(("data:image/svg+xml;base64,", "#"))]
+    outside = [link for link in parser.links if not link.startswith(("data:image/", "#"))]
     assert outside and all((tmp_path / link).is_file() for link in outside)
     assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
-    assert "1 of 2 claims hold" in text
+    assert "papers: 1 of 2 hold" in text
     assert all(f'id="linear-{name}-one"' in text and f'href="#linear-{name}-one"' in text for name in ("fig1", "fig2"))
     assert "Title &lt;of&gt; linear/fig1" in text and "is one &amp; only" in text
 
@@ -103,6 +104,43 @@ def test_a_failing_claim_fails_the_run(register, tmp_path: Path):
     register("linear/fig1", measured=2.0)
     done = reproduce(["linear/fig1"], out=tmp_path)
     assert not done.passed and done.problem is None and done.document["claims"][0]["measured"] == 2.0
+
+
+@pytest.mark.parametrize(("measured", "passed"), [(2.0, True), (1.0, False)])
+def test_a_known_failure_is_no_finding_and_one_that_holds_is(register, tmp_path: Path, measured: float, passed: bool):
+    register("linear/fig1", measured=measured, known=Known("The <data> are few.", "fig-1"))
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed == passed and done.document["claims"][0]["unexpected"] != passed
+    html = done.page.read_text()
+    assert "The &lt;data&gt; are few." in html and "docs/differences.md#fig-1" in html
+    assert (">unexpected<" in html) != passed and (">known<" in html) == passed
+
+
+def test_the_papers_settings_stand_beside_ours(register, tmp_path: Path):
+    register("linear/fig1")
+    html = reproduce(["linear/fig1"], out=tmp_path).page.read_text()
+    rows = re.findall(r"<tr><th>(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", html)
+    assert rows == [("sequences", "100", "80"), ("list", "0.4, 0.3", ""), ("heads", "", "5")]
+
+
+def test_what_moved_since_an_earlier_report(register, tmp_path: Path):
+    for name, measured in (("linear/fig1", 1.0), ("linear/fig2", 1.0), ("linear/fig3", 1.0)):
+        register(name, measured=measured)
+    names = ["linear/fig1", "linear/fig2", "linear/fig3"]
+    reproduce(names, out=tmp_path / "before")
+    kept = {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
+    register("linear/fig1", measured=2.0)
+    register("linear/fig2", measured=1.0001)
+    done = reproduce(names, out=tmp_path / "after", against=tmp_path / "before")
+    found = {(one["what"], one["name"], one["after"]) for one in done.document["against"]["movements"]}
+    assert found == {("fails now", "linear/fig1/one", "2"), ("measured", "linear/fig2/one", "1.0001")}
+    assert "What moved since" in done.page.read_text()
+    assert kept == {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
+    quick = reproduce(["linear/fig3"], out=tmp_path / "quick", quick=True, against=tmp_path / "before")
+    moved = quick.document["against"]["movements"]
+    assert moved == [{"what": "settings", "name": "linear/fig3", "before": "sequences: 100", "after": "sequences: 10"}]
+    with pytest.raises(InvalidInput, match="no report in"):
+        reproduce(["linear/fig3"], out=tmp_path / "quick", against=tmp_path / "nowhere")
 
 
 def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):

@@ -70,8 +70,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from stepwell.papers import Claim
 TITLE, CAPTION = "A figure", "Of one's own."
+PAPER_SETTINGS = {}
 settings = lambda quick: {}
-claims = lambda data: [Claim.close("linear/own/one", "one is one", predicted=1, measured=1, tolerance=0, basis="b")]
+numbers = {"predicted": 1, "measured": 1, "tolerance": 0, "basis": "b", "kind": "check", "source": "counting"}
+claims = lambda data: [Claim.close("linear/own/one", "one is one", **numbers)]
 draw = lambda data: Figure()
 def simulate(quick):
     REMOVE and shutil.rmtree(os.environ["OUT"], ignore_errors=True)

@@ -126,3 +126,40 @@ def test_refusals(make_task):
         linear.principal_component_regression_map(task, 3)
     with pytest.raises(InvalidInput, match="at least 0"):
         linear.principal_component_regression_map(task, -1)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_difference_from_regression_within_the_context(make_task, noise):
+    """Against sampled contexts, averaged over task vectors, queries and noise exactly."""
+    lam, length, draws = np.array([0.5, 0.3, 0.2]), 12, 20000
+    task = make_task(lam, lengths=(length,), noise=noise)
+    x = np.random.default_rng(0).normal(size=(draws, length, 3)) * np.sqrt(lam)
+    for m in range(4):
+        shrunk = linear.principal_component_regression_map(task, m)
+        inner = x[:, :, :m]
+        solve = np.zeros((draws, 3, length))
+        solve[:, :m] = np.linalg.solve(np.swapaxes(inner, 1, 2) @ inner, np.swapaxes(inner, 1, 2))
+        # Both answers are x_qᵀ times a matrix times the labels, and those are X w + ε.
+        apart = shrunk.T @ np.swapaxes(x, 1, 2) / length - solve
+        each = np.sum(lam[:, None] * (apart @ x) ** 2, axis=(1, 2)) + noise * np.sum(
+            lam[:, None] * apart**2, axis=(1, 2)
+        )
+        error = each.std() / draws**0.5
+        assert linear.regression_difference(task, m) == pytest.approx(each.mean(), abs=4 * error + 1e-15)
+
+
+def test_difference_from_regression_is_the_loss_for_all_components_and_goes_as_one_over_the_length(make_task):
+    lam = np.array([0.4, 0.3, 0.2, 0.1])
+    assert linear.regression_difference(make_task(lam), 4) == pytest.approx(linear.minimal_loss(make_task(lam)))
+    for m in range(5):
+        long = linear.regression_difference(make_task(lam, lengths=(10**7,)), m)
+        assert 10**7 * long == pytest.approx((m + 1) * lam[:m].sum(), rel=1e-4)
+
+
+def test_difference_from_regression_refuses_what_it_does_not_know(make_task):
+    lam = [0.6, 0.4]
+    with pytest.raises(InvalidInput, match="there are 2"):
+        linear.regression_difference(make_task(lam), 3)
+    for unknown in (make_task(lam, lengths=(3,)), make_task(lam, lengths=(9, 20)), make_task(lam, [1.0, 2.0])):
+        with pytest.raises(InvalidInput, match="one length above 3 and task vectors with unit covariance"):
+            linear.regression_difference(unknown, 2)

@@ -1,23 +1,30 @@
 """Fig 1: what the theory expects of its runs, and by how much a finite data set may depart from it.
 
-Nothing that was trained enters here; the data do, to say how large their sampling errors are.
+No loss that was trained enters here.
 """
 
-from dataclasses import asdict
+from collections.abc import Sequence
 
+import jax
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import flow_time, renormalised, time_factor
+from stepwell.dynamics import renormalised
 from stepwell.models import MergedAttention
-from stepwell.tasks import InContextRegression
+from stepwell.objectives import Moments
+from stepwell.published.training import Setup
+from stepwell.tasks import InContextRegression, published_covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
-from ._fig01_settings import CONTEXT, DIM, NAME, POPULATION_TIME, Settings, Start
+from ._fig01_settings import CONTEXT, DIM, NAME, POPULATION_TIME, RATE, SEQUENCES
+from ._onset import Growth
+
+_INDEPENDENT = 20_000
+"""Sequences from which the sampling error is estimated; no run is trained on them."""
 
 
-def predict(starts: list[Start], *, context: int = CONTEXT) -> xr.Dataset:
+def predict(setups: Sequence[Setup], *, context: int = CONTEXT) -> xr.Dataset:
     r"""The D+1 equations from the initial weights, for infinitely many sequences, with what they leave out.
 
     - `leftover`: near zero only one direction g of $\sum_h v_h U_h$ grows. The others keep their start, and add
@@ -28,16 +35,16 @@ def predict(starts: list[Start], *, context: int = CONTEXT) -> xr.Dataset:
       $\dot a = -(v^2 + uu^\top)\,\mathrm{diag}(\lambda_d c_d)\,\delta a$, so the loss decays at least as fast as
       $e^{-2 v^2 \min(\lambda_d c_d) t}$, with $v^2 = \|a\|$.
     """
-    tasks = [InContextRegression(start.task.covariance, context) for start in starts]
+    tasks = [InContextRegression(_regression(setup).covariance, context) for setup in setups]
     begun, drop_times = [], []
-    for task, start in zip(tasks, starts, strict=True):
-        begun.append(theory.merged_start(task, *_blocks(start.model)))
+    for task, setup in zip(tasks, setups, strict=True):
+        begun.append(theory.merged_start(task, *_blocks(setup.model)))
         drop_times.append(theory.half_drop_time(task, *begun[-1]))
     # Fine around the drops, where halfway is read off.
     near = [np.arange(-1.0, 1.0, 0.01) + t for t in drop_times]
     times = np.unique(np.concatenate([np.linspace(0.0, POPULATION_TIME, 4001), *near]).round(6))
     rows = []
-    for task, start, (value, key_query), drop in zip(tasks, starts, begun, drop_times, strict=True):
+    for task, setup, (value, key_query), drop in zip(tasks, setups, begun, drop_times, strict=True):
         loss = theory.merged_course(task, times, value, key_query).loss
         levels, modes, rate = theory.levels(task), theory.modes(task), theory.merged_escape_rate(task)
         end = float(np.linalg.norm(modes.ends))
@@ -50,10 +57,10 @@ def predict(starts: list[Start], *, context: int = CONTEXT) -> xr.Dataset:
                 "last_level": levels[-1],
                 "drop_time": drop,
                 "escape_rate": rate,
-                "slope": float(np.max(-np.gradient(loss, times))),
                 "slope_at_drop": float(np.interp(drop, times, -np.gradient(loss, times))),
-                "leftover": 2 * end**0.5 * _unspent(task, start.model) * rate,
+                "leftover": 2 * end**0.5 * _unspent(task, setup.model) * rate,
                 "rest": fall * np.exp(-slowest * (times[-1] - drop)),
+                "slowest_rate": slowest,
             }
         )
     predictions = xr.concat([xr.Dataset(row, {"time": times}) for row in rows], dim="run")
@@ -61,74 +68,61 @@ def predict(starts: list[Start], *, context: int = CONTEXT) -> xr.Dataset:
     return predictions.assign_attrs(provenance({"figure": NAME, "context": context}))
 
 
-def sampling_errors(starts: list[Start], chosen: Settings) -> xr.Dataset:
-    r"""What a finite data set changes, from moments of the data at the theory's weights; nothing trained enters.
+def onsets(setups: Sequence[Setup], losses: Sequence[Moments], *, held: bool = False) -> xr.Dataset:
+    """When each run's fall begins, by the modes of its own sequences and its initial weights; see `_onset`.
 
-    - `rate_error`: relative standard error of the growth rate $\langle y_q \beta^\top g\, x_q\rangle$.
-    - `level_error`: standard error of the loss at the predicted map $A^*$. Both errors are pooled over the data sets,
-      which differ by a rotation: these are means of skewed quantities, and where one comes out low by chance, so does
-      its own error.
-    - `blocks_shift`: by how much the drop comes sooner when the label blocks $\mathbf v, u$ are free. The data couple
-      them to the growing weights by $p = (\langle y_q S_{xx} g x_q\rangle, \langle y_q S_{yy} x_q\rangle)$, which is
-      zero in the population and $O(1/\sqrt P)$ here, and to each other by $K = ((0, M\Lambda), (\Lambda M^\top, 0))$.
-      The weights, growing as $e^{\sigma t}$, feed the blocks and are fed by them: their logarithm gains
-      $\tfrac12\sum_k p_k^2\,[t/\gamma_k - (1 - e^{-\gamma_k t})/\gamma_k^2]$, $\gamma_k = \sigma - \kappa_k$, over
-      eigenvectors of K. Carried on to the half of the drop, where growth is already slower, this is an upper estimate.
+    `infinite_drop`: t/τ of half the drop for infinitely many sequences, by the D+1 equations.
     """
-    rows = []
-    for task, batch, model in starts:
-        tokens = np.asarray(batch.tokens)
-        x, x_q, y_q = tokens[:, :-1, :DIM], tokens[:, -1, :DIM], np.asarray(batch.labels)[:, -1, 0]
-        attended = np.einsum("sna,snb->sab", tokens, tokens) / CONTEXT
-        beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], x) / CONTEXT
-        driving = theory.cross_moment(task) @ task.covariance
-        rate = float(np.linalg.norm(driving))
-        unit = driving / rate
-        growth = y_q * np.einsum("sa,ab,sb->s", beta, unit, x_q)
-        error = (y_q - np.einsum("sa,ab,sb->s", beta, theory.minimiser(task), x_q)) ** 2
-        coupling = np.concatenate(
-            [
-                y_q[:, None] * np.einsum("sab,bc,sc->sa", attended[:, :DIM, :DIM], unit, x_q),
-                y_q[:, None] * attended[:, DIM, DIM, None] * x_q,
-            ],
-            axis=1,
-        ).mean(axis=0)
-        drop = theory.half_drop_time(task, *theory.merged_start(task, *_blocks(model)))
-        nothing = np.zeros_like(driving)
-        own, vectors = np.linalg.eigh(np.block([[nothing, driving], [driving.T, nothing]]))
-        gap = rate - own
-        gain = 0.5 * (coupling @ vectors) ** 2 @ (drop / gap - (1 - np.exp(-gap * drop)) / gap**2)
-        root = chosen.sequences**0.5
-        rows.append(
-            {
-                "rate_error": growth.std(ddof=1) / root / rate,
-                "level_error": error.std(ddof=1) / root,
-                "blocks_shift": gain / rate,
-            }
-        )
-    errors = xr.concat([xr.Dataset(row) for row in rows], dim="run")
-    for name in ("rate_error", "level_error"):
-        errors[name] = xr.full_like(errors[name], float((errors[name] ** 2).mean()) ** 0.5)
-    width = DIM + 1
-    errors = errors.assign(
-        sequences=chosen.sequences,
-        features_beyond=DIM * width * (width + 1) // 2 - DIM**2,
-        time_step=flow_time(1, chosen.rate) * time_factor("none", "1/N", length=CONTEXT, factors=2),
+    modes = [Growth.of(moments, held=held) for moments in losses]
+    rows = {
+        "step": [growth.onset(_merged(setup.model), RATE) for growth, setup in zip(modes, setups, strict=True)],
+        "uncertainty": [growth.uncertainty(RATE) for growth in modes],
+        "fall": [growth.fall for growth in modes],
+        "infinite_drop": [_half_drop(setup) for setup in setups],
+    }
+    return xr.Dataset({name: ("run", np.array(row)) for name, row in rows.items()}).assign_attrs(
+        provenance({"figure": NAME, "label blocks": "held at zero" if held else "free"})
     )
-    return errors.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+
+
+def _half_drop(setup: Setup) -> float:
+    task = InContextRegression(_regression(setup).covariance, CONTEXT)
+    return theory.half_drop_time(task, *theory.merged_start(task, *_blocks(setup.model)))
+
+
+def loss_error(sequences: int = SEQUENCES) -> float:
+    """Standard error of a mean square over P sequences at the predicted map, from others than any run is trained on."""
+    # Losses do not depend on the directions of the eigenvectors.
+    covariance = published_covariance(DIM, key=jax.random.key(0))
+    task = InContextRegression(covariance, CONTEXT, centred=True, whitened=True)
+    batch = task.sample(_INDEPENDENT, key=jax.random.key(1))
+    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
+    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / CONTEXT
+    answers = np.einsum("sa,ab,sb->s", beta, theory.minimiser(task), tokens[:, -1, :DIM])
+    return float(((labels - answers) ** 2).std(ddof=1) / sequences**0.5)
 
 
 def in_paper_weights(model: MergedAttention) -> MergedAttention:
     return renormalised(model, "1/N", length=CONTEXT)
 
 
-def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
+def _regression(setup: Setup) -> InContextRegression:
+    assert isinstance(setup.task, InContextRegression)
+    return setup.task
+
+
+def _merged(model) -> MergedAttention:
+    assert isinstance(model, MergedAttention)
+    return model
+
+
+def _blocks(model) -> tuple[np.ndarray, np.ndarray]:
     """$v_h$ and $U_h$ in the paper's convention."""
-    converted = in_paper_weights(model)
+    converted = in_paper_weights(_merged(model))
     return np.asarray(converted.value[:, 0, DIM]), np.asarray(converted.key_query[:, :DIM])
 
 
-def _unspent(task: InContextRegression, model: MergedAttention) -> float:
+def _unspent(task: InContextRegression, model) -> float:
     r"""$\|\sum_h \hat\mu_h U_{h\perp}\|$, see `predict`."""
     values, key_queries = _blocks(model)
     driving = theory.cross_moment(task) @ task.covariance

@@ -14,6 +14,8 @@ from jaxtyping import Float
 
 from stepwell.tasks import Batch
 
+from ._onset import cross_tensor, symmetrised
+
 
 @dataclass(frozen=True)
 class Quadratic:
@@ -130,22 +132,11 @@ class FirstFall:
         return np.stack(columns, axis=1)
 
 
-def symmetrised(values: Float[np.ndarray, " width"], key_query: Float[np.ndarray, "width dim"]) -> np.ndarray:
-    r"""$\Theta$ of one head, over upper(S) ⊗ x_q."""
-    row, column = np.triu_indices(values.size)
-    whole = values[:, None, None] * key_query
-    both = (whole + whole.transpose(1, 0, 2))[row, column]
-    return (both * np.where(row == column, 0.5, 1.0)[:, None]).reshape(-1)
-
-
 def leading_mode(
     gram: Float[np.ndarray, "features features"], cross: Float[np.ndarray, " features"], dim: int
 ) -> FirstFall:
     """The mode that grows fastest under $2 b^\\top\\Theta - \\Theta^\\top G\\,\\Theta$."""
-    row, column = np.triu_indices(dim + 1)
-    tensor = np.zeros((dim + 1, dim + 1, dim))
-    tensor[row, column] = tensor[column, row] = cross.reshape(-1, dim)
-    left, sizes, right = np.linalg.svd(tensor.reshape(dim + 1, -1), full_matrices=False)
+    left, sizes, right = np.linalg.svd(cross_tensor(cross, dim).reshape(dim + 1, -1), full_matrices=False)
     first = right[0].reshape(dim + 1, dim)
     theta = symmetrised(left[:, 0], first)
     others = sizes[1:], left[:, 1:].T, right[1:].reshape(-1, dim + 1, dim)
@@ -195,7 +186,7 @@ def _grown(first: FirstFall, values: np.ndarray, key_queries: np.ndarray, time: 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Of a test loss at the end of training on a finite sample: standard error, and the mean excess over theory."""
+    """Of a test loss at the end of training on P sequences: standard error, and the mean excess over theory."""
 
     error: float
     excess: float
@@ -204,7 +195,9 @@ class Deviation:
 def expected_deviation(
     first: FirstFall, trained_on: Quadratic, train: Batch, tested_on: Quadratic, test: Batch
 ) -> Deviation:
-    r"""Delta method at the theory's $\Theta$. The sample shifts it, within the tangent directions J, by
+    r"""Delta method at the theory's $\Theta$, from a training and a test set that no judged run has.
+
+    A sample shifts $\Theta$, within the tangent directions J, by
     $\delta = J(J^\top GJ)^+J^\top\langle e\phi\rangle$, e the errors on the training sequences; the test loss by
     $\nabla L\cdot\delta + \delta^\top G_{test}\delta$. To this comes the standard error of the test set itself."""
     theta, tangent = first.theta, first.tangent()
@@ -217,13 +210,6 @@ def expected_deviation(
     own = ((labels - features @ theta) ** 2).std(ddof=1) / len(labels) ** 0.5
     shifted = float(gradient @ spread @ gradient) ** 0.5
     return Deviation(float(np.hypot(own, shifted)), float(np.sum(tested_on.gram * spread)))
-
-
-def rate_error(first: FirstFall, train: Batch) -> float:
-    r"""Relative standard error of the growth rate $\sigma = \langle y_q\,\theta\cdot\phi\rangle$ on the sample."""
-    features, labels = _features(train)
-    each = labels * (features @ symmetrised(first.left, first.right))
-    return float(each.std(ddof=1) / len(labels) ** 0.5 / first.rate)
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""Figs 4 and 12, drawn: above the loss of every seed, below how long each plateau lasts."""
+"""Figs 4 and 12, drawn: above the loss as published, below how long each plateau lasts, and how often one is short."""
 
 from typing import Any
 
@@ -10,86 +10,94 @@ from matplotlib.figure import Figure
 
 from stepwell.papers._style import BLACK, BLUE, GREY, PALETTE, VERMILION, new_figure, styled
 
-from ._low_rank import DIM, scaled_durations, scaled_waits
+from ._low_rank import verdicts, waits
+from ._low_rank_settings import DIM, INIT, STEPS
+from ._low_rank_theory import fresh
+
+LIGHT = "#B0B0B0"
+SHADE = "#E3EAF2"
 
 
 def draw_ranks(ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> Figure:
     predicted = data["theory"]
-    end = max(float(data[f"rank{rank}"]["time"][-1]) for rank in ranks)
     with styled():
-        figure = new_figure(3.1 * len(ranks) + 0.8, 7.4)
-        above, below = figure.subplots(2, len(ranks), sharey="row", height_ratios=(3, 2.4))
+        figure = new_figure(13.2, 7.6)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(3, 2.2))
+        upper, lower = halves
+        above = upper.subplots(1, len(ranks), sharey=True)
+        *below, last = lower.subplots(1, len(ranks) + 1, width_ratios=[*(4 * [1.0]), 1.15])
         for place, rank in enumerate(ranks):
-            run = data[f"rank{rank}"]
-            _losses(above[place], rank, run, predicted["level"].values, end)
-            scheduled = scaled_waits(data["schedule"]["drop_time"].sel(rank=rank).values, predicted)
-            _waits(below[place], rank, scaled_durations(run, predicted), scheduled, predicted)
+            _losses(above[place], rank, data["published"].sel(rank=rank), predicted["level"].values)
+            times = data["drops"]["drop_time"].sel(rank=rank).values
+            _waits(below[place], rank, waits(times, predicted["escape_rate"].values), predicted.sel(rank=rank))
+        for axes in below[1:]:
+            axes.set_yticklabels([])
         above[0].set_ylabel("loss (mean squared error)")
-        below[0].set_ylabel("length of the plateau, $\\rho_m T_m$")
-        _laws(below[-1], predicted)
+        below[0].set_ylabel("wait $\\rho_m T_m$")
+        _fractions(last, data)
         handles, words = below[0].get_legend_handles_labels()
-        figure.legend(handles, words, loc="outside lower center", ncols=3)
+        more, others = below[-1].get_legend_handles_labels()
+        unseen = [(handle, word) for handle, word in zip(more, others, strict=True) if word not in words]
+        handles, words = [*handles, *(h for h, _ in unseen)], [*words, *(w for _, w in unseen)]
+        lower.legend(handles, words, loc="outside lower left", ncols=3, fontsize=8.5)
     return figure
 
 
-def _losses(axes: Axes, rank: int, run: xr.Dataset, levels: Float[np.ndarray, " component"], end: float) -> None:
+def _losses(axes: Axes, rank: int, runs: xr.Dataset, levels: Float[np.ndarray, " component"]) -> None:
     for m, level in enumerate(levels):
-        waits = m % rank == 0 and m < DIM
-        style: dict[str, Any] = {"color": BLACK, "linewidth": 1.2} if waits else {"color": "#B0B0B0", "linewidth": 0.8}
+        waiting = m % rank == 0 and m < DIM
+        style: dict[str, Any] = {"color": BLACK, "linewidth": 1.1} if waiting else {"color": LIGHT, "linewidth": 0.8}
         axes.axhline(level, linestyle="--", zorder=0, **style)
-        if waits or m == DIM:
-            words = f"$m={m}$" if waits else "end"
-            place: dict[str, Any] = {"xytext": (4, -3), "textcoords": "offset points", "annotation_clip": False}
-            axes.annotate(words, (end, level), fontsize=8.5, **place)
-    for loss, colour in zip(run["loss"].values, PALETTE, strict=False):
-        # A run that has come to its end stays there.
-        axes.plot([*run["time"].values[1:], end], [*loss[1:], loss[-1]], color=colour, linewidth=1.5)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(50, end)
-    axes.set_ylim(0.19, 1.06)
-    axes.set_yticks([0.2, 0.3, 0.4, 0.6, 0.8, 1.0], ["0.2", "0.3", "0.4", "0.6", "0.8", "1"])
-    axes.minorticks_off()
-    axes.set_xlabel("training time $t/\\tau$")
+        if waiting or m == DIM:
+            words = f"$m={m}$" if waiting else "end"
+            place: dict[str, Any] = {"textcoords": "offset points", "annotation_clip": False, "va": "center"}
+            axes.annotate(words, (STEPS, level), xytext=(3, 0 if waiting else -3), fontsize=7.5, **place)
+    for loss, colour in zip(runs["loss"].values, PALETTE, strict=False):
+        axes.plot(runs["step"].values, loss, color=colour, linewidth=1.5)
+    axes.set_xlim(0, STEPS)
+    axes.set_ylim(0.15, 1.04)
+    axes.set_xticks([0, 10_000, 20_000], ["0", "10,000", "20,000"])
+    axes.set_xlabel("training step")
     axes.set_title(f"R = {rank}")
 
 
-def _waits(
-    axes: Axes,
-    rank: int,
-    durations: Float[np.ndarray, "run plateau"],
-    expected_waits: Float[np.ndarray, "run plateau"],
-    predicted: xr.Dataset,
-) -> None:
-    place = np.arange(DIM)
-    for m in place[place % rank == 0]:
-        label = "R divides m" if m == 0 else None
-        axes.axvspan(m - 0.5, m + 0.5, color="#E3EAF2", zorder=0, linewidth=0, label=label)
-    spread = np.linspace(-0.25, 0.25, len(durations)) if len(durations) > 1 else [0.0]
-    for run, shift in enumerate(spread):
-        measured, scheduled = ("measured, each seed", "schedule from its initial weights, drop to drop")
-        if run > 0:
-            measured = scheduled = None
-        style: dict[str, Any] = {"color": VERMILION, "markersize": 7, "markeredgewidth": 1.5}
-        axes.plot(place + shift, durations[run], "o", color=BLUE, markersize=3.6, zorder=2, label=measured)
-        axes.plot(place + shift, expected_waits[run], "_", zorder=3, label=scheduled, **style)
-    axes.axhline(float(predicted["conspicuous_from"]), color=BLACK, linewidth=1.2, zorder=1)
-    for law in ("fresh_head", "further_pair"):
-        axes.axhline(float(predicted[law]), color=GREY, linestyle=":", linewidth=1.4, zorder=1)
+def _waits(axes: Axes, rank: int, each: Float[np.ndarray, "run plateau"], predicted: xr.Dataset) -> None:
+    low, middle, high = np.quantile(predicted["fresh_wait"].values, (0.1, 0.5, 0.9), axis=0)
+    pairs = predicted["pair_wait"].values
+    spread = np.linspace(-0.28, 0.28, len(each)) if len(each) > 1 else np.zeros(1)
+    for m in range(DIM):
+        if fresh(rank)[m]:
+            axes.axvspan(m - 0.5, m + 0.5, color=SHADE, zorder=0, linewidth=0, label="R divides m" if m == 0 else None)
+            words = "predicted, a fresh head: median and 80 % of random starts" if m == 0 else None
+            span = [[middle[m] - low[m]], [high[m] - middle[m]]]
+            axes.errorbar([m], [middle[m]], yerr=span, fmt="_", color=VERMILION, markersize=14, zorder=3, label=words)
+        else:
+            words = "predicted, a further pair" if m == rank - 1 else None
+            axes.plot([m], [pairs[m]], "_", color=BLACK, markersize=14, markeredgewidth=1.5, zorder=3, label=words)
+        words = f"simulated, {len(each)} seeds" if m == 0 else None
+        axes.plot(m + spread, np.sort(each[:, m]), "o", color=BLUE, markersize=2.4, zorder=2, label=words)
+    limit = float(predicted["threshold"].sel(scale=1.0))
+    axes.axhline(limit, color=GREY, linestyle="--", linewidth=1.2, zorder=1, label="conspicuous from here")
     axes.set_yscale("log")
-    axes.set_ylim(0.03, 150)
+    axes.set_ylim(0.2, 400)
     axes.set_xlim(-0.5, DIM - 0.5)
-    axes.set_xticks(place)
+    axes.set_xticks(range(DIM))
     axes.set_xlabel("components learned, $m$")
+    axes.set_title(f"R = {rank}", fontsize=9.5)
 
 
-def _laws(axes: Axes, predicted: xr.Dataset) -> None:
-    """Names of the three lines, beside the last panel."""
-    lines = (
-        ("fresh_head", "a fresh head:\n$1/s$"),
-        ("conspicuous_from", "conspicuous\nfrom here"),
-        ("further_pair", "a further pair:\n$\\ln(1/s)/v$"),
-    )
-    for name, words in lines:
-        place: dict[str, Any] = {"xytext": (5, 0), "textcoords": "offset points", "annotation_clip": False}
-        axes.annotate(words, (DIM - 0.5, float(predicted[name])), va="center", fontsize=8.5, **place)
+def _fractions(axes: Axes, data: dict[str, xr.Dataset]) -> None:
+    simulated, _, count = verdicts(data)
+    smaller = data["smaller"]
+    rank = int(smaller.attrs["rank"])
+    theory = data["theory"].sel(rank=rank)
+    axes.plot(INIT * theory["scale"], 100 * theory["wrong"], color=VERMILION, label="predicted")
+    errors = 100 * np.sqrt(np.maximum(simulated * (1 - simulated), 0.5 / count) / count)
+    inits = INIT / 10.0 ** smaller["decade"].values
+    axes.errorbar(inits, 100 * simulated, yerr=errors, fmt="o", color=BLUE, markersize=4, label="simulated")
+    axes.set_xscale("log")
+    axes.set_ylim(0, None)
+    axes.set_xlabel("init")
+    axes.set_ylabel("short though R divides m (%)")
+    axes.set_title(f"R = {rank}: smaller starts", fontsize=9.5)
+    axes.legend(loc="upper left", fontsize=8)

@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from stepwell.papers._claim import Claim
 
 from . import _low_rank
+from ._low_rank_claims import claims
 from ._low_rank_drawing import draw_ranks
+from ._low_rank_settings import FULL, PAPER_SETTINGS, QUICK
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,22 @@ class LowRankFigure:
         ranks = ", ".join(str(rank) for rank in self.ranks)
         return f"Attention of rank R = {ranks} learns R components at a time, and waits for a fresh head in between"
 
+    @property
+    def caption(self) -> str:
+        return _low_rank.CAPTION.format(seeds=FULL.seeds, first=self.ranks[0])
+
+    @property
+    def paper_settings(self) -> dict[str, Any]:
+        return {**PAPER_SETTINGS, "ranks R": list(self.ranks)}
+
     def settings(self, quick: bool) -> dict[str, Any]:
-        return _low_rank.settings(self.ranks, quick)
+        return _low_rank.settings(self.ranks, QUICK if quick else FULL)
 
     def simulate(self, quick: bool) -> dict[str, xr.Dataset]:
-        return _low_rank.simulate(self.name, self.ranks, _low_rank.QUICK if quick else _low_rank.FULL)
+        return _low_rank.simulate(self.name, self.ranks, QUICK if quick else FULL)
 
     def claims(self, data: dict[str, xr.Dataset]) -> list[Claim]:
-        return _low_rank.claims(self.name, self.ranks, data)
+        return claims(self.name, self.ranks, data)
 
     def draw(self, data: dict[str, xr.Dataset]) -> Figure:
         return draw_ranks(self.ranks, data)

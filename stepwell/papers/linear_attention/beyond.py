@@ -26,7 +26,7 @@ from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, s
 NAME = "linear/beyond"
 TASK_EIGENVALUES = (1.0, 0.6, 1.5, 0.8)
 NOISE = 0.1
-RTOL = 1e-7
+RTOL = 1e-9
 STEPS = 500
 """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
 NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
@@ -34,13 +34,13 @@ NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute wit
 
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple[int, ...] = (0, 1, 2, 3)
+    seeds: tuple[int, ...] = (90, 91, 92, 93, 94, 95)
     init: float = 1e-6
     points: int = 400
 
 
 FULL = Settings()
-QUICK = Settings(seeds=(0,), points=200)
+QUICK = Settings(seeds=(90,), points=200)
 
 TITLE = "Beyond the paper: correlated task vectors and noisy labels, predicted and simulated"
 CAPTION = (
@@ -49,9 +49,10 @@ CAPTION = (
     "flow on infinite data (lines, one a seed) and the staircase predicted from the task and the initial weights "
     "(dashed); nothing is fitted. Left, Ω shares the eigenvectors of the input covariance Λ and changes the order in "
     "which they are learned; right, it does not share them. Below, the relative error of every drop time (points) and "
-    "what the theory allows (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the "
-    "schedule neglects."
+    "a bound from theory (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the schedule "
+    "neglects. All of this is ours."
 )
+PAPER_SETTINGS: dict[str, Any] = {}
 
 
 def settings(quick: bool) -> dict[str, Any]:
@@ -61,6 +62,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "eigenvalues of the task covariance": list(TASK_EIGENVALUES),
         "label noise, variance": NOISE,
         "training": "gradient flow on infinite data",
+        "initial weights": "Gaussian; settings were chosen on seeds 0 to 11",
         **asdict(QUICK if quick else FULL),
     }
 
@@ -131,7 +133,7 @@ def settling_rate(task: InContextRegression) -> float:
 def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarray) -> np.ndarray:
     r"""What the schedule neglects, as an error of the time of each drop, for the times `expected` of each run.
 
-    At the first drop, the drop's own duration $1/(\rho_0 v)$. After each drop j heads in use settle, and turn past
+    At each drop, a few times its own duration $1/(\rho v)$: three. After each drop j heads in use settle, and turn past
     strict saddles, in a time of order $\delta = \ln(1/w)/s$ (`settling_rate`). Meanwhile a fresh head goes on as on the
     plateau before, and its value changes by up to $\rho_j\|k\|\|q\|\delta = \rho_j D w^2\delta$. It leaves plateau m
     after a wait $T = 1/(\rho_m v)$, which is then off by $\rho_j D w^2 \delta/(\rho_m v^2) = \rho_j/\rho_m\,
@@ -144,7 +146,7 @@ def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarra
     earlier = np.concatenate([[0.0], np.cumsum(rates)[:-1]])
     waits = np.diff(expected, axis=1, prepend=0.0)
     solver = STEPS * RTOL * expected
-    return solver + own + settling * earlier / rates * np.maximum(1.0, DIM * (init * rates * waits) ** 2)
+    return solver + 3 * own + settling * earlier / rates * np.maximum(1.0, DIM * (init * rates * waits) ** 2)
 
 
 def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, init: float) -> xr.Dataset:
@@ -180,7 +182,8 @@ def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, ini
             "predicted_plateaus": ("run", (ends - edges > settling).sum(axis=1)),
             "measured_time": (("run", "drop"), drops, {"units": TIME_UNIT}),
             "plateau_loss": (dims, read),
-            "plateau_tolerance": (dims, growing + (init + 10 * RTOL) * level[0]),
+            # At a fixed point the loss is quadratic in what has yet to settle.
+            "plateau_tolerance": (dims, growing + (init**2 + (10 * RTOL) ** 2) * level[0]),
             "learned": ((*dims, "component"), learned),
         }
     )
@@ -192,64 +195,71 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     which = NAMES[name]
-    runs = range(trained.sizes["run"])
-    expected = np.tri(DIM + 1, DIM, -1)
-    in_order = xr.DataArray(expected, dims=("plateau", "component"))
-    wrong = (trained["learned"] != in_order).any("component").sum("plateau")
-    off = (trained["plateau_loss"] - trained["level"]) / trained["level"]
-    allowed = trained["plateau_tolerance"] / trained["level"]
-    worst = (abs(off) / allowed).fillna(-1.0).values.argmax(axis=1)
-    heads = [
-        sum(
-            int(trained["head_order"][run, head]) != place
-            for place, head in enumerate(trained["predicted_head"].values[run])
-        )
-        for run in runs
-    ]
+    lasting = trained["plateau_loss"].notnull().values
+    levels = np.broadcast_to(trained["level"].values, lasting.shape)
+    in_order = xr.DataArray(np.tri(DIM + 1, DIM, -1), dims=("plateau", "component"))
+    wrong = (trained["learned"] != in_order).sum("component").values
+    heads = np.take_along_axis(trained["head_order"].values, trained["predicted_head"].values, axis=1)
     error = trained["measured_time"] / trained["predicted_time"] - 1
-    slack = trained["allowed"] / trained["predicted_time"]
-    # A drop that never comes has no time: the worst.
-    latest = (abs(error) / slack).fillna(np.inf).values.argmax(axis=1)
+    bound = trained["allowed"] / trained["predicted_time"]
+    ours: Any = {"kind": "theory", "explored": True}
     return [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
             predicted=trained["predicted_plateaus"].values,
             measured=trained["plateaus"].values,
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
+            source="stepwell.theory.linear.drop_schedule",
+            **ours,
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-levels",
-            f"{which}: lasting plateaus are at the predicted levels: relative difference of the one furthest off",
-            predicted=0.0,
-            measured=[float(off[run, worst[run]]) for run in runs],
-            tolerance=[float(allowed[run, worst[run]]) for run in runs],
-            basis="what heads have grown, or not yet settled, halfway through; 10 times the solver's tolerance",
+            f"{which}: plateau m is at the predicted level: loss halfway through each plateau ({lasting.sum()} of "
+            f"{lasting.size} are predicted to last)",
+            predicted=levels[lasting],
+            measured=trained["plateau_loss"].values[lasting],
+            tolerance=trained["plateau_tolerance"].values[lasting],
+            basis="what heads have grown, and squares of what is not yet settled and of the solver's error, halfway",
+            counted="plateaus",
+            source="stepwell.theory.linear.levels",
+            **ours,
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-order",
-            f"{which}: components are learned in falling order of gain: plateaus where others are",
+            f"{which}: components are learned in falling order of gain: number of components that are learned out of "
+            "turn, or missing, on each plateau",
             predicted=0,
-            measured=wrong.values,
+            measured=wrong.ravel(),
             tolerance=0,
             basis="a count",
+            counted="plateaus",
+            source="stepwell.theory.linear.levels",
+            **ours,
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-heads",
-            f"{which}: heads grow in the order of the schedule: heads out of place",
-            predicted=0,
-            measured=heads,
+            f"{which}: heads grow in the order of the schedule: place of the head that is predicted for each drop",
+            predicted=np.broadcast_to(np.arange(heads.shape[1]), heads.shape).ravel(),
+            measured=heads.ravel(),
             tolerance=0,
             basis="a count",
+            counted="drops",
+            source="stepwell.theory.linear.drop_schedule",
+            **ours,
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/{name}-times",
-            f"{which}: drops come when the schedule says: relative error of the time that is furthest off",
+            f"{which}: drops come when the schedule says: relative error of each time",
             predicted=0.0,
-            measured=[float(error[run, latest[run]]) for run in runs],
-            tolerance=[float(slack[run, latest[run]]) for run in runs],
-            basis="the time ln(1/init)/s to pass the slowest strict saddle after each drop, carried over; solver",
+            measured=error.values.ravel(),
+            tolerance=bound.values.ravel(),
+            basis="the time ln(1/init)/s to pass the slowest strict saddle after each drop, carried over; three times "
+            "the duration of the drop; solver",
+            counted="drops",
+            source="stepwell.theory.linear.drop_schedule",
+            **ours,
         ),
     ]
 
@@ -273,21 +283,21 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
                 drop = np.arange(1, DIM + 1) + 0.1 * (run - (runs - 1) / 2)
                 error = 100 * abs(trained["measured_time"] / trained["predicted_time"] - 1)[run]
                 allowed = 100 * (trained["allowed"] / trained["predicted_time"])[run]
-                label = "allowed" if run == 0 else None
+                label = "bound" if run == 0 else None
                 errors.plot(drop, allowed, "_", color=GREY, markersize=9, markeredgewidth=2, label=label)
                 label = "measured" if run == 0 else None
                 errors.plot(drop, error, "o", color=colour, markersize=4, label=label)
             curve.set_xscale("log")
             curve.set_xlim(float(trained["time"][1]), float(trained["time"][-1]))
             curve.set_ylim(0, 1.1 * float(trained["level"][0]))
-            curve.set_xlabel("time t/τ")
+            curve.set_xlabel("training time $t/\\tau$")
             curve.set_title(f"({'ab'[column]}) {words}, noisy labels")
             errors.set_yscale("log")
             errors.set_xticks(range(1, DIM + 1))
             errors.set_xlabel("drop")
-            errors.set_title(f"({'cd'[column]}) Error of the drop times, and what is allowed")
+            errors.set_title(f"({'cd'[column]}) Error of the drop times, and its bound")
         panels[0, 0].set_ylabel("loss")
         panels[1, 0].set_ylabel("|measured − predicted|, %")
-        panels[0, 1].legend(loc="upper right")
+        panels[0, 1].legend(loc="upper right", bbox_to_anchor=(1.0, 0.86))
         panels[1, 0].legend(loc="upper left")
     return figure

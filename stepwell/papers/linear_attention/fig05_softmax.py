@@ -65,6 +65,12 @@ PUBLISHED = Settings()
 QUICK = Settings(seeds=(0,), sequences=300, separate_steps=4000, separate_init=0.02)
 
 
+PAPER_SETTINGS: dict[str, Any] = {
+    "sequences": "5000 (merged), 80000 (separate)",
+    "initial weights": "as in Fig 1 and Fig 3, as far as known",
+}
+
+
 def settings(quick: bool) -> dict[str, Any]:
     return {
         "dimension D": DIM,
@@ -156,15 +162,17 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     powers, gains = predicted["power"].values, predicted["gain"].values
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
     all_claims = [
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
             predicted=1,
             measured=[len(_drops(merged, run)) for run in range(merged.sizes["run"])],
             tolerance=0,
             basis=criterion,
+            kind="paper",
+            source="Fig 5",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/separate-drops",
             f"Softmax attention with separate key and query: its loss drops at least {SEVERAL} times: number of drops",
             predicted=SEVERAL,
@@ -172,11 +180,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=0,
             basis=criterion,
             relation=">=",
+            kind="paper",
+            source="Fig 5",
+            explored=True,
         ),
     ]
     for name, trajectory in (("merged", merged), ("separate", separate)):
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{name}-start",
                 f"The first drop of the {name} model begins where it answers zero, up to what the mean label gains by "
                 "chance: level before it",
@@ -187,6 +198,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 ],
                 tolerance=gains + COUNTED * (powers - trajectory["loss"].values[:, -1]),
                 basis="⟨y_q ȳ⟩²/⟨ȳ²⟩ on the sample; the smallest drop that counts",
+                kind="check",
+                source="small weights answer zero",
             )
         )
     return all_claims

@@ -1,9 +1,10 @@
 r"""Fig 14: learning from the context and by heart, as the share of sequences with a task of their own varies.
 
-Runs are those of the published script (attention not divided by N). The prediction for infinitely many sequences is
+Runs are those of the published command (attention not divided by N). The prediction for infinitely many sequences is
 exact: the moments of all features in closed form, for every share.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,126 +12,150 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
+from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, descend, flow_time, steps_for
+from stepwell._types import RandomKey
+from stepwell.dynamics import flow_time
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
 from stepwell.papers._claim import Claim, slug
-from stepwell.papers._completed import completed
-from stepwell.papers._style import BLACK, BLUE, GREY, VERMILION, new_figure, styled
-from stepwell.probes import passage_time
-from stepwell.tasks import AbstractTask, Batch, InContextInWeightMixture, InContextRegression
+from stepwell.published.training import Setup
+from stepwell.tasks import AbstractTask, InContextInWeightMixture, InContextRegression
 from stepwell.theory import linear as theory
 from stepwell.trajectory import provenance
 
+from ._fig14_drawing import draw as draw
 from ._fig14_expectations import (
+    Deviation,
+    FirstFall,
     Quadratic,
     exact_moments,
     expected_deviation,
     leading_mode,
     leftover,
     missing,
-    rate_error,
 )
+from ._fig14_settings import (
+    COMMAND,
+    CONTEXT,
+    DIM,
+    FULL,
+    HEADS,
+    INIT,
+    NAME,
+    QUICK,
+    RATE,
+    SEQUENCES,
+    SHARES,
+    STANDARD_ERRORS,
+    STEPS,
+    TESTS,
+    Settings,
+)
+from ._onset import PART, Growth, measured_onset
+from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
+from ._published_runs import set_up_seeds, train_seeds, training_moments
 
-NAME = "linear/fig14"
 TITLE = "In-context and in-weight learning, from contexts that say nothing to a task in every context"
 CAPTION = (
-    "Merged linear attention trained on mixtures. A share icl of the training sequences has a task vector of its own, "
-    "which only the context reveals; the others share one vector w*, which can be learned by heart. (At icl = 0 the "
-    "labels in the context are noise.) Training loss, and the loss on two test sets: in-context, new task vectors; "
-    "in-weight, the vector w* behind contexts of noise. Dashed: the same descent on infinitely many sequences, whose "
-    "moments are exact. Dotted: final losses that theory gives in closed form. For icl between 0 and 1, w* is learned "
-    "by heart first and given up later, in favour of the context."
+    "Merged linear attention trained on mixtures at the published settings. A share icl of the training sequences has "
+    "a task vector of its own, which only the context reveals; the others share one vector w*, which can be learned "
+    "by heart. (At icl = 0 the labels in the context are noise.) Above, as in the paper: training loss, divided by "
+    "its first value, and the losses on two test sets, in-context (new task vectors) and in-weight (the vector w* "
+    "behind contexts of noise). Thin lines are our seeds, dashes the paper's run, read off its pictures; where a "
+    "curve of the picture is hidden by another, it has no dashes. For icl between 0 and 1, w* is learned by heart "
+    "first and given up later, in favour of the context. The panels below are ours. (g) Test losses at the end: our "
+    "seeds, the same descent on infinitely many sequences, whose moments are exact, and closed forms at both ends. "
+    "(h) When the training loss begins to fall: step predicted from the modes of each run's own sequences, and "
+    "measured."
 )
-
-DIM, CONTEXT, HEADS, INIT = 4, 31, 8, 1e-6
-SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-STANDARD_ERRORS = 3.0
-TESTS = ("in_context_test_loss", "in_weight_test_loss")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a quick run has less of. The seeds draw training sequences and initial weights; w* and tests are shared."""
-
-    seeds: tuple[int, ...] = (0, 1, 2)
-    sequences: int = 5000
-    test_sequences: int = 5000
-    rate: float = 5e-4
-    steps: int = 4000
-    record: int = 10
-
-
-PUBLISHED = Settings()
-QUICK = Settings(seeds=(0,), sequences=3000, test_sequences=3000, rate=1e-3, steps=2000)
+PAPER_SETTINGS: dict[str, Any] = {
+    "dimension D": DIM,
+    "context length N": CONTEXT,
+    "heads H": HEADS,
+    "covariance": "I/D",
+    "shares icl": list(SHARES),
+    "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
+    "rate": RATE,
+    "steps": STEPS,
+    "sequences": SEQUENCES,
+    "seeds": "one, of PyTorch, the same for all shares",
+}
+KINDS = {"train": "loss", "iw": "in_weight_test_loss", "ic": "in_context_test_loss"}
+"""Names of curves, as the digitised ones have them and as trajectories do."""
 
 
 def settings(quick: bool) -> dict[str, Any]:
-    return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "heads H": HEADS,
-        "covariance": "I/D",
-        "shares icl": list(SHARES),
-        "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
-        **asdict(QUICK if quick else PUBLISHED),
-    }
+    return {**PAPER_SETTINGS, "command": COMMAND, **asdict(QUICK if quick else FULL)}
 
 
 @dataclass(frozen=True)
-class Setup:
-    """The shared task, its test sets, and what is trained, by seed and share."""
+class Runs:
+    """What is trained and tested: set-ups and training losses by seed and share, test losses by seed."""
 
-    fixed_task: np.ndarray
-    tests: tuple[Batch, Batch]
-    models: list[MergedAttention]
-    batches: list[list[Batch]]
+    setups: list[list[Setup]]
+    losses: list[list[Moments]]
+    tests: list[tuple[Moments, Moments]]
+    """In context and in weight, as `TESTS`."""
+
+    def first(self, seeds: int) -> "Runs":
+        return Runs(self.setups[:seeds], self.losses[:seeds], self.tests[:seeds])
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else PUBLISHED
-    setup = prepare(chosen)
+    chosen = QUICK if quick else FULL
+    runs = prepare(chosen)
+    few = on_infinite_data(runs.first(chosen.infinite_runs))
+    names = [f"fig14_icl{share}_{kind}" for share in SHARES for kind in KINDS]
     return {
-        "sampled": train(setup, chosen),
-        "infinite": train_on_infinite_data(setup, chosen),
-        "theory": predict(setup, chosen),
+        "sampled": train(runs, chosen),
+        "infinite": train(few, chosen),
+        "theory": predict(runs, chosen),
+        "infinite_onset": onsets(few),
+        "sampled_onset": onsets(runs),
+        "published": as_dataset(published(*names), provenance({"figure": NAME})),
     }
 
 
-def prepare(chosen: Settings) -> Setup:
-    covariance = np.eye(DIM) / DIM
-    keys = jax.random.split(jax.random.key(14), 3)
-    mixture = InContextInWeightMixture.random(covariance, 0.5, CONTEXT, centred=True, key=keys[0])
-    fixed_task = mixture.fixed_task[:, 0]
-    in_context = mixture.in_context_test().sample(chosen.test_sequences, key=keys[1])
-    in_weight = mixture.in_weight_test().sample(chosen.test_sequences, key=keys[2])
-    tasks: list[AbstractTask] = [
-        mixture.in_context_test()
-        if p == 1
-        else InContextInWeightMixture(covariance, fixed_task, p, CONTEXT, centred=True)
-        for p in SHARES
-    ]
-    models, batches = [], []
-    for seed in chosen.seeds:
-        data, weights = jax.random.split(jax.random.key(seed))
-        batches.append([task.sample(chosen.sequences, key=data) for task in tasks])
-        models.append(MergedAttention.random(dim=DIM, heads=HEADS, scale=INIT, normalisation="none", key=weights))
-    return Setup(fixed_task, (in_context, in_weight), models, batches)
+def prepare(chosen: Settings) -> Runs:
+    """By the published flags; at one seed all shares have the same w*, test sets and initial weights."""
+    sizes = f"--trainset_size {chosen.sequences} --testset_size {chosen.sequences}"
+    by_share = [set_up_seeds(f"{COMMAND} {sizes} --icl {share:g}", chosen.seeds) for share in SHARES]
+    setups = [list(of_seed) for of_seed in zip(*by_share, strict=True)]
+    losses = [[training_moments(setup) for setup in of_seed] for of_seed in setups]
+    return Runs(setups, losses, [_tests(of_seed[0]) for of_seed in setups])
 
 
-def train(setup: Setup, chosen: Settings) -> xr.Dataset:
-    """All seeds and shares as one program, by the moments of all features; label blocks are free."""
-    objectives = [Moments.of_batch(batch, normalisation="none") for row in setup.batches for batch in row]
-    tests = [Moments.of_batch(batch, normalisation="none") for batch in setup.tests]
-    return _descend(setup.models, objectives, tests, chosen)
+def _tests(setup: Setup) -> tuple[Moments, Moments]:
+    tested, keys = _mixture(setup), setup.keys
+    both: tuple[tuple[AbstractTask, RandomKey], ...] = (
+        (tested.in_context_test(), keys.in_context_test),
+        (tested.in_weight_test(), keys.in_weight_test),
+    )
+    options: dict[str, Any] = {"normalisation": setup.normalisation, "progress": False}
+    first, second = (Moments.of_task(task, setup.flags.testset_size, key=key, **options) for task, key in both)
+    return first, second
 
 
-def train_on_infinite_data(setup: Setup, chosen: Settings) -> xr.Dataset:
-    """The same starts and steps on the exact moments."""
-    exact = [_objective(exact_moments(np.eye(DIM) / DIM, setup.fixed_task, p, CONTEXT)) for p in SHARES]
-    return _descend(setup.models, exact * len(setup.models), [exact[-1], exact[0]], chosen)
+def _mixture(setup: Setup) -> InContextInWeightMixture:
+    assert setup.tested is not None
+    return setup.tested
+
+
+def on_infinite_data(runs: Runs) -> Runs:
+    """The same starts on exact moments."""
+    losses, tests = [], []
+    for of_seed in runs.setups:
+        exact = [_objective(problem) for problem in _problems(of_seed[0])]
+        losses.append(exact)
+        tests.append((exact[-1], exact[0]))
+    return Runs(runs.setups, losses, tests)
+
+
+def _problems(setup: Setup, shares: Sequence[float] = SHARES, context: int = CONTEXT) -> list[Quadratic]:
+    """The exact problem at each of some shares."""
+    fixed_task = _mixture(setup).fixed_task[:, 0]
+    return [exact_moments(np.eye(DIM) / DIM, fixed_task, share, context) for share in shares]
 
 
 def _objective(problem: Quadratic) -> Moments:
@@ -138,71 +163,122 @@ def _objective(problem: Quadratic) -> Moments:
     return Moments(gram, cross, power, DIM, 1, "full", "none", True)
 
 
-def _descend(models: list[MergedAttention], objectives: list[Moments], tests: list[Moments], chosen: Settings):
-    trajectory = descend(
-        Ensemble.of([model for model in models for _ in SHARES]),
-        Ensemble.of(objectives),
-        rate=chosen.rate,
-        steps=chosen.steps,
+def train(runs: Runs, chosen: Settings) -> xr.Dataset:
+    """All seeds and shares as one program, by the moments of all features; label blocks are free.
+
+    Test losses are made of the weights afterwards, since each seed has its own test sets.
+    """
+    trajectory = train_seeds(
+        [setup for of_seed in runs.setups for setup in of_seed],
+        [loss for of_seed in runs.losses for loss in of_seed],
+        steps=STEPS,
         record=chosen.record,
-        snapshots=2,
-        observe=dict(zip(TESTS, tests, strict=True)),
-        progress=False,
+        snapshots=np.arange(chosen.tested, STEPS + 1, chosen.tested),
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    kept = completed(trajectory)[["loss", *TESTS]]
-    shape = (len(models), len(SHARES), kept.sizes["step"])
-    by_share = {name: (("seed", "share", "step"), kept[name].values.reshape(shape)) for name in kept.data_vars}
-    coordinates = {"step": kept["step"], "time": kept["time"], "share": list(SHARES)}
-    return xr.Dataset(by_share, coordinates, attrs=kept.attrs)
+    shape = (len(runs.setups), len(SHARES), -1)
+    columns = {"loss": (("seed", "share", "step"), trajectory["loss"].values.reshape(shape))}
+    theta = coefficients(trajectory["value"].values[..., 0, :], trajectory["key_query"].values)
+    theta = theta.reshape(*shape, theta.shape[-1])
+    for name, of_seed in zip(TESTS, zip(*runs.tests, strict=True), strict=True):
+        losses = np.stack([_losses(moments, each) for moments, each in zip(of_seed, theta, strict=True)])
+        columns[name] = (("seed", "share", "tested"), losses)
+    coordinates = {
+        "step": trajectory["step"],
+        "tested": trajectory["snapshot"].values,
+        "share": list(SHARES),
+        "seed": [of_seed[0].flags.seed for of_seed in runs.setups],
+    }
+    return xr.Dataset(columns, coordinates, attrs=trajectory.attrs)
 
 
-def predict(setup: Setup, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
-    r"""Ends and times in closed form; for tolerances, moments of the data at the theory's weights.
+def coefficients(
+    values: Float[np.ndarray, "run time head width"], key_queries: Float[np.ndarray, "run time head width dim"]
+) -> Float[np.ndarray, "run time features"]:
+    """Θ of all heads, over upper(S) ⊗ x_q."""
+    row, column = np.triu_indices(DIM + 1)
+    whole = np.einsum("rtha,rthbc->rtabc", values, key_queries)
+    both = (whole + whole.swapaxes(2, 3))[:, :, row, column] * np.where(row == column, 0.5, 1.0)[:, None]
+    return both.reshape(*both.shape[:2], -1)
+
+
+def _losses(moments: Moments, theta: Float[np.ndarray, "share time features"]) -> Float[np.ndarray, "share time"]:
+    gram, cross = np.asarray(moments.gram), np.asarray(moments.cross)[0]
+    return float(moments.label_power) + np.sum(theta * (theta @ gram - 2 * cross), axis=-1)
+
+
+def onsets(runs: Runs) -> xr.Dataset:
+    """When each fall begins, by the modes of the run's own data and its initial weights; see `_onset`."""
+    modes = [[Growth.of(loss) for loss in of_seed] for of_seed in runs.losses]
+    both = list(zip(runs.setups, modes, strict=True))
+    rows = {
+        "step": [[g.onset(_model(s), RATE) for s, g in zip(*pair, strict=True)] for pair in both],
+        "uncertainty": [[growth.uncertainty(RATE) for growth in of_seed] for of_seed in modes],
+        "fall": [[growth.fall for growth in of_seed] for of_seed in modes],
+    }
+    columns = {name: (("seed", "share"), np.array(row)) for name, row in rows.items()}
+    return xr.Dataset(columns, {"share": list(SHARES)}, provenance({"figure": NAME}))
+
+
+def predict(runs: Runs, chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
+    r"""Ends in closed form, and by how much runs may be off them.
 
     With p = 1, $\hat y = \beta^\top A^* x_q$; noise in place of labels makes $\beta$ of covariance $\Lambda/N$,
     independent of $y_q$: the in-weight loss is $\mathrm{tr}\Lambda + \mathrm{tr}(A^{*\top}\Lambda A^*\Lambda)/N$.
     With p = 0, the first mode to grow is $\hat y = s\,S_{yy}\,w_*^\top x_q$, $S_{yy} = \sum_n y_n^2$, whose least loss
     is $2/(N+2)$, since $S_{yy}$ is χ² of N. There new task vectors, $S_{yy} = w^\top W w$, have the loss
-    $1 + (1 + 2/D)N/(N+2)$. A further fall, to `minimum`, needs a second mode, which has not grown by
-    the end of the published run.
+    $1 + (1 + 2/D)N/(N+2)$. A further fall needs a second mode, which has not grown by the end of the published run.
     """
     covariance = np.eye(DIM) / DIM
     task = InContextRegression(covariance, context)
     ends = theory.minimiser(task)
-    problems = [exact_moments(covariance, setup.fixed_task, p, context) for p in SHARES]
-    modes = [leading_mode(problem.gram, problem.cross, DIM) for problem in problems]
-    tested = (problems[-1], problems[0])
-    duration = flow_time(chosen.steps, chosen.rate)
     rows: dict[str, Any] = {
         "in_weight_end_at_1": 1 + np.trace(ends.T @ covariance @ ends @ covariance) / context,
         "in_context_end_at_1": theory.minimal_loss(task),
         "in_weight_end_at_0": 2 / (context + 2),
         "in_context_end_at_0": 1 + (1 + 2 / DIM) * context / (context + 2),
-        "minimum": ("share", [problem.loss(problem.minimiser()) for problem in problems]),
-        "rate": ("share", [mode.rate for mode in modes]),
-        "fall": ("share", [mode.fall for mode in modes]),
-        "time_step": flow_time(1, chosen.rate),
-        "half_time": (("seed", "share"), [[mode.half_time(*_blocks(m)) for mode in modes] for m in setup.models]),
-        "rate_error": (
-            ("seed", "share"),
-            [[rate_error(mode, b) for mode, b in zip(modes, row, strict=True)] for row in setup.batches],
-        ),
     }
-    for which, place in ((0, 0), (1, len(SHARES) - 1)):
-        halves = [modes[place].half_time(*_blocks(model)) for model in setup.models]
-        left = [missing(modes[place], half, duration, flow_time(1, chosen.rate)) for half in halves]
-        rows[f"missing_at_{which}"] = ("seed", left)
-        for name, problem, batch in zip(("in_context", "in_weight"), tested, setup.tests, strict=True):
-            departures = [
-                expected_deviation(modes[place], problems[place], row[place], problem, batch) for row in setup.batches
+    duration, step = flow_time(STEPS, RATE), flow_time(1, RATE)
+    blocks = [_blocks(_model(of_seed[0])) for of_seed in runs.setups]
+    problems = [_problems(of_seed[0], (0.0, 1.0), context) for of_seed in runs.setups]
+    for which in (0, 1):
+        modes = [leading_mode(each[which].gram, each[which].cross, DIM) for each in problems]
+        halves = [mode.half_time(*weights) for mode, weights in zip(modes, blocks, strict=True)]
+        rows[f"missing_at_{which}"] = (
+            "seed",
+            [missing(mode, half, duration, step) for mode, half in zip(modes, halves, strict=True)],
+        )
+        # All directions of w* are alike, so that the first seed's serves for the sampling error.
+        deviations = _deviations(runs.setups[0][0], modes[0], problems[0], which, chosen)
+        for name, deviation, tested in zip(("in_context", "in_weight"), deviations, (1, 0), strict=True):
+            left = [
+                leftover(mode, each[which], each[tested], *weights, duration)
+                for mode, each, weights in zip(modes, problems, blocks, strict=True)
             ]
-            left = [leftover(modes[place], problems[place], problem, *_blocks(m), duration) for m in setup.models]
             rows[f"{name}_leftover_at_{which}"] = ("seed", left)
-            rows[f"{name}_error_at_{which}"] = ("seed", [d.error for d in departures])
-            rows[f"{name}_excess_at_{which}"] = ("seed", [d.excess for d in departures])
+            rows[f"{name}_error_at_{which}"] = deviation.error
+            rows[f"{name}_excess_at_{which}"] = deviation.excess
     attributes = provenance({"figure": NAME, "context": context, **asdict(chosen)})
     return xr.Dataset(rows, {"share": list(SHARES)}, attrs=attributes)
+
+
+def _deviations(
+    setup: Setup, mode: FirstFall, problems: list[Quadratic], which: int, chosen: Settings
+) -> list[Deviation]:
+    """Of the in-context and the in-weight test loss, at the share `which`, from sequences that no run has."""
+    tested = _mixture(setup)
+    tasks: tuple[AbstractTask, AbstractTask] = (tested.in_weight_test(), tested.in_context_test())
+    train_key, *test_keys = jax.random.split(jax.random.key(14), 3)
+    batch = tasks[which].sample(chosen.sequences, key=train_key)
+    return [
+        expected_deviation(mode, problems[which], batch, problems[test], tasks[test].sample(chosen.sequences, key=key))
+        for test, key in zip((1, 0), test_keys, strict=True)
+    ]
+
+
+def _model(setup: Setup) -> MergedAttention:
+    assert isinstance(setup.model, MergedAttention)
+    return setup.model
 
 
 def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
@@ -211,149 +287,144 @@ def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
-    all_claims = []
+    return [
+        _published_claim(sampled, data["published"]),
+        *_end_claims(sampled, infinite, predicted),
+        *(_order_claim(sampled, name, words, sign) for name, words, sign in _ORDERS),
+        _onset_claim("infinite", "infinitely many sequences", infinite, data["infinite_onset"]),
+        _onset_claim("sampled", "P sequences", sampled, data["sampled_onset"]),
+        _given_up_claim(sampled, infinite),
+    ]
+
+
+def _published_claim(sampled: xr.Dataset, kept: xr.Dataset) -> Claim:
+    """All curves of a seed together: they come from one w*, one pair of test sets and one start."""
+    counts, points = 0, 0
+    for share in SHARES:
+        for kind, name in KINDS.items():
+            curve = from_dataset(kept, f"fig14_icl{share}_{kind}")
+            steps, ours = as_published(sampled, name, share)
+            counts = counts + points_outside(steps, ours, curve)
+            points += len(curve)
+    return curve_claim(
+        f"{NAME}/published", "All 18 published curves, taken together, lie", "Fig 14", np.asarray(counts), points
+    )
+
+
+def as_published(
+    trained: xr.Dataset, name: str, share: float
+) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "seed step"]]:
+    """Steps and curves of all seeds. The training loss is divided by its first value, test losses are not."""
+    curves = trained[name].sel(share=share)
+    steps = trained["step" if name == "loss" else "tested"].values.astype(float)
+    return steps, curves.values / (curves.values[:, :1] if name == "loss" else 1.0)
+
+
+def _end_claims(sampled: xr.Dataset, infinite: xr.Dataset, predicted: xr.Dataset) -> list[Claim]:
+    seeds, few = sampled.sizes["seed"], infinite.sizes["seed"]
     last = {which: predicted[f"missing_at_{which}"].values for which in (0, 1)}
     slopes = {
-        (0, "in_context"): 2 * float(predicted["in_context_end_at_0"] - 1) * last[0],
         (0, "in_weight"): last[0] ** 2,
+        (0, "in_context"): 2 * float(predicted["in_context_end_at_0"] - 1) * last[0],
         (1, "in_context"): last[1] ** 2,
         (1, "in_weight"): 2 * float(predicted["in_weight_end_at_1"] - 1) * last[1],
     }
-    rests = {key: rest + predicted[f"{key[1]}_leftover_at_{key[0]}"].values for key, rest in slopes.items()}
     statements = {
         (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
         (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
         (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
         (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
     }
+    both = []
     for (which, name), statement in statements.items():
-        at = {"share": float(which), "step": infinite["step"][-1]}
+        at = {"share": float(which), "tested": infinite["tested"][-1]}
         end = float(predicted[f"{name}_end_at_{which}"])
-        all_claims.append(
-            Claim.over_seeds(
+        rest = slopes[which, name] + predicted[f"{name}_leftover_at_{which}"].values
+        both.append(
+            Claim.over(
                 f"{NAME}/{slug(name)}-end-at-{which}",
-                f"{statement} (infinite data)",
+                f"{statement} (infinitely many sequences)",
                 predicted=end,
                 measured=infinite[f"{name}_test_loss"].sel(at).values,
-                tolerance=rests[which, name],
+                tolerance=rest[:few],
                 basis="the rest of the way, by the logistic course; initial weights outside the mode",
+                kind="theory",
+                source="papers.linear_attention.fig14_in_weight.predict",
             )
         )
-        error, excess = (predicted[f"{name}_{part}_at_{which}"].values for part in ("error", "excess"))
-        all_claims.append(
-            Claim.over_seeds(
+        error, excess = (float(predicted[f"{name}_{part}_at_{which}"]) for part in ("error", "excess"))
+        both.append(
+            Claim.close(
                 f"{NAME}/{slug(name)}-end-at-{which}-sampled",
-                f"{statement} (P sequences)",
+                f"{statement} (P sequences, mean over {seeds} seeds)",
                 predicted=end,
-                measured=sampled[f"{name}_test_loss"].sel(at).values,
-                tolerance=STANDARD_ERRORS * error + excess + rests[which, name],
-                basis="3 standard errors, by the delta method, of training and test set; mean excess",
+                measured=sampled[f"{name}_test_loss"].sel(at).values.mean(),
+                tolerance=STANDARD_ERRORS * error / seeds**0.5 + excess + rest.mean(),
+                basis="3 standard errors of the mean, by the delta method from other sequences; mean excess; rest of "
+                "the way",
+                kind="theory",
+                source="papers.linear_attention.fig14_in_weight.predict",
             )
         )
-    for name, words, sign in (("in_context", "falls", -1), ("in_weight", "rises", 1)):
-        ends = sampled[f"{name}_test_loss"][..., -1].values
-        wrong = (np.diff(ends, axis=1) * sign <= 0).sum(axis=1)
-        all_claims.append(
-            Claim.over_seeds(
-                f"{NAME}/{slug(name)}-order",
-                f"The final {name.replace('_', '-')} test loss {words} with every rise of icl, as on infinite data: "
-                "neighbours out of order",
-                predicted=0,
-                measured=wrong,
-                tolerance=0,
-                basis="a count",
-            )
-        )
-    times = {
-        kind: _half_times(data[kind], predicted) / predicted["half_time"].values for kind in data if kind != "theory"
-    }
-    euler = predicted["rate"].values * float(predicted["time_step"]) / 2
-    rotation = np.where(np.isin(SHARES, (0.0, 1.0)), 0.0, 1 / (predicted["half_time"] * predicted["rate"]).values)
-    mixed = (euler + rotation) * np.ones_like(times["infinite"])
-    noisy = mixed + STANDARD_ERRORS * predicted["rate_error"].values
-    for kind, words, allowed, basis in (
-        ("infinite", "infinite data", mixed, "half a step of descent; for mixtures an e-folding, as the mode rotates"),
-        (
-            "sampled",
-            "P sequences",
-            noisy,
-            "half a step of descent; an e-folding for mixtures; 3 standard errors of the growth rate",
-        ),
-    ):
-        all_claims.append(
-            Claim.over_seeds(
-                f"{NAME}/time-{kind}",
-                "The first fall of the training loss, at every icl, comes when the leading mode of E[y_q S x_qᵀ] has "
-                f"grown: measured over predicted time at half of it, one ratio for each seed and icl ({words})",
-                predicted=1.0,
-                measured=times[kind].ravel(),
-                tolerance=allowed.ravel(),
-                basis=basis,
-            )
-        )
-    given_up = sampled["in_weight_test_loss"].isel(share=slice(1, -1))
-    expected = infinite["in_weight_test_loss"].isel(share=slice(1, -1))
-    middle = (expected.min("step") + expected.isel(step=-1)) / 2
-    dips = ((given_up.min("step") < middle) & (given_up.isel(step=-1) > middle)).values
-    all_claims.append(
-        Claim.over_seeds(
-            f"{NAME}/given-up",
-            "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight "
-            "test loss goes below the middle between the lowest and the last of infinite data, and ends above it",
-            predicted=dips.size / dips.shape[0],
-            measured=dips.sum(axis=1),
-            tolerance=0,
-            basis="a count",
-        )
+    return both
+
+
+_ORDERS = (("in_context", "falls", -1), ("in_weight", "rises", 1))
+
+
+def _order_claim(sampled: xr.Dataset, name: str, words: str, sign: int) -> Claim:
+    ends = sampled[f"{name}_test_loss"].isel(tested=-1).mean("seed").values
+    return Claim.at_most(
+        f"{NAME}/{slug(name)}-order",
+        f"The final {name.replace('_', '-')} test loss, averaged over seeds, {words} with every rise of icl: "
+        "neighbours out of order",
+        measured=int(np.sum(np.diff(ends) * sign <= 0)),
+        basis="a count",
+        kind="paper",
+        source="Fig 14",
     )
-    return all_claims
 
 
-def _half_times(trajectory: xr.Dataset, predicted: xr.Dataset) -> np.ndarray:
-    """When the training loss has fallen by half of the first mode's fall."""
-    time, falls = trajectory["time"].values, predicted["fall"].values
-    losses = trajectory["loss"].values
-    return np.array([[passage_time(time, x, x[0] - f / 2) for x, f in zip(row, falls, strict=True)] for row in losses])
-
-
-def draw(data: dict[str, xr.Dataset]) -> Figure:
-    sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
-    rate = float(sampled["time"][1] / sampled["step"][1]) / 2
-    kinds = (
-        ("in_weight_test_loss", VERMILION, "in-weight test (w*, noise as context)"),
-        ("in_context_test_loss", BLUE, "in-context test (new task vectors)"),
-        ("loss", GREY, "training"),
+def _onset_claim(identifier: str, words: str, run: xr.Dataset, expected: xr.Dataset) -> Claim:
+    measured = measured_onsets(run, expected)
+    return Claim.over(
+        f"{NAME}/time-{identifier}",
+        f"On {words}, at every icl, the training loss has made {PART:.0%} of the fall of the leading mode when linear "
+        "growth in the modes of ⟨y_q S x_qᵀ⟩, from the initial weights, says so: measured over predicted step",
+        predicted=1.0,
+        measured=(measured / expected["step"].values).ravel(),
+        tolerance=(expected["uncertainty"] / expected["step"]).values.ravel(),
+        basis="interaction of modes, of the order of their amplitude, in e-foldings of the wait",
+        counted="runs",
+        kind="theory",
+        source="papers.linear_attention._onset",
     )
-    with styled():
-        figure = new_figure(9.6, 6.4)
-        panels = figure.subplots(2, 3, sharex=True, sharey=True)
-        for place, (axes, share) in enumerate(zip(panels.flat, SHARES, strict=True)):
-            for name, colour, label in kinds:
-                for seed in range(sampled.sizes["seed"]):
-                    curve = sampled[name].isel(seed=seed, share=place)
-                    axes.plot(curve["step"], curve, color=colour, linewidth=1.6, label=label if seed == 0 else None)
-                exact = infinite[name].isel(seed=0, share=place)
-                known = "infinite data, exact moments" if name == "loss" else None
-                axes.plot(exact["step"], exact, "--", color=BLACK, linewidth=1.0, label=known)
-            when = float(steps_for(predicted["half_time"].values[0, place], rate))
-            fall = float(predicted["fall"][place])
-            axes.plot([when], [1 - fall / 2], "D", color=BLACK, markersize=4.5, zorder=5,
-                      label="first fall, predicted in closed form")  # fmt: skip
-            if share in (0.0, 1.0):
-                for name, colour in (("in_context", BLUE), ("in_weight", VERMILION)):
-                    end = float(predicted[f"{name}_end_at_{int(share)}"])
-                    axes.axhline(end, color=colour, linestyle=":", linewidth=1.2)
-                    words = {"color": colour, "fontsize": 9, "textcoords": "offset points", "ha": "left"}
-                    above = end < 2
-                    axes.annotate(f"{end:.3f}", (0, end), xytext=(2, 3 if above else -12), **words)
-            extra = {0.0: ": noise as context", 1.0: ": every context has its task"}.get(share, "")
-            axes.set_title(f"icl = {share:g}{extra}")
-            axes.set_ylim(0, 2.6)
-            axes.set_xlim(0, float(sampled["step"][-1]))
-        for axes in panels[:, 0]:
-            axes.set_ylabel("loss (mean squared error)")
-        for axes in panels[1]:
-            axes.set_xlabel("step of gradient descent")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=3)
-    return figure
+
+
+def measured_onsets(run: xr.Dataset, expected: xr.Dataset) -> Float[np.ndarray, "seed share"]:
+    steps, losses, falls = run["step"].values.astype(float), run["loss"].values, expected["fall"].values
+    return np.array(
+        [
+            [measured_onset(steps, loss, fall) for loss, fall in zip(*row, strict=True)]
+            for row in zip(losses, falls, strict=True)
+        ]
+    )
+
+
+def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset) -> Claim:
+    mixed = slice(1, -1)
+    given_up = sampled["in_weight_test_loss"].isel(share=mixed)
+    expected = infinite["in_weight_test_loss"].isel(share=mixed, seed=0)
+    middle = (expected.min("tested") + expected.isel(tested=-1)) / 2
+    dips = ((given_up.min("tested") < middle) & (given_up.isel(tested=-1) > middle)).values
+    return Claim.over(
+        f"{NAME}/given-up",
+        "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight test "
+        "loss goes below the middle between the lowest and the last of infinite data, and ends above it",
+        predicted=dips.shape[1],
+        measured=dips.sum(axis=1),
+        tolerance=0,
+        basis="a count",
+        kind="paper",
+        source="Fig 14",
+    )

@@ -40,6 +40,8 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             measured=wrong[equal].sum(),
             tolerance=0,
             basis="a count",
+            kind="theory",
+            source="theory.softmax.allocation, the head of largest ω",
         ),
         Claim.close(
             f"{NAME}/random-mu",
@@ -49,6 +51,8 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             measured=(wrong & (trained["lead"].values > SECOND_ORDER))[~equal].sum(),
             tolerance=0,
             basis="a count; the rule is of first order in differences of 0.3",
+            kind="theory",
+            source="theory.softmax.allocation, first order in differences",
         ),
         Claim.close(
             f"{NAME}/contention",
@@ -57,6 +61,8 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             measured=np.sum(trained["heads_used"].values < predicted_heads),
             tolerance=0,
             basis="a count",
+            kind="theory",
+            source="theory.softmax.allocation, tasks that want one head are driven apart",
         ),
         Claim.close(
             f"{NAME}/chance",
@@ -65,6 +71,8 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             measured=np.mean(predicted_heads == TASKS),
             tolerance=3 * (chance * (1 - chance) / runs) ** 0.5,
             basis="three binomial standard errors",
+            kind="check",
+            source="counting: 3!/3³",
         ),
         Claim.at_least(
             f"{NAME}/more-than-chance",
@@ -72,6 +80,8 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             predicted=np.mean(predicted_heads == TASKS),
             measured=np.mean(trained["heads_used"].values == TASKS),
             basis="contention can only drive tasks apart",
+            kind="theory",
+            source="theory.softmax.allocation, tasks that want one head are driven apart",
         ),
     ]
 
@@ -84,13 +94,16 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
         chosen = trained["heads_used"].values == used
         if np.any(chosen):
             cost_claims.append(
-                Claim.over_seeds(
+                Claim.over(
                     f"{NAME}/cost-{used}-heads",
                     f"Runs that end with {words}: final loss, one for each such run",
                     predicted=trained["cost"].values[chosen],
                     measured=end[chosen],
                     tolerance=np.abs(tail[chosen]) + 1e-9 * end[chosen],
                     basis="the rest of the tail: at most twice what it lost in the second half of the run; rounding",
+                    counted="runs",
+                    kind="theory",
+                    source="theory.softmax.limits, heads that share tasks",
                 )
             )
     return cost_claims
@@ -111,6 +124,8 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
             measured=rate[worst],
             tolerance=1.1 * STEP * wanted[worst] ** 2,
             basis="descent in steps: ηr²/4, and a tenth of that",
+            kind="theory",
+            source="theory.softmax.allocation, a small head beside a shared one",
         ),
         Claim.close(
             f"{NAME}/sharing-threshold",
@@ -119,8 +134,10 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
             measured=root,
             tolerance=spacing**2 / 8,
             basis="a line between the points of the scan: its curvature over slope is below 1",
+            kind="theory",
+            source="theory.softmax.allocation, x = e^(x/2 − 1)",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/sharing-end",
             "Two tasks in one head split if x is above 0.464 and stay together if it is below: final loss, one for "
             f"each of {trained.sizes['end']} sizes x of the second head",
@@ -128,6 +145,9 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
             measured=trained["end_loss"].values,
             tolerance=tail + 1e-6,
             basis="twice what the loss lost in the second half of the run; 1e-6 for a head that is still dying",
+            counted="sizes",
+            kind="theory",
+            source="theory.softmax.allocation, x = e^(x/2 − 1)",
         ),
     ]
 
@@ -164,8 +184,10 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             measured=balanced[-1],
             tolerance=2 * (balanced[np.argmin(np.abs(time - time[-1] / 2))] - balanced[-1]),
             basis="twice what the tail lost in the second half of the run",
+            kind="paper",
+            source="abstract: convergence, a head to a task; level: theory.softmax.limits.flow_limit_loss",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-rate",
             "Unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the rate at which it "
             "would have decayed: d arsinh(2μ/δ)/dt, one for each δ",
@@ -173,6 +195,9 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             measured=rates,
             tolerance=allowed,
             basis="change of the rate; descent in steps; a hundredth of the slow mode; variance of the losing heads",
+            counted="imbalances",
+            kind="theory",
+            source="docs/differences.md, the limit of the flow is a saddle",
         ),
         Claim.close(
             f"{NAME}/unbalanced-time",
@@ -182,8 +207,10 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             measured=slope,
             tolerance=2 * np.ptp(1 / speed) + 2 * STEP + 0.02 / speed.mean(),
             basis="change of the rate meanwhile; descent in steps; a hundredth of the slow mode is left",
+            kind="theory",
+            source="docs/differences.md, the limit of the flow is a saddle",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-end",
             "Unbalanced: the loss ends below the middle between the flow's limit and the bound for three heads: final "
             "loss, one for each imbalance",
@@ -191,15 +218,21 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             measured=loss[:, -1],
             tolerance=0,
             basis="a level",
+            counted="imbalances",
+            kind="theory",
+            source="docs/differences.md, the limit of the flow is a saddle",
             relation="<=",
         ),
-        Claim.over_seeds(
+        Claim.over(
             f"{NAME}/unbalanced-bound",
             "Unbalanced: the loss stays above the bound for three heads: least loss, one for each imbalance",
             predicted=bound,
             measured=loss.min(axis=1),
             tolerance=0,
             basis="a bound",
+            counted="imbalances",
+            kind="theory",
+            source="theory.softmax.bounds",
             relation=">=",
         ),
     ]

@@ -8,28 +8,35 @@ from matplotlib.figure import Figure
 
 from stepwell.papers._style import BLACK, GREY, ORANGE, PALETTE, SKY, new_figure, styled
 
-from ._full_model import DIM, DIMS, HEADS, TASKS
+from ._full_model import DIMS, HEADS, TASKS
 
 _TIME = "time t = rate × step"
 _NAMES = ("$W_X$", "$W_Y$", "$U_X$", "$U_Y$")
+_CALM = (("population", "--", "exact loss"), ("spectral", ":", "spectral flow"))
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
     runs = data["descent"]
     shown = runs.isel(run=int(np.argmax(runs["batch"].values)))
     with styled():
-        figure = new_figure(12.0, 7.4)
-        halves: Any = figure.subfigures(2, 1, height_ratios=(1.05, 1))
+        figure = new_figure(12.0, 7.6)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
         above, below = halves
-        courses = above.subplots(1, 3)
-        _course(courses[0], data, shown, "omega", DIMS[0] ** 0.5)
-        _course(courses[1], data, shown, "mu", 1.0)
-        _loss(courses[2], data, shown)
-        panels = below.subplots(1, 1 + HEADS, width_ratios=(1.45, *[1.0] * HEADS))
-        _departures(panels[0], data)
-        for head, axes in enumerate(panels[1:]):
-            _weights(axes, shown, head)
+        a, b, c = above.subplots(1, 3)
+        _course(a, data, shown, "omega", DIMS[0] ** 0.5)
+        _course(b, data, shown, "mu", 1.0)
+        _loss(c, data, shown)
+        d, e, f = below.subplots(1, 3, width_ratios=(1.3, 0.9, 1))
+        _departures(d, data)
+        _converged(e, shown, data["population"].isel(time=-1).mean("set"))
+        _approach(f, data)
     return figure
+
+
+def _calm(data: dict[str, xr.Dataset], key: str, until: float) -> xr.Dataset:
+    """A course without noise, in the mean over sets of samples if there are several, up to a time."""
+    course = data[key].mean("set") if "set" in data[key].dims else data[key]
+    return course.sel(time=course["time"] <= until)
 
 
 def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str, unit: float) -> None:
@@ -41,8 +48,8 @@ def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str
             label = f"head {head + 1} on task {task + 1}" if own else None
             axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
     axes.plot([], [], color=GREY, linewidth=0.8, label="heads on other tasks")
-    for key, style, label in (("population", "--", "exact loss"), ("spectral", ":", "spectral flow")):
-        course = data[key].sel(time=data[key]["time"] <= time[-1])
+    for key, style, label in _CALM:
+        course = _calm(data, key, time[-1])
         axes.plot(course["time"], unit * course[name].values[:, 0, 0], style, color=BLACK, linewidth=1.3, label=label)
         axes.plot(course["time"], unit * course[name].values[:, 0, 1], style, color=BLACK, linewidth=1.0)
     limit = float(data["theory"][name][0]) * unit
@@ -58,23 +65,24 @@ def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str
     axes.set_xlabel(_TIME)
     axes.set_xlim(0, time[-1])
     if name == "omega":
-        axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.62), fontsize=8.5)
+        axes.set_ylim(-0.04, 1.12)
+        axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=8.5)
 
 
 def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
     time, predictions = shown["time"].values, data["theory"]
-    first, half, last = shown["span"].values
+    first, last = shown["phase"].values
     edges = (0.0, first, last, float(time[-1]))
-    if np.isfinite(half):
+    if np.isfinite(first):
         axes.axvspan(first, last, color=SKY, alpha=0.25, linewidth=0)
         for word, left, right in zip(("warm-up", "emergence", "convergence"), edges[:-1], edges[1:], strict=True):
             axes.text((left + right) / 2, 35.4, word, ha="center", fontsize=9)
     axes.plot(time, shown["loss"], color=PALETTE[0], linewidth=0.8, label=f"batches of {int(shown['batch'])}")
-    for key, style, label in (("population", "--", "exact loss"), ("spectral", ":", "spectral flow")):
-        course = data[key].sel(time=data[key]["time"] <= time[-1])
+    for key, style, label in _CALM:
+        course = _calm(data, key, time[-1])
         axes.plot(course["time"], course["loss"], style, color=BLACK, linewidth=1.4, label=label)
     early, late = predictions["bracket"].values
-    axes.plot([early, late], [2.0, 2.0], "|-", color=ORANGE, markersize=9, label="law: between these")
+    axes.plot([early, late], [2.0, 2.0], "|-", color=ORANGE, markersize=9, label="predicted bracket")
     axes.set_ylim(0, 37.5)
     axes.set_xlim(0, time[-1])
     axes.set_xlabel(_TIME)
@@ -84,19 +92,17 @@ def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
 
 
 def _departures(axes: Any, data: dict[str, xr.Dataset]) -> None:
-    gradient, runs = data["gradient"], data["descent"]
+    gradient, runs, predictions = data["gradient"], data["descent"], data["theory"]
     for matrix, marker in (("W", "o"), ("U", "s")):
         one = gradient.sel(matrix=matrix)
-        style: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "markersize": 5, "label": f"gradient in {matrix}"}
-        axes.plot(one["sequences"], one["off"] / one["on"], marker + "-", **style)
-    on = {0: 3**0.5, 1: 3**0.5, 2: 3**0.5 * float(data["theory"]["mu"][0]), 3: 3**0.5 * float(data["theory"]["mu"][0])}
-    for column, name in enumerate(_NAMES):
-        sizes = runs["late_off"].values[:, column] / on[column]
-        axes.plot(
-            runs["batch"], sizes, "v", color=PALETTE[column], markersize=6, fillstyle="none", label=f"trained {name}"
-        )
-    ends = np.array([float(runs["batch"].min()), float(gradient["sequences"].max())])
-    for height in (0.05, 6.0):
+        style: dict[str, Any] = {"color": BLACK, "markersize": 4, "fillstyle": "none"}
+        axes.plot(one["sequences"], one["off"] / one["on"], marker, label=f"gradient in {matrix}", **style)
+    for column, (name, marker) in enumerate(zip(_NAMES, "v<>^", strict=True)):
+        on = TASKS**0.5 * (float(predictions["mu"][0]) if column > 1 else 1.0)
+        style = {"color": PALETTE[column], "markersize": 6, "fillstyle": "none"}
+        axes.plot(runs["batch"], runs["late_off"].values[:, column] / on, marker, label=f"trained {name}", **style)
+    ends = np.array([float(runs["batch"].min()), float(max(runs["batch"].max(), gradient["sequences"].max()))])
+    for height in (0.03, 6.0):
         label = "one over the root" if height > 1 else None
         axes.plot(ends, height * (ends / ends[0]) ** -0.5, "--", color=GREY, linewidth=1.0, label=label)
     axes.set_xscale("log")
@@ -107,21 +113,47 @@ def _departures(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
-def _weights(axes: Any, shown: xr.Dataset, head: int) -> None:
-    """W to the left and U, transposed, to the right: rows are the coordinates of a token."""
-    scores, readout = shown["scores"].values[head], shown["readout"].values[head].T
-    gap = 2
-    image = np.full((DIM + TASKS, DIM + gap + 3 * TASKS), np.nan)
-    image[:, :DIM] = scores / np.abs(shown["scores"].values).max()
-    image[:, DIM + gap :] = np.repeat(readout / np.abs(shown["readout"].values).max(), 3, axis=1)
-    axes.imshow(image, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest", aspect="auto")
-    axes.axhline(DIM - 0.5, color=GREY, linewidth=0.7)
-    for edge in np.cumsum(DIMS)[:-1]:
-        axes.axhline(edge - 0.5, color=GREY, linewidth=0.3)
-        axes.axvline(edge - 0.5, color=GREY, linewidth=0.3)
-    axes.set_xticks([DIM / 2, DIM + gap + 1.5 * TASKS], ["W", "Uᵀ"])
-    axes.set_yticks([5, 15, 25, 31.5], ["$x^{(1)}$", "$x^{(2)}$", "$x^{(3)}$", "y"] if head == 0 else [])
+def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset) -> None:
+    values, later = (DIMS[0] ** 0.5 * each for each in (shown["omega"].values[-1], calm["omega"].values))
+    axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, aspect="equal")
+    for head in range(HEADS):
+        for task in range(TASKS):
+            colour = "white" if abs(values[head, task]) > 0.6 else BLACK
+            axes.text(task, head - 0.12, f"{values[head, task]:.2f}", ha="center", va="center", color=colour)
+            axes.text(
+                task, head + 0.2, f"({later[head, task]:.2f})", ha="center", va="center", color=colour, fontsize=8
+            )
+    axes.set_xticks(range(TASKS), [str(task + 1) for task in range(TASKS)])
+    axes.set_yticks(range(HEADS), [str(head + 1) for head in range(HEADS)])
     axes.tick_params(length=0)
-    axes.set_title(f"(e) Head {head + 1}, trained" if head == 0 else f"Head {head + 1}")
+    axes.set_xlabel("task")
+    axes.set_ylabel("head")
+    axes.set_title(f"(e) ω√d at t = {float(shown['time'][-1]):g} (exact loss, {float(calm['time']):g})")
     for side in axes.spines.values():
         side.set_visible(False)
+
+
+def _approach(axes: Any, data: dict[str, xr.Dataset]) -> None:
+    runs = data["descent"]
+    late = data["population"].sel(time=slice(*runs.attrs["late"]))
+    every = np.unique(runs["batch"].values)
+    for name, word, marker, colour in (
+        ("omega", "ω", "o", PALETTE[0]),
+        ("mu", "μ", "s", PALETTE[1]),
+        ("loss", "loss", "D", PALETTE[2]),
+    ):
+        calm = late[name].values if name == "loss" else np.einsum("...hh->...h", late[name].values)
+        found = runs[f"late_{name}"].values
+        away = np.abs((found if name == "loss" else found.mean(axis=1)) / calm.mean() - 1)
+        axes.plot(runs["batch"], away, marker, color=colour, markersize=5, fillstyle="none", label=word)
+        first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
+        axes.plot(every, first * every[0] / every, "--", color=colour, linewidth=1.0)
+    axes.plot([], [], "--", color=GREY, linewidth=1.0, label="1/batch")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(every, [str(one) for one in every])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("sequences in a batch")
+    axes.set_ylabel("relative difference from the exact loss")
+    axes.set_title("(f) Whole matrices as batches grow")
+    axes.legend(loc="lower left", fontsize=8.5)

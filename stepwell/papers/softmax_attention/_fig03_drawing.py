@@ -14,26 +14,30 @@ _TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    course, predictions = data["course"], data["theory"]
+    predictions = data["theory"]
     with styled():
-        figure = new_figure(11.5, 7.0)
-        halves: Any = figure.subfigures(2, 1)
+        figure = new_figure(12.0, 7.4)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
         above, below = halves
         a, b, c = above.subplots(1, 3)
-        d, e = below.subplots(1, 2)
-        _course(a, course, "omega", float(predictions["omega"]))
-        _course(b, course, "mu", float(predictions["mu"]))
+        d, e, f = below.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        _course(a, data, "omega", float(predictions["omega"]))
+        _course(b, data, "mu", float(predictions["mu"]))
         _speed(c, data["speed"], float(predictions["omega"]))
         _plane(d, data)
         _sweep(e, data["sweep"])
+        _sizes(f, data["softmax"])
     return figure
 
 
-def _course(axes: Any, course: xr.Dataset, name: str, limit: float) -> None:
+def _course(axes: Any, data: dict[str, xr.Dataset], name: str, limit: float) -> None:
+    course, first = data["course"], data["softmax"].isel(dim=0)
+    dim = float(first["dim"])
+    trained = {"omega": first["x"] / dim**0.5, "mu": first["y"] * dim**0.5}[name]
     time = course["time"].values + SHIFT
     axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
     axes.plot(time, course[f"full_{name}"], color=BLUE, label="two equations")
-    axes.plot(time[::20], course[name][::20], "o", color=BLUE, markersize=3.5, fillstyle="none", label="trained model")
+    axes.plot(time[::20], trained[::20], "o", color=BLACK, markersize=3.5, fillstyle="none", label="softmax, trained")
     axes.plot(time, course[f"reduced_{name}"], "--", color=VERMILION, label="reduced equation")
     axes.set_xlim(SHIFT, time[-1])
     axes.set_xlabel(_TIME)
@@ -62,8 +66,8 @@ def _speed(axes: Any, speeds: xr.Dataset, limit: float) -> None:
     axes.plot(omega, speed, "--", color=VERMILION)
     place = int(np.argmax(speed))
     axes.plot(omega[place], speed[place], "o", color=VERMILION)
-    text = f"dω/dt = {speed[place]:.4f}\nat ω = {omega[place]:.4f}"
-    axes.annotate(text, (omega[place], speed[place]), xytext=(14, 2), textcoords="offset points", va="top", fontsize=9)
+    text = f"fastest: dω/dt = {speed[place]:.3f}\nat ω = {omega[place]:.3f}"
+    axes.text(0.98, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize=9)
     axes.plot(limit, 0, "*", color=ORANGE, markersize=12, zorder=3)
     axes.set_xlabel("ω")
     axes.set_ylabel("dω/dt of the reduced equation")
@@ -84,22 +88,42 @@ def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="start")
     axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
     axes.set_xlim(0, 0.36)
-    axes.set_ylim(0, 5.6)
+    axes.set_ylim(0, 7.6)
     axes.set_xlabel("ω")
     axes.set_ylabel("μ")
-    axes.set_title(f"(d) The plane of both weights, κ = {float(predictions['kappa']):.2f}: directions of the flow")
-    axes.legend(loc="lower right", framealpha=0.9, frameon=True, edgecolor="none")
+    axes.set_title(f"(d) Directions of the flow, κ = {float(predictions['kappa']):.2f}")
+    axes.legend(loc="upper right", fontsize=8.5)
 
 
 def _sweep(axes: Any, by_kappa: xr.Dataset) -> None:
     kappa = by_kappa["kappa"].values
     lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
-    axes.plot(kappa, lag, "o-", color=BLUE, label="time to half by two equations / by one, minus 1")
+    axes.plot(kappa, lag, "o-", color=VERMILION, markersize=5, label="reduced equation")
     axes.plot(kappa, lag[-1] * kappa / kappa[-1], ":", color=BLACK, label="in proportion to κ")
-    axes.plot(kappa[0], lag[0], "o", color=VERMILION, markersize=9, fillstyle="none", label="the numbers of (a) to (d)")
+    axes.plot(kappa[0], lag[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("κ = L/(φ d √d_e), by wider heads")
-    axes.set_ylabel("relative error of the time")
-    axes.set_title("(e) The reduced equation becomes right as κ → 0")
-    axes.legend(loc="upper left")
+    axes.set_ylabel("relative error of the time to half")
+    axes.set_title("(e) Right as κ → 0")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
+def furthest(runs: xr.Dataset) -> np.ndarray:
+    """The largest difference of μω from that of the two equations, for each dimension."""
+    return np.abs((runs["x"] * runs["y"] - runs["full_x"] * runs["full_y"]).values).max(axis=1)
+
+
+def _sizes(axes: Any, runs: xr.Dataset) -> None:
+    dims, away = runs["dim"].values, furthest(runs)
+    axes.plot(dims, away, "o-", color=BLUE, markersize=5, label="softmax, trained")
+    axes.plot(dims, away[-1] * dims[-1] / dims, ":", color=BLACK, label="in proportion to 1/d")
+    axes.plot(dims[0], away[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(dims, [str(dim) for dim in dims])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("dimension d, with L = 10 d")
+    axes.set_ylabel("largest difference of μω\nfrom the two equations")
+    axes.set_title("(f) Softmax attention at finite size")
+    axes.legend(loc="upper right", fontsize=8.5)

@@ -57,13 +57,21 @@ def whole_model(
     return task, decomposable(given, task, embedding=EMBEDDING, key=jax.random.fold_in(key, 2))
 
 
-def train(seed: int, *, batch: int, rate: float, steps: int, configuration: dict[str, Any]) -> xr.Dataset:
-    """Gradient descent on `batch` fresh sequences a step.
+def train(
+    seed: int,
+    *,
+    batch: int,
+    rate: float,
+    steps: int,
+    spectral: SpectralAttention | None = None,
+    configuration: dict[str, Any],
+) -> xr.Dataset:
+    """Gradient descent on `batch` fresh sequences a step, from the eigenvalues `spectral`, by default the start's.
 
     Over `time`: `loss`, that of the step's batch; `omega`, `mu` over (head, task); `off` over `block`, Frobenius norms
     over all heads of what is not decomposable. `scores` and `readout` are the last W and U, in the bases of the task.
     """
-    task, model = whole_model(seed)
+    task, model = whole_model(seed, spectral)
     observe: dict[str, Any] = {"omega": _Part(task, "omega"), "mu": _Part(task, "mu"), "off": _Part(task, "off")}
     run = completed(
         online(

@@ -6,12 +6,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
+from stepwell._threads import one_blas_thread
 from stepwell.tasks import MultiTaskRegression
 
 FLATTEST = 1e-2
 r"""The smallest root mean square of $|\omega^h|$ searched: with signed weights the least is at 0, where μ → ∞."""
 _SHARPEST = 3.0
-_RCOND = 1e-9
+RCOND = 1e-9
 """Combinations of heads that are this near to nothing are left out: μ there would be so large that rounding shows."""
 
 
@@ -74,7 +75,7 @@ def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: n
 def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"]) -> Float[np.ndarray, "head task"]:
     r"""μ of least spectral loss: $E^{-1}\omega_i/(s_i + \phi_i/L)$, $s_i = \omega_i^\top E^{-1}\omega_i$, $E = e^G$."""
     overlaps = np.exp((omega * np.array(task.dims)) @ omega.T)
-    solved = np.linalg.lstsq(overlaps, omega, rcond=_RCOND)[0]
+    solved = np.linalg.lstsq(overlaps, omega, rcond=RCOND)[0]
     return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.lengths.longest)
 
 
@@ -94,5 +95,6 @@ def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]
 
 def _best(value, starts: list[np.ndarray], bounds: list) -> np.ndarray:
     options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
-    minima = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
+    with one_blas_thread():  # systems of a few heads: threads would only wait for each other
+        minima = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
     return min(minima, key=lambda one: one.fun).x

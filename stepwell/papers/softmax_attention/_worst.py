@@ -1,9 +1,11 @@
 """A claim about many points at once: each seed is judged by its worst."""
 
+from typing import Unpack
+
 import numpy as np
 import xarray as xr
 
-from stepwell.papers._claim import Claim
+from stepwell.papers._claim import Claim, Origin
 
 
 def worst_point(
@@ -14,6 +16,7 @@ def worst_point(
     predicted: xr.DataArray | float,
     tolerance: xr.DataArray | float,
     basis: str,
+    **origin: Unpack[Origin],
 ) -> Claim:
     """Equality at every point of every `run`; reported is the point furthest off in units of its tolerance."""
     arrays = xr.broadcast(measured, *(xr.DataArray(given) for given in (predicted, tolerance)))
@@ -21,11 +24,12 @@ def worst_point(
     # What is not a number is the worst of all.
     off = np.nan_to_num(np.abs(values - wanted) / allowed, nan=np.inf)
     rows, worst = np.arange(len(off)), off.argmax(axis=1)
-    return Claim.over_seeds(
+    return Claim.over(
         id,
         statement,
         predicted=wanted[rows, worst],
         measured=values[rows, worst],
         tolerance=allowed[rows, worst],
         basis=basis,
+        **origin,
     )

@@ -64,6 +64,10 @@ FULL = Settings()
 QUICK = Settings(starts=40, steps=5_000)
 
 
+PAPER_SETTINGS: dict[str, Any] = {}
+"""The paper has no such figure."""
+
+
 def settings(quick: bool) -> dict[str, Any]:
     return {
         **SETTING,

@@ -37,6 +37,10 @@ CAPTION = (
 )
 
 
+PAPER_SETTINGS: dict[str, Any] = {}
+"""The paper has no such figure."""
+
+
 def settings(quick: bool) -> dict[str, Any]:
     return {
         "dimension d": DIM,

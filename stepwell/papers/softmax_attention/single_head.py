@@ -70,6 +70,10 @@ FULL = Settings()
 QUICK = Settings(seeds=(0, 1), points=40, trained=((3, 100, 0.1, 20_000),), steps=50_000)
 
 
+PAPER_SETTINGS: dict[str, Any] = {}
+"""The paper has no such figure."""
+
+
 def settings(quick: bool) -> dict[str, Any]:
     chosen = asdict(QUICK if quick else FULL)
     chosen["trained"] = [f"d = {d}, L = {n}, rate {r:g}, {m} steps" for d, n, r, m in chosen["trained"]]
@@ -192,14 +196,6 @@ def _train(
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     equal, count = data["trained"], COUNTS[-1]
     all_claims = [
-        Claim.close(
-            f"{NAME}/ratio-limit",
-            f"The ratio tends to the number of tasks: at d/L = 0.001 with {count} tasks",
-            predicted=count / (1 + 2 * np.e * count * 1e-3) * (1 + 2 * np.e * 1e-3),
-            measured=float(data["ratio"]["ratio"].sel(tasks=count)[0]),
-            tolerance=1e-6,
-            basis="I(1+ρ)/(1+Iρ), ρ = eφd/L: it is 9.54; d is a whole number",
-        ),
         worst_point(
             f"{NAME}/ratio-trained",
             f"{count} equal tasks: loss of a trained single head over that of {count} trained heads, as predicted",
@@ -207,6 +203,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             predicted=equal["predicted"],
             tolerance=1e-6 * equal["predicted"],
             basis="training goes on until less than this is left",
+            kind="paper",
+            source="abstract: single-head against multi-head; sizes: theory.softmax.limits.single_head_optimum",
         ),
     ]
     for flows in _unequal(data):
@@ -222,26 +220,32 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                 predicted=best,
                 tolerance=2 * leftover + 1e-6,
                 basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+                kind="theory",
+                source="theory.softmax.limits.single_head_optimum, water-filling",
             )
         )
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-budget",
                 f"{name}: trained heads have B = Σ d_iω_i² = 1",
                 predicted=1.0,
                 measured=square.sum("task").values,
                 tolerance=2 * leftover + 1e-6,
                 basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+                kind="theory",
+                source="theory.softmax.limits.single_head_optimum, B = 1",
             )
         )
         all_claims.append(
-            Claim.over_seeds(
+            Claim.over(
                 f"{NAME}/{slug(name)}-loss",
                 f"{name}: loss of trained heads above the best",
                 predicted=0.0,
                 measured=(flows["loss"] - flows["best_loss"]).values,
                 tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
                 basis="twice what tasks left out still cost, by the same law; rounding",
+                kind="theory",
+                source="theory.softmax.limits.single_head_optimum",
             )
         )
         out = np.flatnonzero(flows["best_omega"] == 0)
@@ -257,6 +261,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
                     predicted=1.0,
                     tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
                     basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)); twice that",
+                    kind="theory",
+                    source="docstring of fading: tasks left out fade as 1/(K t)",
                 )
             )
     return all_claims

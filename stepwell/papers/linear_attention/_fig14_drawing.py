@@ -1,0 +1,121 @@
+"""Fig 14: the drawing."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from stepwell.papers._style import BLACK, GREY, new_figure, styled
+
+from ._fig14_settings import SHARES
+from ._onset import measured_onset
+from ._published import from_dataset
+
+_RED = "#B2182B"
+_BLUE = "#2166AC"
+"""The paper's colours, near the ends of the map RdBu, which the colour-blind can distinguish."""
+_CURVES = (
+    ("iw", "in_weight_test_loss", "tested", _BLUE, "in-weight test"),
+    ("ic", "in_context_test_loss", "tested", _RED, "in-context test"),
+    ("train", "loss", "step", BLACK, "training"),
+)
+_END = 2.6
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    with styled():
+        figure = new_figure(10.4, 9.0)
+        rows: Any = figure.subfigures(2, 1, height_ratios=(2.0, 1.0))
+        _draw_curves(rows[0], data)
+        ends, onsets = rows[1].subplots(1, 2)
+        _draw_ends(ends, data)
+        _draw_onsets(onsets, data)
+    return figure
+
+
+def _draw_curves(place: Any, data: dict[str, xr.Dataset]) -> None:
+    sampled, kept = data["sampled"], data["published"]
+    panels = place.subplots(2, 3, sharex=True, sharey=True)
+    seeds = sampled.sizes["seed"]
+    for axes, share, letter in zip(panels.flat, SHARES, "abcdef", strict=True):
+        for _, name, along, colour, label in _CURVES:
+            curves = sampled[name].sel(share=share)
+            for seed in range(seeds):
+                loss = curves[seed] / (float(curves[seed, 0]) if name == "loss" else 1.0)
+                known = f"{label}, {seeds} seeds of ours" if seed == 0 else None
+                axes.plot(sampled[along], loss, color=_pale(colour), linewidth=0.8, label=known, zorder=1)
+        for kind, _, _, colour, label in _CURVES:
+            curve = from_dataset(kept, f"fig14_icl{share}_{kind}")
+            step, loss = _with_gaps(curve)
+            axes.plot(step, loss, "--", color=colour, linewidth=1.8, label=f"{label}, the paper's run", zorder=3)
+        extra = {0.0: ": noise as context", 1.0: ": a task in every context"}.get(share, "")
+        axes.set_title(f"({letter}) icl = {share:g}{extra}")
+        axes.set_ylim(0, _END)
+        axes.set_xlim(0, float(sampled["step"][-1]))
+        axes.set_xticks([0, 2500, 5000])
+    for axes in panels[:, 0]:
+        axes.set_ylabel("loss (mean squared error)")
+    for axes in panels[1]:
+        axes.set_xlabel("training step")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    place.legend(handles, labels, loc="outside upper center", ncols=2)
+
+
+def _pale(colour: str) -> Any:
+    """A lighter tint, so that dashes of the colour itself stand out."""
+    return tuple(0.45 * part + 0.55 for part in to_rgb(colour))
+
+
+def _with_gaps(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Step and loss, with a break where the picture's curve is hidden for long."""
+    step, loss = curve.T
+    breaks = np.flatnonzero(np.diff(step) > 100.0) + 1
+    return np.insert(step, breaks, np.nan), np.insert(loss, breaks, np.nan)
+
+
+def _draw_ends(axes: Any, data: dict[str, xr.Dataset]) -> None:
+    sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
+    for _, name, _, colour, label in _CURVES[:2]:
+        ends = sampled[name].isel(tested=-1)
+        for place, share in enumerate(SHARES):
+            spread = np.linspace(-0.03, 0.03, ends.sizes["seed"])
+            axes.plot(share + spread, ends[:, place], ".", color=_pale(colour), markersize=4, zorder=1,
+                      label=f"{label}, seeds" if place == 0 else None)  # fmt: skip
+        exact = infinite[name].isel(seed=0, tested=-1)
+        axes.plot(SHARES, exact, "o-", color=colour, markersize=4.5, linewidth=1.2, label=f"{label}, infinite data")
+        short = name.removesuffix("_test_loss")
+        for which in (0, 1):
+            end = float(predicted[f"{short}_end_at_{which}"])
+            known = "closed form" if which == 0 and short == "in_weight" else None
+            axes.plot([which], [end], "s", color="none", markeredgecolor=BLACK, markersize=9, zorder=4, label=known)
+    axes.set_yscale("log")
+    axes.set_ylim(0.04, 14)
+    axes.set_yticks([0.1, 1.0], ["0.1", "1"])
+    axes.set_xlabel("share icl of sequences with a task of their own")
+    axes.set_ylabel("test loss at the end (logarithmic)")
+    axes.set_title("(g) What is learned in the end")
+    axes.legend(loc="upper center", ncols=2, fontsize=8.5)
+
+
+def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
+    run, expected = data["sampled"], data["sampled_onset"]
+    steps = run["step"].values.astype(float)
+    measured = np.array(
+        [
+            [measured_onset(steps, loss, fall) for loss, fall in zip(*row, strict=True)]
+            for row in zip(run["loss"].values, expected["fall"].values, strict=True)
+        ]
+    )
+    worst = float(np.max(np.abs(measured / expected["step"].values - 1)))
+    for place, share in enumerate(SHARES):
+        level = 0.75 * place / (len(SHARES) - 1)
+        axes.plot(expected["step"][:, place], measured[:, place], "o", color=str(level), markersize=4,
+                  markerfacecolor="none", label=f"icl = {share:g}")  # fmt: skip
+    low, high = float(np.nanmin(measured)), float(np.nanmax(measured))
+    axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
+    axes.set_xlabel("predicted step of the onset")
+    axes.set_ylabel("measured step")
+    axes.set_title(f"(h) When the loss begins to fall; off by {worst:.0e} at most")
+    axes.legend(loc="upper left", fontsize=8.5)

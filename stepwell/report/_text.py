@@ -1,0 +1,45 @@
+"""Numbers and settings as text for a reader."""
+
+import json
+import math
+from typing import Any
+
+from stepwell import _check
+from stepwell._arguments import checked
+from stepwell._text import superscript
+
+
+@checked
+def number(value: float | None, digits: int = 6) -> str:
+    """A number as text for a reader, with a power of ten where it is small or large.
+
+    **Arguments:**
+
+    - `value`: the number; one that is not finite is "not a number", and so is None, which JSON has for it.
+    - `digits`: significant digits, at the most; not more than four where there is a power of ten.
+
+    **Returns:** the text, with typographical minus signs.
+
+    **Example:**
+
+    >>> from stepwell.report import number
+    >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
+    ('0.881045', '−2.5·10⁻⁷', '0.14')
+    """
+    digits = min(_check.whole("digits", digits), 17)
+    if value is None or not math.isfinite(value):
+        return "not a number"
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")
+        plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def setting(value: Any) -> str:
+    """A setting's value in one line."""
+    if isinstance(value, list | tuple):
+        return ", ".join(setting(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)
