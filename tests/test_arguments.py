@@ -21,7 +21,7 @@ from stepwell.models import AbstractModel
 
 KEY = jax.random.key(0)
 WHOLE = "whole number"
-ROOMS = ["theory", "models objectives", "dynamics papers probes replay report tasks trajectory"]
+ROOMS = ["models objectives tasks", "dynamics papers probes replay report theory trajectory"]
 
 
 def asking(hint: Any) -> Callable[[Any], Any]:
