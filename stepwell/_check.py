@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 
 from ._errors import InvalidInput
+from ._text import shown
+
+LARGEST_WHOLE = 2**63 - 1
+"""Whole numbers become 64-bit integers sooner or later."""
 
 
 def whole(name: str, value: Any, *, least: int = 1) -> int:
-    """`value` as an int, if it is a whole number of at least `least`."""
+    """`value` as an int, if it is a whole number from `least` on, and 64 bits can hold it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    return int(value)
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
+    checked = int(value)
+    if checked > LARGEST_WHOLE:
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number below 2**63")
+    return checked
 
 
 def number(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf, above: bool = False) -> float:
@@ -22,32 +29,47 @@ def number(name: str, value: Any, *, least: float = -math.inf, most: float = mat
     allowed = f"{'above' if above else 'from'} {least:g}" if least > -math.inf else "finite"
     allowed += f" to {most:g}" if most < math.inf else ""
     try:
-        checked = float(value)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}") from None
+        checked = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        checked = math.nan
     if not math.isfinite(checked) or checked < least or checked > most or (above and checked == least):
-        raise InvalidInput(f"{name} is {value!r}; it must be a number, {allowed}")
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a number, {allowed}")
     return checked
 
 
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> Any:
     """`value`, if it is among `allowed`."""
     options = list(allowed)
-    if value not in options:
-        raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(map(repr, options))}")
+    if not any(type(value) is type(option) and value == option for option in options):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, options))}")
     return value
+
+
+def numbers_in(name: str, value: Any, *, instead: str = "a list of numbers, or of lists") -> np.ndarray:
+    """`value` as an array of float64, if it is one of finite real numbers."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu":
+            raise ValueError
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is {shown(value)}, not an array of numbers; give {instead}") from None
+    if not np.all(np.isfinite(array)):
+        raise InvalidInput(f"{name} has entries that are not finite; every entry must be a number")
+    return array
+
+
+def number_or_array(name: str, value: Any) -> Any:
+    """`value` as it is, if it is a finite number or an array, of any library, of such numbers; a list as an array."""
+    array = numbers_in(name, value, instead="a number, or an array of them")
+    return array if isinstance(value, list | tuple) else value
 
 
 def covariance_matrix(name: str, value: Any) -> np.ndarray:
     """`value` as a float64 matrix, if it is square, finite, symmetric and has no negative eigenvalue."""
-    try:
-        matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} is not an array of numbers; give a square matrix") from None
+    matrix = numbers_in(name, value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise InvalidInput(f"{name} has shape {matrix.shape}; it must be a square matrix")
-    if not np.all(np.isfinite(matrix)):
-        raise InvalidInput(f"{name} has entries that are not finite; every entry must be a number")
     largest = float(np.abs(matrix).max())
     gap = float(np.abs(matrix - matrix.T).max())
     if gap > 1e-10 * largest:

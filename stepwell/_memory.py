@@ -1,5 +1,6 @@
 """Refuse early what would not fit in memory, and say how much it would have taken."""
 
+import math
 import os
 
 from ._errors import WouldNotFit
@@ -26,4 +27,11 @@ def require_memory(needed: int, *, what: str, instead: str) -> None:
     """Raise `WouldNotFit` if `needed` bytes for `what` exceed nine tenths of the available memory."""
     free = available_memory()
     if needed > 0.9 * free:
-        raise WouldNotFit(f"{what} needs about {needed / _GIB:.1f} GiB, and {free / _GIB:.1f} GiB are free; {instead}")
+        size = needed / _GIB if needed < 2**80 else math.inf
+        words = f"about {size:.1f}" if size < 1e6 else "over a million"
+        raise WouldNotFit(f"{what} needs {words} GiB, and {free / _GIB:.1f} GiB are free; {instead}")
+
+
+def require_arrays(*shapes: tuple[int, ...], what: str, instead: str) -> None:
+    """Raise `WouldNotFit` if float64 arrays of these shapes exceed the available memory, each with a copy of it."""
+    require_memory(2 * 8 * sum(map(math.prod, shapes)), what=what, instead=instead)

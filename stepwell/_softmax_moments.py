@@ -6,6 +6,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from . import _check
 from ._errors import InvalidInput
 
@@ -46,6 +48,7 @@ class SoftmaxMoments(NamedTuple):
     second: Float[np.ndarray, " a"]
 
 
+@checked
 def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> SoftmaxMoments:
     r"""Moments R and T of softmax weights $p = \mathrm{softmax}(a z)$ over L tokens with Gaussian scores.
 

@@ -1,5 +1,9 @@
-"""Numbers and errors as text."""
+"""Numbers, errors and any values as text."""
 
+from typing import Any
+
+_LONGEST = 80
+"""Characters of a value that are shown."""
 _RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -12,3 +16,22 @@ def error_line(error: Exception) -> str:
     """An error in one line: its class and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def shown(value: Any) -> str:
+    """Any value in a message of one line: as it is written, if that is short, or what it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape != ():
+        return f"an array of shape {shape}"
+    if isinstance(value, str | bytes | bool | int | float | complex | list | tuple | dict | None) or shape == ():
+        try:
+            text = " ".join(repr(value).split())
+        except (ValueError, RecursionError):  # a number of too many digits
+            return f"a very large {type(value).__name__}"
+        if len(text) <= _LONGEST:
+            return text
+        if isinstance(value, str | int):
+            return f"{text[:_LONGEST]}…"
+    return f"a {type(value).__name__}"

@@ -46,6 +46,7 @@ SLOW = (
     "tests/replay/test_replay.py",
     "tests/report/test_workers.py",
     "tests/tasks/test_normals.py::test_runs_are_the_same_with_and_without",
+    "tests/test_arguments.py::test_no_public_function_answers_nonsense_with_an_error_of_a_library",
     "tests/test_benchmarks.py",
     "tests/test_cache.py::TestWhoseItIs::test_it_is_said_once_and_the_run_goes_on",
     "tests/test_cache.py::test_a_folder_of_the_users_own_is_left_to_jax",

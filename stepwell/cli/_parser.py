@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from stepwell._errors import InvalidInput
 
-_LONGEST = 400
+_LONGEST = 300
 """Letters of a message, at the most."""
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 from stepwell.models import AbstractAttention, is_attention
@@ -17,6 +18,7 @@ from stepwell.tasks import attention_scale
 Attention = TypeVar("Attention", bound=AbstractAttention)
 
 
+@checked
 def flow_time(steps, rate: float):
     r"""The flow time that a number of gradient steps covers, $t/\tau = 2\eta \cdot \text{steps}$.
 
@@ -35,10 +37,12 @@ def flow_time(steps, rate: float):
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
+    steps = _check.number_or_array("steps", steps)
     with np.errstate(over="ignore"):
         return 2.0 * (rate * steps)
 
 
+@checked
 def steps_for(time, rate: float):
     r"""The number of gradient steps in a flow time, $t/(2\eta\tau)$: the inverse of `flow_time`.
 
@@ -55,9 +59,10 @@ def steps_for(time, rate: float):
     >>> sw.dynamics.steps_for(12.0, rate=0.001)
     6000.0
     """
-    return time / (2.0 * rate)
+    return _check.number_or_array("time", time) / (2.0 * _check.number("rate", rate, least=0.0, above=True))
 
 
+@checked
 def rate_for(time: float, steps: int) -> float:
     r"""The learning rate at which a number of steps covers a flow time, $\eta = t/(2\tau \cdot \text{steps})$.
 
@@ -74,9 +79,10 @@ def rate_for(time: float, steps: int) -> float:
     >>> sw.dynamics.rate_for(12.0, steps=6000)
     0.001
     """
-    return time / (2.0 * steps)
+    return time / (2.0 * _check.whole("steps", steps))
 
 
+@checked
 def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
     r"""What every weight is multiplied by so that linear attention predicts the same under another normalisation.
 
@@ -101,9 +107,11 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
     """
     _check.one_of("normalisation", given, get_args(Normalisation))
     _check.one_of("normalisation", wanted, get_args(Normalisation))
+    length, factors = _check.whole("length", length), _check.whole("factors", factors)
     return (attention_scale(given, length) / attention_scale(wanted, length)) ** (1.0 / factors)
 
 
+@checked
 def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
     r"""What time (or the rate) is multiplied by so that training is the same under another normalisation.
 
@@ -129,6 +137,7 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
     return weight_factor(given, wanted, length=length, factors=factors) ** 2
 
 
+@checked
 def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
     """The linear attention that predicts the same with another normalisation.
 

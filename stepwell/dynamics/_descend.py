@@ -5,6 +5,7 @@ from typing import Any
 
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel, is_proved
 from stepwell.objectives import AbstractObjective
@@ -18,6 +19,7 @@ from ._options import Observable, TrainOptions, Transformation
 from ._record import Steps
 
 
+@checked
 def descend(
     model: AbstractModel | Ensemble,
     objective: AbstractObjective | Ensemble,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
@@ -38,7 +39,11 @@ class Ensemble(eqx.Module, Generic[Member]):
     stacked: Member
     size: int = eqx.field(static=True)
 
+    def __check_init__(self):
+        check_fields(self)
+
     @classmethod
+    @checked
     def of(cls, members: Sequence[Member]) -> "Ensemble[Member]":
         """Stack members that differ in their arrays only.
 
@@ -48,7 +53,7 @@ class Ensemble(eqx.Module, Generic[Member]):
 
         **Returns:** the ensemble, its members in the order given.
         """
-        if not members:
+        if len(members) == 0:
             raise InvalidInput("an ensemble needs at least one member, got none")
         # Numbers that are fields of a model are settings, the same for all, and not weights.
         stacks = eqx.is_array if isinstance(members[0], AbstractModel) else eqx.is_array_like
@@ -62,8 +67,11 @@ class Ensemble(eqx.Module, Generic[Member]):
         stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
         return cls(eqx.combine(stacked, split[0][1]), len(members))
 
+    @checked
     def member(self, number: int) -> Member:
         """The member with this number, counted from 0."""
+        if not -self.size <= number < self.size:
+            raise InvalidInput(f"number is {number}; there are {self.size} members, counted from 0")
         return jax.tree.map(lambda leaf: _take(leaf, number) if eqx.is_array(leaf) else leaf, self.stacked)
 
     def largest(self) -> Member:

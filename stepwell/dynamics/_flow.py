@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._interrupt import interruptible
 from stepwell._memory import require_memory
 from stepwell._threads import one_blas_thread
@@ -25,6 +26,7 @@ from ._plan import Plan, Solution, Spacing, Start, make_plan
 from ._solver import AbstractFlowSolver
 
 
+@checked
 @interruptible
 def flow(
     model: AbstractModel | Ensemble,

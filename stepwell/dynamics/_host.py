@@ -163,9 +163,9 @@ def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRul
         )
     if options.optimiser is not None:
         return Optimiser(options.optimiser)
-    if np.ndim(rate) == 0:
+    if not isinstance(rate, list | tuple) and np.ndim(rate) == 0:
         return ConstantRate(jnp.asarray(_check.number("rate", rate, least=0.0, above=True)))
-    rates = [_check.number("rate", value, least=0.0, above=True) for value in np.asarray(rate).tolist()]
+    rates = [_check.number("rate", value, least=0.0, above=True) for value in _check.numbers_in("rate", rate).ravel()]
     if not isinstance(model, Ensemble) or len(rates) != model.size:
         raise InvalidInput(f"{len(rates)} rates were given; give one number, or one for each run of an ensemble")
     return Ensemble.of([ConstantRate(jnp.asarray(value)) for value in rates])

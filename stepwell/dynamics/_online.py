@@ -5,6 +5,7 @@ from typing import Any
 import xarray as xr
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._memory import require_memory
 from stepwell._types import RandomKey
 from stepwell.models import AbstractModel
@@ -21,6 +22,7 @@ from ._options import Observable, TrainOptions, Transformation
 from ._record import Steps
 
 
+@checked
 def online(
     model: AbstractModel | Ensemble,
     task: AbstractTask,

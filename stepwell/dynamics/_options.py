@@ -6,6 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array
 
+from stepwell._errors import InvalidInput
+from stepwell._text import shown
+
 from ._checkpoint import CheckpointPath
 from ._record import Steps
 
@@ -37,6 +40,12 @@ class TrainOptions:
     progress: bool
     configuration: dict[str, Any] | None
     checkpoint: CheckpointPath
+
+    def __post_init__(self) -> None:
+        if self.optimiser is not None and not isinstance(self.optimiser, Transformation):
+            raise InvalidInput(
+                f"optimiser is {shown(self.optimiser)}; it must be an optimiser of optax, such as optax.adam(0.01)"
+            )
 
     def provenance(self) -> dict[str, Any]:
         """The options that are kept in the provenance of a trajectory."""

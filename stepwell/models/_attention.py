@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, Tokens
 from stepwell.tasks import attention_scale
 
@@ -70,6 +72,7 @@ class AbstractAttention(AbstractCubicModel):
         r"""The readout of inputs ($\mathbf v$) and the score of labels (u)."""
         return [self.readout()[..., : self.dim], self.bilinear()[:, self.dim :]]
 
+    @checked
     def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
         """The answer for the query of one sequence.
 
@@ -81,6 +84,12 @@ class AbstractAttention(AbstractCubicModel):
 
         **Returns:** the answer, a vector (outputs,).
         """
+        readout = self.readout()
+        if example.shape[1] != self.dim + readout.shape[1]:
+            raise InvalidInput(
+                f"example has tokens of width {example.shape[1]}; this model reads {self.dim} inputs and "
+                f"{readout.shape[1]} labels a token"
+            )
         total = example.shape[0]
         position = total - 1 if length is None else length
         place = jnp.arange(total)
@@ -96,7 +105,7 @@ class AbstractAttention(AbstractCubicModel):
         else:
             attention = jnp.where(attended[:, None], scores, 0.0)
         pooled = attention.T @ tokens * attention_scale(self.normalisation, position)
-        return jnp.einsum("how,hw->o", self.readout(), pooled)
+        return jnp.einsum("how,hw->o", readout, pooled)
 
 
 def checked_options(activation: Activation, normalisation: Normalisation | None) -> tuple[Activation, Normalisation]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _text
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
@@ -36,6 +37,7 @@ Gaps = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 """How far apart, relative to the larger of the two: in value, and in gradient by all weights."""
 
 
+@checked
 def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | None = None) -> None:
     """Raise `InvalidInput` unless the answers of a class that declares a form are those of its formula.
 
@@ -87,6 +89,7 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
                     )
 
 
+@checked
 def similar(model: AbstractModel) -> list[AbstractModel]:
     """The model with other weights, in which those that are zero are zero too.
 

@@ -3,9 +3,11 @@
 import sys
 from typing import Any
 
+from stepwell._arguments import checked
 from stepwell._kinds import Kind
 
 
+@checked
 def class_of(kind: Kind) -> Any:
     """The class that a kind of model names; it has the methods that `stepwell._kinds` lists.
 

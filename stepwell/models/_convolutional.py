@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
 
 from ._model import AbstractCubicModel, Form
@@ -48,7 +49,11 @@ class ConvolutionalAttention(AbstractCubicModel):
     factors: ClassVar[int] = 3
     declared_form: ClassVar[Form] = "cubic"
 
+    def __check_init__(self):
+        check_fields(self)
+
     @classmethod
+    @checked
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
         """The convolutional form of a separate attention.
 
@@ -66,8 +71,11 @@ class ConvolutionalAttention(AbstractCubicModel):
         dim = model.dim
         return cls(model.value[:, 0, dim], model.key[:, 0, :dim], model.query[:, 0])
 
+    @checked
     def __call__(self, example: Float[Array, " features"]) -> Float[Array, " outputs"]:
         dim = self.key.shape[1]
+        if example.shape[0] != dim * dim:
+            raise InvalidInput(f"example has {example.shape[0]} features; in dimension {dim} it must have {dim * dim}")
         stops = example.reshape(dim, dim).T
         responses = stops @ self.key.T
         return jnp.einsum("h,hd,dh->", self.value, self.query, responses)[None]

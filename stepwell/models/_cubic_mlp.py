@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import RandomKey
 
@@ -42,6 +43,7 @@ class CubicMLP(AbstractCubicModel):
     factors: ClassVar[int] = 2
     declared_form: ClassVar[Form] = "cubic"
 
+    @checked
     def __init__(self, readout: Float[Array, "outputs head"], hidden: Float[Array, "head features"]):
         self.readout = jnp.asarray(readout)
         self.hidden = jnp.asarray(hidden)
@@ -55,6 +57,7 @@ class CubicMLP(AbstractCubicModel):
             )
 
     @classmethod
+    @checked
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
         """A network with Gaussian weights.
 
@@ -73,6 +76,7 @@ class CubicMLP(AbstractCubicModel):
         return cls(*gaussians(((outputs, heads), (heads, outputs * dim * dim)), (spread, spread), key=key))
 
     @classmethod
+    @checked
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":
         """The network with the weights of a merged attention.
 
@@ -90,6 +94,7 @@ class CubicMLP(AbstractCubicModel):
         return cls(model.value[:, 0, dim:].T, model.key_query[:, :dim].reshape(heads, -1))
 
     @classmethod
+    @checked
     def from_recording(cls, weights: dict[str, Array], *, outputs: int, **attention: Any) -> "CubicMLP":
         """The network with the weights of a recording.
 
@@ -129,7 +134,10 @@ class CubicMLP(AbstractCubicModel):
         outputs = self.readout.shape[0]
         return outputs, round((self.hidden.shape[1] / outputs) ** 0.5)
 
+    @checked
     def __call__(self, example: Float[Array, " features"]) -> Float[Array, " outputs"]:
+        if example.shape[0] != self.hidden.shape[1]:
+            raise InvalidInput(f"example has {example.shape[0]} features; the network reads {self.hidden.shape[1]}")
         return self.readout @ (self.hidden @ example)
 
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:

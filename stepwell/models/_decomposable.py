@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import RandomKey
 from stepwell.tasks import MultiTaskRegression, random_rotation
@@ -14,8 +15,10 @@ from stepwell.tasks import MultiTaskRegression, random_rotation
 from ._attention import AbstractAttention
 from ._multihead import MultiHeadAttention
 from ._spectral import SpectralAttention
+from ._starts import require_weights
 
 
+@checked
 def decomposable(
     spectral: SpectralAttention,
     task: MultiTaskRegression,
@@ -57,6 +60,7 @@ def decomposable(
     width = dim if embedding is None else _check.whole("embedding", embedding)
     if width < dim:
         raise InvalidInput(f"heads of width {width} cannot hold {dim} inputs; take an embedding of at least {dim}")
+    require_weights(*[(spectral.key.shape[0], width, width)] * 2)
     a, b = _frames(spectral.key.shape[0], width, key)
     a, b = a[:, :, :dim], b[:, :, : len(task.dims)]
     blocks = np.repeat(np.arange(len(task.dims)), task.dims)
@@ -130,6 +134,7 @@ class Decomposition(eqx.Module):
         }
 
 
+@checked
 def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposition:
     """The eigenvalues of any attention's matrices in the bases of a task, and how far it is from decomposable.
 

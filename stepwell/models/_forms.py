@@ -24,6 +24,7 @@ from typing import TypeGuard, get_args
 import jax.numpy as jnp
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from ._attention import AbstractAttention
@@ -40,6 +41,7 @@ _BASES: dict[Form, type[AbstractModel]] = {
 """The class whose subclasses may declare a form, the most special first."""
 
 
+@checked
 def form_of(model: AbstractModel) -> Form | None:
     """The form of a model's class, proved or declared: the formula that gives its answers.
 
@@ -156,6 +158,7 @@ def is_separate(model: AbstractModel) -> TypeGuard[SeparateAttention]:
     return form_of(model) == "separate"
 
 
+@checked
 def as_separate(model: SeparateAttention) -> SeparateAttention:
     """The `SeparateAttention` that a model of the form "separate" is equal to, but for its weights, which are zero.
 
@@ -178,6 +181,7 @@ def as_separate(model: SeparateAttention) -> SeparateAttention:
     return SeparateAttention(*weights, **options)
 
 
+@checked
 def map_rank(model: AbstractModel) -> int | None:
     """The highest rank r such that the model can have every effective map of rank r.
 
@@ -223,6 +227,7 @@ def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
     return form_of(model) == "spectral"
 
 
+@checked
 def form_advice(model: AbstractModel) -> str:
     """What to do about a model without a form where one is needed: part of a message.
 

@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
-from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, scaled_to
+from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 
 
 class MergedAttention(AbstractAttention):
@@ -60,6 +61,7 @@ class MergedAttention(AbstractAttention):
     factors: ClassVar[int] = 2
     declared_form: ClassVar[Form] = "attention"
 
+    @checked
     def __init__(
         self,
         value: Float[Array, "head outputs width"],
@@ -81,6 +83,7 @@ class MergedAttention(AbstractAttention):
             )
 
     @classmethod
+    @checked
     def from_matrices(
         cls,
         value: Float[Array, "head width width"],
@@ -103,6 +106,7 @@ class MergedAttention(AbstractAttention):
         return cls(value[:, -outputs:], key_query[:, :, :-outputs], **options)
 
     @classmethod
+    @checked
     def random(
         cls,
         *,
@@ -139,6 +143,7 @@ class MergedAttention(AbstractAttention):
         )
 
     @classmethod
+    @checked
     def aligned(
         cls,
         direction: Float[Array, "dim dim"],
@@ -162,8 +167,9 @@ class MergedAttention(AbstractAttention):
 
         **Returns:** the model.
         """
-        scales = head_scales(scale, _check.whole("heads", heads))
-        dim = direction.shape[0]
+        heads, outputs, dim = _check.whole("heads", heads), _check.whole("outputs", outputs), direction.shape[0]
+        require_weights((heads, dim + outputs, dim), (heads, outputs, dim + outputs))
+        scales = head_scales(scale, heads)
         key_query = np.zeros((heads, dim + outputs, dim))
         key_query[:, :dim] = scales[:, None, None] * np.asarray(direction) / np.linalg.norm(direction)
         value = np.zeros((heads, outputs, dim + outputs))
@@ -181,6 +187,7 @@ class MergedAttention(AbstractAttention):
         return self.with_weights({"value": scaled_to(self.value, norms), "key_query": self.key_query})
 
     @classmethod
+    @checked
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "MergedAttention":

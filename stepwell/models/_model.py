@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 Self = TypeVar("Self", bound="AbstractModel")
@@ -49,6 +50,7 @@ class AbstractModel(eqx.Module):
         """
         return {name: getattr(self, name) for name in self.weight_dims}
 
+    @checked
     def with_weights(self: Self, weights: dict[str, Any]) -> Self:
         """The same model with other weights.
 
@@ -67,6 +69,7 @@ class AbstractModel(eqx.Module):
                 raise InvalidInput(f"{name} has shape {value.shape}; this model's has {getattr(self, name).shape}")
         return eqx.tree_at(lambda model: tuple(getattr(model, name) for name in names), self, new)
 
+    @checked
     def scaled(self: Self, factor: float) -> Self:
         """The same model with every weight multiplied by a number.
 

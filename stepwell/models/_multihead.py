@@ -7,13 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
 from ._score_scale import ScoreScale, score_scale_of
-from ._starts import check_scale, gaussians
+from ._starts import check_scale, gaussians, require_weights
 
 
 class MultiHeadOptions(AttentionOptions, total=False):
@@ -73,6 +74,7 @@ class MultiHeadAttention(AbstractAttention):
     factors: ClassVar[int] = 4
     declared_form: ClassVar[Form] = "attention"
 
+    @checked
     def __init__(
         self,
         query: Float[Array, "head embedding dim"],
@@ -107,6 +109,7 @@ class MultiHeadAttention(AbstractAttention):
                 )
 
     @classmethod
+    @checked
     def from_matrices(
         cls,
         query: Float[Array, "head embedding width"],
@@ -137,6 +140,7 @@ class MultiHeadAttention(AbstractAttention):
         )
 
     @classmethod
+    @checked
     def random(
         cls,
         *,
@@ -175,6 +179,7 @@ class MultiHeadAttention(AbstractAttention):
         return cls(*weights, **options)
 
     @classmethod
+    @checked
     def diagonal(
         cls,
         *,
@@ -210,6 +215,7 @@ class MultiHeadAttention(AbstractAttention):
         readout = _check.number("readout", readout)
         advantage = _check.number("advantage", advantage)
         width = dim + outputs
+        require_weights((heads, width, dim), (heads, width, width), (heads, width, width), (heads, outputs, width))
         spread = check_scale(scale)
         a, b = gaussians(((heads, 1, 1), (heads, 1, 1)), (spread, spread), key=key)
         own = jnp.eye(heads, outputs)
@@ -220,6 +226,7 @@ class MultiHeadAttention(AbstractAttention):
         return cls(a * whole[:, :dim], b * whole, value, output, **options)
 
     @classmethod
+    @checked
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "MultiHeadAttention":

@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
-from ._starts import LabelBlocks, Start, clear, gaussians, head_scales, scaled_to, start_deviations
+from ._starts import LabelBlocks, Start, clear, gaussians, head_scales, require_weights, scaled_to, start_deviations
 
 
 class SeparateAttention(AbstractAttention):
@@ -63,6 +64,7 @@ class SeparateAttention(AbstractAttention):
     factors: ClassVar[int] = 3
     declared_form: ClassVar[Form] = "separate"
 
+    @checked
     def __init__(
         self,
         value: Float[Array, "head outputs width"],
@@ -87,6 +89,7 @@ class SeparateAttention(AbstractAttention):
             )
 
     @classmethod
+    @checked
     def from_matrices(
         cls,
         value: Float[Array, "head width width"],
@@ -111,6 +114,7 @@ class SeparateAttention(AbstractAttention):
         return cls(value[:, -outputs:], key, query[:, :, :-outputs], **options)
 
     @classmethod
+    @checked
     def random(
         cls,
         *,
@@ -159,6 +163,7 @@ class SeparateAttention(AbstractAttention):
         )
 
     @classmethod
+    @checked
     def aligned(
         cls,
         eigenvectors: Float[Array, "dim dim"],
@@ -186,9 +191,14 @@ class SeparateAttention(AbstractAttention):
 
         **Returns:** the model.
         """
-        heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
-        scales = head_scales(scale, heads)
+        heads, rank, outputs = (
+            _check.whole("heads", heads),
+            _check.whole("rank", rank),
+            _check.whole("outputs", outputs),
+        )
         dim = eigenvectors.shape[0]
+        require_weights((heads, rank, dim + outputs), (heads, rank, dim), (heads, outputs, dim + outputs))
+        scales = head_scales(scale, heads)
         turn = np.arange(heads * rank).reshape(heads, rank) % dim
         pairs = scales[:, None, None] * np.asarray(eigenvectors).T[turn]
         keys = np.concatenate([pairs, np.zeros((heads, rank, outputs))], axis=-1)
@@ -221,6 +231,7 @@ class SeparateAttention(AbstractAttention):
         )
 
     @classmethod
+    @checked
     def from_recording(
         cls, weights: dict[str, Array], *, outputs: int, **options: Unpack[AttentionOptions]
     ) -> "SeparateAttention":

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation, Normalisation
 
@@ -77,6 +78,7 @@ class SpectralAttention(AbstractAttention):
     factors: ClassVar[int] = 4
     declared_form: ClassVar[Form] = "spectral"
 
+    @checked
     def __init__(
         self,
         key: Float[Array, "head task"],
@@ -103,6 +105,7 @@ class SpectralAttention(AbstractAttention):
         self.attends_query = False
 
     @classmethod
+    @checked
     def balanced(
         cls,
         omega: Float[Array, "head task"] | Float[np.ndarray, "head task"],

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
 LabelBlocks = Literal["zero", "random"]
@@ -31,6 +32,7 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
             "random weights were asked for inside jax.jit or jax.vmap; make the models outside, and stack them by "
             "Ensemble.of"
         )
+    require_weights(*shapes)
     sizes = [math.prod(shape) for shape in shapes]
     drawn = np.asarray(_standard(key, 1 << max(sum(sizes) - 1, 1023).bit_length()))
     parts = np.split(drawn[: sum(sizes)], list(itertools.accumulate(sizes))[:-1])
@@ -43,6 +45,15 @@ def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...]
 @functools.partial(jax.jit, static_argnums=1)
 def _standard(key: RandomKey, count: int) -> Float[Array, " numbers"]:
     return jax.random.normal(key, (count,))
+
+
+def require_weights(*shapes: tuple[int, ...]) -> None:
+    """Raise `WouldNotFit` if weights of these shapes would not."""
+    require_arrays(
+        *shapes,
+        what=f"a model with weights of shapes {', '.join(map(str, shapes))}",
+        instead="take fewer heads or smaller dimensions",
+    )
 
 
 def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
@@ -82,7 +93,7 @@ def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:
 
 def head_scales(scale, heads: int) -> Float[np.ndarray, " head"]:
     """One scale for all heads, or one for each."""
-    scales = np.asarray(scale, dtype=float)
+    scales = _check.numbers_in("scale", scale)
     if scales.ndim > 1 or (scales.ndim == 1 and scales.shape[0] != heads):
         raise InvalidInput(f"scale has shape {scales.shape}; give one number, or one for each of {heads} heads")
     return np.broadcast_to(scales, (heads,))

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from ._model import AbstractModel
@@ -15,6 +16,7 @@ _TAKEN = ("run", "step", "snapshot", "time", "loss")
 """Names that a trajectory uses itself."""
 
 
+@checked
 def check_weights(model: AbstractModel) -> None:
     """Raise `InvalidInput` unless the arrays of a model are the weights that `weight_dims` names, as it names them.
 

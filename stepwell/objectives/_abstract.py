@@ -5,6 +5,7 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
@@ -29,6 +30,7 @@ class AbstractObjective(eqx.Module):
     def floor(self, model: AbstractModel) -> float | None:
         """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
 
+    @checked
     def last_drop(self, model: AbstractModel) -> float | None:
         """By how much the loss of the last plateau exceeds the lowest, or None where it is not known.
 
@@ -51,6 +53,7 @@ class AbstractQuadraticObjective(AbstractObjective):
     def quadratic(self, coefficients: Float[Array, "..."]) -> Loss:
         """The loss, from the coefficients."""
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         return self.quadratic(self.coefficients(model))
 

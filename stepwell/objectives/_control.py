@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
+
 CONTROL_SUMS = 8
 """How many sums a control variate needs of each task."""
 _NOTHING = 1e-100
@@ -32,6 +34,7 @@ def coefficients(sums: Float[Array, "task 8"], sequences: int) -> tuple[Float[Ar
     return lu / (uu + _NOTHING) - along * second, second
 
 
+@checked
 def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array, " task"]:
     r"""The mean loss of each task, less that of its fit by the control variate.
 

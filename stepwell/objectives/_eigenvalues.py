@@ -4,6 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Activation
 from stepwell.models import (
@@ -33,6 +34,7 @@ def _as_attention(model: AbstractModel) -> AbstractAttention:
     return model
 
 
+@checked
 @eqx.filter_jit
 def eigenvalues(
     model: AbstractModel, task: MultiTaskRegression

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
@@ -56,6 +57,7 @@ class Exact(AbstractObjective):
     reach: float = eqx.field(static=True)
     _means: QueryMeans
 
+    @checked
     def __init__(self, task: MultiTaskRegression, *, reach: float = 60.0):
         require(
             task.lengths.fixed, f"the task has {len(task.lengths.counts)} context lengths; the exact loss is for one"
@@ -64,6 +66,7 @@ class Exact(AbstractObjective):
         self.reach = _check.number("reach", reach, least=10.0, most=240.0)
         self._means = query_means(task.lengths.longest, self.reach)
 
+    @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
         """The loss of each task."""
         omega, mu = eigenvalues(model, self.task)
@@ -78,9 +81,11 @@ class Exact(AbstractObjective):
         sharp = jnp.any(_sharpest(omega, self.task.dims, jnp) > self.reach)
         return jnp.where(sharp, jnp.nan, signals + jnp.sum(served, axis=0))
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         return jnp.sum(self.per_task(model))
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         check_eigenvalues(model, self.task, "softmax")
         omega, mu = (np.asarray(part) for part in eigenvalues(model, self.task))
@@ -100,6 +105,7 @@ class Exact(AbstractObjective):
             f"reach={1.2 * sharpest:.3g}, or smaller weights",
         )
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         return None
 

@@ -9,9 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
+from stepwell._text import shown
 from stepwell._types import Loss, Normalisation, RandomKey
 from stepwell.models import AbstractModel, check_form, is_attention, map_rank
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
@@ -78,7 +80,11 @@ class Moments(AbstractQuadraticObjective):
     attends_query: bool = eqx.field(static=True)
     _longest: Int[Array, ""] | None = None
 
+    def __check_init__(self):
+        check_fields(self)
+
     @classmethod
+    @checked
     def of_batch(
         cls,
         batch: Batch,
@@ -101,6 +107,7 @@ class Moments(AbstractQuadraticObjective):
         return cls.of_chunks([batch], features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
+    @checked
     def of_task(
         cls,
         task: AbstractTask,
@@ -130,6 +137,7 @@ class Moments(AbstractQuadraticObjective):
         return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
 
     @classmethod
+    @checked
     def of_chunks(
         cls,
         chunks: Iterable[Batch],
@@ -153,6 +161,8 @@ class Moments(AbstractQuadraticObjective):
         _check.one_of("normalisation", normalisation, get_args(Normalisation))
         gathered, dim, outputs, longest = None, 0, 0, 0
         for chunk in chunks:
+            if not isinstance(chunk, Batch):
+                raise InvalidInput(f"chunks has {shown(chunk)}; it must be a list or an iterator of Batch")
             dim, outputs, longest = chunk.dim, chunk.outputs, max(longest, chunk.lengths.longest)
             for piece in _pieces(chunk, features):
                 gathered = _gather(gathered, piece, features, normalisation, attends_query)
@@ -163,6 +173,7 @@ class Moments(AbstractQuadraticObjective):
         return cls(*sums, dim, outputs, features, normalisation, attends_query, jnp.asarray(longest))
 
     @classmethod
+    @checked
     def of_features(cls, batch: FeatureBatch) -> "Moments":
         """The moments of cubic feature vectors, whatever normalisation they were made with.
 
@@ -180,6 +191,7 @@ class Moments(AbstractQuadraticObjective):
         )
         return cls(*_sums(batch), dim, outputs, "cubic", None, True)
 
+    @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
         r"""$\Theta$."""
         if self.features == "cubic":
@@ -190,10 +202,12 @@ class Moments(AbstractQuadraticObjective):
         both = (whole + whole.transpose(0, 2, 1, 3))[:, rows, columns]
         return (both * np.where(rows == columns, 0.5, 1.0)[:, None]).reshape(self.outputs, -1)
 
+    @checked
     def quadratic(self, coefficients: Float[Array, "outputs features"]) -> Loss:
         theta = coefficients
         return self.label_power + jnp.sum(theta * (theta @ self.gram - 2 * self.cross)) / self.outputs
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         if self.normalisation is not None:
             check_linear(model, self.normalisation)
@@ -219,6 +233,7 @@ class Moments(AbstractQuadraticObjective):
             )
         check_form(model, length=_UNKNOWN_LENGTH if self._longest is None else int(self._longest))
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         """Least squares, where the model can reach it: one output and an effective map of full rank."""
         if self.features != "cubic" or self.outputs != 1 or map_rank(model) != self.dim:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._types import Loss, Normalisation
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank
 from stepwell.tasks import AbstractTask, population_moments
@@ -83,6 +84,7 @@ class Population(AbstractQuadraticObjective):
     _second: Moment
     _longest: Int[Array, ""]
 
+    @checked
     def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
         moments = population_moments(task, normalisation)
         self.basis = _check.one_of("basis", basis, get_args(Basis))
@@ -101,10 +103,12 @@ class Population(AbstractQuadraticObjective):
         self.normalisation = normalisation
         self._longest = jax.device_put(np.asarray(task.lengths.longest))
 
+    @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
         """$A$."""
         return as_cubic(model).effective_map()
 
+    @checked
     def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
         maps = coefficients
         own = jnp.einsum("ooij->ij", maps)
@@ -113,6 +117,7 @@ class Population(AbstractQuadraticObjective):
         linear, quadratic = jnp.sum(own * self._drive), jnp.sum(maps * _times(products, self._input))
         return self.label_power + (quadratic - 2 * linear) / self.outputs
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         if is_separate(model) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
             return self._by_pairs(model)
@@ -129,6 +134,7 @@ class Population(AbstractQuadraticObjective):
         grams = (_times(keys, self._second) @ keys.T) * (_times(queries, self._input) @ queries.T)
         return self.label_power + (jnp.sum(flat @ flat.T * grams) - 2 * linear) / self.outputs
 
+    @checked
     def rotated(self, model: SeparateAttention, *, back: bool = False) -> SeparateAttention:
         r"""The model in the basis of this objective: $k \to E^\top k$, $q \to E^\top q$.
 
@@ -160,6 +166,7 @@ class Population(AbstractQuadraticObjective):
         first, drive, second = (jax.device_put(np.diag(part) if part.ndim == 1 else part) for part in compact)
         return first, drive, second
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)
         outputs, dim = as_cubic(model).shape
@@ -171,12 +178,14 @@ class Population(AbstractQuadraticObjective):
         check_label_blocks(as_cubic(model))
         check_form(model, length=int(self._longest))
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         r"""With $B = C^{-1/2} M \Lambda^{1/2}$, $L = \|C^{1/2} A \Lambda^{1/2} - B\|_F^2 + \mathrm{tr}(\Omega\Lambda) -
         \|B\|_F^2$, so the best map of rank r leaves $\mathrm{tr}(\Omega\Lambda) - \sum_{i \le r} \sigma_i(B)^2$."""
         gains = self._gains(model)
         return None if gains is None else float(self.label_power) - float(gains.sum())
 
+    @checked
     def last_drop(self, model: AbstractModel) -> float | None:
         r"""The least $\sigma_i(B)^2$, $i \le r$, that the loss can show: heads take them away one by one."""
         gains = self._gains(model)

@@ -10,6 +10,7 @@ import scipy
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._memory import require_memory
 from stepwell._types import Loss, Precision, RandomKey
 from stepwell.models import AbstractModel
@@ -69,6 +70,7 @@ class ReducedSampled(AbstractObjective):
     control: bool = eqx.field(static=True)
     _largest: Float[Array, "task sequences"]
 
+    @checked
     def __init__(
         self,
         task: MultiTaskRegression,
@@ -99,6 +101,7 @@ class ReducedSampled(AbstractObjective):
         self.norms = jnp.asarray(_norms(task.dims, sequences, stratified, rng))
         self._largest = jnp.asarray(np.abs(normals).max(axis=0))
 
+    @checked
     def per_sequence(self, model: AbstractModel) -> Float[Array, "task sequences"]:
         """The loss of each task on each sequence."""
         omega, mu = eigenvalues(model, self.task)
@@ -120,10 +123,12 @@ class ReducedSampled(AbstractObjective):
             loss -= (first + second * shifts) * surplus
         return loss
 
+    @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
         """The loss of each task."""
         return jnp.mean(self.per_sequence(model), axis=1)
 
+    @checked
     @eqx.filter_jit
     def standard_error(self, model: AbstractModel) -> Float[Array, ""]:
         """The standard error of the loss over other draws, from independent groups of sequences."""
@@ -132,12 +137,15 @@ class ReducedSampled(AbstractObjective):
         means = jnp.stack([jnp.mean(total[group]) for group in groups])
         return jnp.std(means, ddof=1) / _GROUPS**0.5
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         return jnp.sum(self.per_task(model))
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         check_eigenvalues(model, self.task, "softmax")
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         return None
 

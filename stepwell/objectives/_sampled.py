@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from stepwell import _check, _text
+from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._types import Loss, Precision
@@ -51,6 +52,10 @@ class Sampled(AbstractObjective):
     reduce: Reduce = eqx.field(static=True, default="mean")
     precision: Precision = eqx.field(static=True, default="float64")
 
+    def __check_init__(self):
+        check_fields(self)
+
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         mean = self._mean(model)
         return mean if self.reduce == "mean" else mean * self.batch.labels.shape[-1]
@@ -87,6 +92,7 @@ class Sampled(AbstractObjective):
             )
         return answers
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         _check.one_of("reduce", self.reduce, get_args(Reduce))
         _check.one_of("precision", self.precision, get_args(Precision))
@@ -151,5 +157,6 @@ class Sampled(AbstractObjective):
             instead="take fewer sequences, or train online",
         )
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         return None

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import MultiTaskRegression
@@ -52,10 +53,12 @@ class Spectral(AbstractObjective):
     task: MultiTaskRegression
     attention: Kind = eqx.field(static=True)
 
+    @checked
     def __init__(self, task: MultiTaskRegression, *, attention: Kind = "softmax"):
         self.task = task
         self.attention = _check.one_of("attention", attention, get_args(Kind))
 
+    @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:
         """The loss of each task."""
         omega, mu = eigenvalues(model, self.task)
@@ -67,12 +70,15 @@ class Spectral(AbstractObjective):
         spread = jnp.sum(mu * (overlaps @ mu), axis=0)
         return signals * (1 - reached) ** 2 + (signals + self.task.noise_variance) * self._inverse_length() * spread
 
+    @checked
     def __call__(self, model: AbstractModel) -> Loss:
         return jnp.sum(self.per_task(model))
 
+    @checked
     def check(self, model: AbstractModel) -> None:
         check_eigenvalues(model, self.task, self.attention)
 
+    @checked
     def floor(self, model: AbstractModel) -> float | None:
         r"""For one task: $S \rho/(1+\rho)$ with $\rho = e\phi d/L$ for one head of softmax attention ($\omega =
         d^{-1/2}$), $\rho = \phi d/L$ for linear attention.

@@ -2,10 +2,11 @@
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from stepwell._errors import InvalidInput
+from stepwell._text import shown
 
 from ._protocol import FigureModule
 
@@ -63,14 +64,14 @@ def select(targets: Sequence[str]) -> list[str]:
     >>> len(select(["linear"])) + len(select(["softmax"])) == len(select([]))
     True
     """
-    chosen = set()
+    if isinstance(targets, str) or not isinstance(targets, Iterable):
+        raise InvalidInput(f"targets is {shown(targets)}; it must be a list of names, such as ['linear/fig1']")
+    chosen, targets = set(), [*targets]
     for target in targets:
-        matching = [name for name in FIGURES if target in (name, name.partition("/")[0])]
+        matching = [name for name in FIGURES if isinstance(target, str) and target in (name, name.partition("/")[0])]
         if not matching:
-            known = [*PAPERS, *FIGURES]
-            near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise InvalidInput(f"there is no target {target}; {meant}The targets are {', '.join(known)}")
+            given = target if isinstance(target, str) and len(target) < 80 else shown(target)
+            raise InvalidInput(f"there is no target {given}; {_meant(given, 'targets', [*PAPERS, *FIGURES])}")
         chosen.update(matching)
     return [name for name in FIGURES if not targets or name in chosen]
 
@@ -90,4 +91,11 @@ def figure(name: str) -> FigureModule:
     >>> figure("linear/conservation").TITLE
     'Gradient flow conserves the balance of value, key and query in each head'
     """
+    if not isinstance(name, str) or name not in FIGURES:
+        raise InvalidInput(f"there is no figure {shown(name)}; {_meant(shown(name), 'figures', [*FIGURES])}")
     return cast(FigureModule, importlib.import_module(FIGURES[name]))
+
+
+def _meant(given: str, kind: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    return (f"did you mean {near[0]}? " if near else "") + f"The {kind} are {', '.join(known)}"

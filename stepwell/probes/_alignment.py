@@ -4,11 +4,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from ._weights import weights_of
 
 
+@checked
 def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
     """The squared cosine of every key and query with every eigenvector, at every recorded point.
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 
@@ -21,6 +22,7 @@ class Allocation(NamedTuple):
     one_to_one: Bool[np.ndarray, "*lead"]
 
 
+@checked
 def head_task_allocation(
     omega: Float[np.ndarray, "..."], mu: Float[np.ndarray, "..."], *, least: float = 0.1
 ) -> Allocation:

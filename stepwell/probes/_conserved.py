@@ -3,9 +3,12 @@
 import numpy as np
 import xarray as xr
 
+from stepwell._arguments import checked
+
 from ._weights import weights_of
 
 
+@checked
 def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     r"""What gradient flow of linear attention conserves in each head, at every recorded point.
 
@@ -49,6 +52,7 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     return xr.Dataset(made, weights.coordinates)
 
 
+@checked
 def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     """By how much each quantity of `conserved` differs from its first value: the largest over heads and pairs.
 

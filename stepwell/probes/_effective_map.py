@@ -2,11 +2,13 @@
 
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell.theory import linear
 
 from ._weights import weights_of
 
 
+@checked
 def effective_map(trajectory: xr.Dataset) -> xr.DataArray:
     r"""The effective map $A$, with $\hat y = \beta^\top A x_q$, at every recorded point.
 

@@ -3,12 +3,14 @@
 import numpy as np
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell.theory import RegressionTask
 from stepwell.theory import linear as theory
 
 from ._effective_map import effective_map
 
 
+@checked
 def nearest_fixed_point(trajectory: xr.Dataset, task: RegressionTask) -> xr.Dataset:
     """The fixed point nearest to the effective map at every recorded point, by `theory.linear.nearest_fixed_point`.
 

@@ -6,11 +6,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractAttention
 from stepwell.tasks import Batch
 
 
+@checked
 def principal_component_regression(
     batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]
 ) -> Float[np.ndarray, "components sequences"]:
@@ -55,6 +57,7 @@ def principal_component_regression(
     return np.array(made)
 
 
+@checked
 def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
     r"""How far a model's predictions are from principal component regression with m components, on fresh sequences.
 

@@ -7,6 +7,7 @@ import scipy
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 
 from ._staircase import _curve, _noise, passage_time
 
@@ -36,6 +37,7 @@ class Phases:
     half: float
 
 
+@checked
 def phases(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0
 ) -> Phases | None:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 _EDGE = 0.1
@@ -14,6 +15,7 @@ _NOISE_IN_A_BAND = 4.0
 """A band of levels is at least so many standard deviations of the curve's noise wide."""
 _NOISE_IN_A_FALL = 8.0
 """A curve has not fallen unless by more than so many: the least of 10^6 Gaussians lies 5 below their mean."""
+_MOST_BANDS = 10**6
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Staircase:
     drops: tuple[Drop, ...]
 
 
+@checked
 def staircase(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
 ) -> Staircase:
@@ -78,7 +81,7 @@ def staircase(
     """
     time, loss = _curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
-    bands = _check.whole("bands", bands, least=2)
+    bands = min(_check.whole("bands", bands, least=2), _MOST_BANDS)
     lowest = np.minimum.accumulate(loss)
     fall = float(lowest[0] - lowest[-1])
     noise = _noise(loss)
@@ -116,6 +119,7 @@ def staircase(
     return Staircase(tuple(plateaus), tuple(drops))
 
 
+@checked
 def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], level: float) -> float:
     """When a curve first comes down to a level, interpolated between recorded points.
 

@@ -4,11 +4,13 @@ import numpy as np
 import xarray as xr
 
 from stepwell import _check
+from stepwell._arguments import checked
 
 from ._staircase import passage_time
 from ._weights import weights_of
 
 
+@checked
 def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
     """Heads whose value weight has grown, and when each first passes half its final size.
 

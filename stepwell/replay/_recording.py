@@ -8,8 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check, _kinds
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS, Kind
+from stepwell._text import shown
 from stepwell._types import Activation
 
 from ._archive import Archive
@@ -47,6 +49,7 @@ class Recording:
         return self.curves["loss"].size
 
 
+@checked
 def load(path: str | os.PathLike) -> Recording:
     """Read and check a recording of a training run; docs/recordings.md has the format.
 
@@ -156,7 +159,7 @@ def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
         if kind.is_called(name):
             return kind
     allowed = _kinds.listed(kind.recorded_name or kind.name for kind in KINDS.values())
-    raise archive.refuse(f"config names the model {name!r}; it must be {allowed}")
+    raise archive.refuse(f"config names the model {shown(name)}; it must be {allowed}")
 
 
 def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activation:
@@ -165,7 +168,7 @@ def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activat
         for activation in ("softmax", "linear", "relu"):
             if name == activation:
                 return activation
-        raise archive.refuse(f"config names the attention {name!r}; it must be softmax, linear or relu")
+        raise archive.refuse(f"config names the attention {shown(name)}; it must be softmax, linear or relu")
     return "softmax" if _flag(archive, config, "softmax") and kind.is_attention else "linear"
 
 
@@ -180,7 +183,7 @@ def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:
 def _flag(archive: Archive, config: dict[str, Any], name: str) -> bool:
     value = config.get(name, False)
     if value not in (True, False):
-        raise archive.refuse(f"config has {name} = {value!r}; it must be true or false")
+        raise archive.refuse(f"config has {name} = {shown(value)}; it must be true or false")
     return bool(value)
 
 
@@ -188,7 +191,7 @@ def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> Non
     for name in ("epoch", "steps"):
         if name in config and config[name] != recorded:
             raise archive.refuse(
-                f"config has {name} = {config[name]!r}, and loss has {recorded} entries; they must agree"
+                f"config has {name} = {shown(config[name])}, and loss has {recorded} entries; they must agree"
             )
 
 
@@ -204,7 +207,8 @@ def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
     for name, size in (("in_dim", width - outputs), ("dx", width - outputs), ("out_dim", outputs), ("dy", outputs)):
         if name in config and config[name] != size:
             raise archive.refuse(
-                f"config has {name} = {config[name]!r}; tokens of width {width} with {outputs} outputs make it {size}"
+                f"config has {name} = {shown(config[name])}; tokens of width {width} with {outputs} outputs make it "
+                f"{size}"
             )
 
 

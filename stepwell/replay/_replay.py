@@ -9,6 +9,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell.dynamics import descend
@@ -74,6 +75,7 @@ class Replay:
         }
 
 
+@checked
 def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 5e-6, progress: bool = True) -> Replay:
     """Descend from the recorded initial weights on the recorded data, and compare losses and final weights.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
 from stepwell._versions import commit, machine, versions
@@ -45,6 +46,7 @@ class Reproduction:
     """Why the run could not finish: files cannot be written, or figures ended in an error. Else None."""
 
 
+@checked
 def reproduce(
     names: Sequence[str],
     *,
@@ -159,6 +161,7 @@ def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[
     }
 
 
+@checked
 def as_text(document: dict[str, Any]) -> str:
     """The text of `claims.json`, as it is written and printed.
 

@@ -1,17 +1,21 @@
 """Numbers and settings as text for a reader."""
 
 import json
+import math
 from typing import Any
 
+from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._text import superscript
 
 
-def number(value: Any, digits: int = 6) -> str:
+@checked
+def number(value: float | None, digits: int = 6) -> str:
     """A number as text for a reader, with a power of ten where it is small or large.
 
     **Arguments:**
 
-    - `value`: the number; None is what JSON has for one that is not finite.
+    - `value`: the number; one that is not finite is "not a number", and so is None, which JSON has for it.
     - `digits`: significant digits, at the most; not more than four where there is a power of ten.
 
     **Returns:** the text, with typographical minus signs.
@@ -22,7 +26,8 @@ def number(value: Any, digits: int = 6) -> str:
     >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
     ('0.881045', '−2.5·10⁻⁷', '0.14')
     """
-    if value is None:
+    digits = min(_check.whole("digits", digits), 17)
+    if value is None or not math.isfinite(value):
         return "not a number"
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
         mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")

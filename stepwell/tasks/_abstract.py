@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
+from stepwell._memory import require_arrays, require_memory
 from stepwell._progress import Meter
 from stepwell._types import Normalisation, RandomKey
 
@@ -85,6 +86,7 @@ class AbstractTask(eqx.Module):
         **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
         """
 
+    @checked
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
         """The moments of the population in closed form, for a task that has them.
 
@@ -99,6 +101,7 @@ class AbstractTask(eqx.Module):
             "returns PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
         )
 
+    @checked
     def draw(self, size: int, *, key: RandomKey) -> Batch:
         """Draw sequences by one traceable computation, for use under `jax.jit`.
 
@@ -111,9 +114,12 @@ class AbstractTask(eqx.Module):
 
         **Returns:** a `Batch` of `size` sequences.
         """
+        size = _check.whole("size", size)
+        require_arrays((size, _per_sequence(self)), what=f"{size} sequences drawn at once", instead="draw fewer")
         parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(size), size)
 
+    @checked
     def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:
         """The sequences of `sample(n, key=key)`, a part at a time.
 
@@ -143,6 +149,7 @@ class AbstractTask(eqx.Module):
             yield _first(concatenate(part), left)
             left -= len(part) * _BLOCK
 
+    @checked
     def sample(self, n: int, *, key: RandomKey) -> Batch:
         """Draw sequences, all in memory at once; `chunks` yields the same ones part by part.
 
@@ -162,6 +169,7 @@ class AbstractTask(eqx.Module):
         )
         return _first(concatenate(list(self.chunks(n, key=key))), n)
 
+    @checked
     def correction(self, n: int, *, key: RandomKey) -> Correction | None:
         """What must be subtracted and divided out for a sample to be exactly centred and white, as the task demands.
 
@@ -256,6 +264,7 @@ def _first(batch: Batch, n: int) -> Batch:
     return Batch(tokens, labels, batch.lengths)
 
 
+@checked
 def assemble(
     inputs: Float[Array, "sequences tokens dim"],
     shown: Float[Array, "sequences tokens outputs"],

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation, SequenceLabels, SequenceTokens
 
@@ -42,6 +43,7 @@ class Batch(eqx.Module):
     labels: SequenceLabels
     lengths: ContextLengths
 
+    @checked
     def __init__(self, tokens: SequenceTokens, labels: SequenceLabels, lengths: ContextLengths | None = None):
         self.tokens = tokens
         self.labels = labels
@@ -68,6 +70,7 @@ class Batch(eqx.Module):
     def dim(self) -> int:
         return self.tokens.shape[2] - self.outputs
 
+    @checked
     @eqx.filter_jit
     def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
         r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
@@ -84,6 +87,7 @@ class Batch(eqx.Module):
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
         return self._features_of(_context_sums(y, x, self.lengths), normalisation)
 
+    @checked
     @eqx.filter_jit
     def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
         r"""All that the answer of a linear attention depends on, with any label blocks.
@@ -131,6 +135,7 @@ def _context_sums(
     return running[:, np.array(lengths.counts) - 1]
 
 
+@checked
 def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "sequences context width"]:
     """The first tokens of every sequence as its context, and the next as the query, its label zeroed.
 
@@ -150,6 +155,10 @@ def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "seque
     >>> sw.tasks.prefix(tokens, 1, dim=1).tolist()
     [[[1.0, 2.0], [2.0, 0.0]]]
     """
+    if not 0 <= length < tokens.shape[1]:
+        raise InvalidInput(
+            f"length is {length}; of {tokens.shape[1]} tokens it must be from 0 to {tokens.shape[1] - 1}"
+        )
     return tokens[:, : length + 1].at[:, length, dim:].set(0.0)
 
 
@@ -180,6 +189,7 @@ class FeatureBatch(eqx.Module):
     labels: Float[Array, "sequences outputs"]
     weights: Float[Array, " sequences"]
 
+    @checked
     def __init__(
         self,
         features: Float[Array, "sequences features"],
@@ -198,6 +208,7 @@ class FeatureBatch(eqx.Module):
         return self.features.shape[0]
 
 
+@checked
 def concatenate(batches: list[Batch]) -> Batch:
     """One batch of all sequences, in order.
 
@@ -217,6 +228,8 @@ def concatenate(batches: list[Batch]) -> Batch:
     >>> sw.tasks.concatenate(batches).size
     30
     """
+    if len(batches) == 0:
+        raise InvalidInput("batches are empty; give at least one")
     if len(batches) == 1:
         return batches[0]
     tokens = cast(SequenceTokens, jax.device_put(np.concatenate([b.tokens for b in batches])))

@@ -6,12 +6,15 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
 from ._generator import generator
 
 
+@checked
 def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
     """An orthogonal matrix drawn uniformly (Haar): QR of a Gaussian matrix, signs fixed by R's diagonal.
 
@@ -33,10 +36,13 @@ def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]
     >>> np.allclose(rotation @ rotation.T, np.eye(3))
     True
     """
+    dim = _check.whole("dim", dim)
+    require_arrays((dim, dim), (dim, dim), what=f"a matrix of {dim} rows and columns", instead="take a smaller dim")
     q, r = np.linalg.qr(generator(key).standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
 
 
+@checked
 def covariance(
     eigenvalues: Sequence[float] | Float[np.ndarray, " dim"],
     eigenvectors: Float[np.ndarray, "dim dim"] | None = None,
@@ -69,7 +75,7 @@ def covariance(
     if eigenvectors is None:
         vectors = np.eye(lam.size) if key is None else random_rotation(lam.size, key=key)
     else:
-        vectors = np.asarray(eigenvectors, dtype=np.float64)
+        vectors = _check.numbers_in("eigenvectors", eigenvectors)
         if vectors.shape != (lam.size, lam.size):
             raise InvalidInput(
                 f"eigenvectors have shape {vectors.shape}; {lam.size} eigenvalues need ({lam.size}, {lam.size})"
@@ -81,6 +87,7 @@ def covariance(
     return (matrix + matrix.T) / 2
 
 
+@checked
 def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
     """The covariance of the published script, of trace 1.
 
@@ -104,6 +111,7 @@ def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Fl
     [0.1, 0.2, 0.3, 0.4]
     """
     dim = _check.whole("dim", dim)
+    require_arrays((dim, dim), what=f"a covariance in dimension {dim}", instead="take a smaller dim")
     if white:
         return np.eye(dim) / dim
     spectrum = np.arange(dim, 0, -1.0)

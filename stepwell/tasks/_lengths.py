@@ -6,7 +6,9 @@ import equinox as eqx
 import numpy as np
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 from stepwell._types import Normalisation
 
 
@@ -32,6 +34,7 @@ class ContextLengths(eqx.Module):
     counts: tuple[int, ...] = eqx.field(static=True)
     probabilities: tuple[float, ...] = eqx.field(static=True)
 
+    @checked
     def __init__(self, counts: int | np.integer | Iterable[int], probabilities: Iterable[float] | None = None):
         listed = [counts] if isinstance(counts, int | np.integer) else list(counts)
         if not listed:
@@ -51,6 +54,7 @@ class ContextLengths(eqx.Module):
         self.probabilities = tuple(p / total for p in given)
 
     @classmethod
+    @checked
     def uniform(cls, longest: int) -> "ContextLengths":
         """All lengths from 1 up, equally likely: the published script's `--vary_len`.
 
@@ -60,7 +64,9 @@ class ContextLengths(eqx.Module):
 
         **Returns:** the distribution.
         """
-        return cls(range(1, _check.whole("longest context length", longest) + 1))
+        longest = _check.whole("longest context length", longest)
+        require_arrays((8, longest), what=f"{longest} context lengths", instead="take a shorter one")
+        return cls(range(1, longest + 1))
 
     @property
     def longest(self) -> int:
@@ -82,6 +88,7 @@ def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
     return lengths if isinstance(lengths, ContextLengths) else ContextLengths(_check.whole("context length", lengths))
 
 
+@checked
 def attention_scale(normalisation: Normalisation, length):
     """The factor by which attention multiplies a sum over tokens.
 

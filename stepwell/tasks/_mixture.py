@@ -6,7 +6,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
 from ._abstract import AbstractTask, assemble
@@ -57,6 +59,7 @@ class InContextInWeightMixture(AbstractTask):
     whitened: bool = eqx.field(static=True)
     _input_root: Float[np.ndarray, "dim dim"]
 
+    @checked
     def __init__(
         self,
         covariance,
@@ -67,12 +70,7 @@ class InContextInWeightMixture(AbstractTask):
         centred: bool = False,
     ):
         self.covariance = _check.covariance_matrix("covariance", covariance)
-        try:
-            task = np.asarray(fixed_task, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InvalidInput("fixed_task is not an array of numbers; give a vector, or (dim, outputs)") from None
-        if not np.all(np.isfinite(task)):
-            raise InvalidInput("fixed_task has entries that are not finite; every entry must be a number")
+        task = _check.numbers_in("fixed_task", fixed_task)
         self.fixed_task = task[:, None] if task.ndim == 1 else task
         if self.fixed_task.ndim != 2 or self.fixed_task.shape[0] != self.covariance.shape[0]:
             raise InvalidInput(
@@ -86,6 +84,7 @@ class InContextInWeightMixture(AbstractTask):
         self._input_root = square_root(self.covariance)
 
     @classmethod
+    @checked
     def random(
         cls,
         covariance,
@@ -110,7 +109,9 @@ class InContextInWeightMixture(AbstractTask):
         **Returns:** the task.
         """
         dim = _check.covariance_matrix("covariance", covariance).shape[0]
-        direction = generator(key).standard_normal((dim, _check.whole("outputs", outputs)))
+        outputs = _check.whole("outputs", outputs)
+        require_arrays((dim, outputs), what=f"{outputs} task vectors", instead="take fewer outputs")
+        direction = generator(key).standard_normal((dim, outputs))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
         return cls(covariance, fixed_task, in_context, lengths, centred=centred)
 
@@ -132,6 +133,7 @@ class InContextInWeightMixture(AbstractTask):
     def noisy(self) -> bool:
         return self.in_context == 0
 
+    @checked
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
 from ._abstract import AbstractTask, assemble
@@ -65,6 +67,7 @@ class MultiTaskRegression(AbstractTask):
     whitened: bool = eqx.field(static=True)
     _deviations: Float[np.ndarray, "dim outputs"]
 
+    @checked
     def __init__(
         self,
         dims: Sequence[int] = (10, 10, 10),
@@ -93,6 +96,12 @@ class MultiTaskRegression(AbstractTask):
         self.outputs = tasks if outputs is None else _check.whole("outputs", outputs)
         if self.outputs < tasks:
             raise InvalidInput(f"{self.outputs} outputs for {tasks} tasks; each task needs an output of its own")
+        require_arrays(
+            (sum(self.dims), sum(self.dims)),
+            (self.outputs, self.outputs),
+            what=f"a task of {sum(self.dims)} inputs and {self.outputs} outputs",
+            instead="take smaller dims or fewer outputs",
+        )
         self.inputs_rotation = _rotation("inputs_rotation", inputs_rotation, sum(self.dims), key, 0)
         self.outputs_rotation = _rotation("outputs_rotation", outputs_rotation, self.outputs, key, 1)
         self.centred = False
@@ -118,6 +127,7 @@ class MultiTaskRegression(AbstractTask):
         r"""$\phi_i = 1 + \sigma^2/S_i$."""
         return 1.0 + self.noise_variance / self.signals
 
+    @checked
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],
@@ -141,10 +151,7 @@ def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: i
         if key is None:
             raise InvalidInput(f"{name} is to be random, which needs a key; give key=jax.random.key(0), say")
         return random_rotation(size, key=jax.random.fold_in(key, number))
-    try:
-        matrix = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f'{name} is {given!r}; give "identity", "random" or an orthogonal matrix') from None
+    matrix = _check.numbers_in(name, given, instead='"identity", "random" or an orthogonal matrix')
     if matrix.shape != (size, size):
         raise InvalidInput(f"{name} has shape {matrix.shape}; it must be ({size}, {size})")
     gap = float(np.abs(matrix.T @ matrix - np.eye(size)).max())

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from numpy.polynomial import hermite_e
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from ._abstract import AbstractTask, assemble
@@ -59,6 +60,7 @@ class SingleIndexRegression(AbstractTask):
     centred: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         dim: int,
@@ -93,6 +95,7 @@ class SingleIndexRegression(AbstractTask):
     def noisy(self) -> bool:
         return self.noise_variance > 0
 
+    @checked
     def response(self, index: Float[Array, "*any"]) -> Float[Array, "*any"]:
         r"""The link f at given values of $u \cdot x$.
 
@@ -107,6 +110,7 @@ class SingleIndexRegression(AbstractTask):
         scales = np.sqrt([math.factorial(k) for k in range(len(self.link))])
         return jnp.polyval(jnp.asarray(hermite_e.herme2poly(np.array(self.link) / scales)[::-1]), index)
 
+    @checked
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],
@@ -125,10 +129,7 @@ class SingleIndexRegression(AbstractTask):
 
 
 def _unit(direction: Any, dim: int) -> Float[np.ndarray, " dim"]:
-    try:
-        vector = np.asarray(direction, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"direction is {direction!r}; give a vector of {dim} numbers") from None
+    vector = _check.numbers_in("direction", direction, instead=f"a vector of {dim} numbers")
     if vector.shape != (dim,):
         raise InvalidInput(f"direction has shape {vector.shape}; it must be ({dim},)")
     length = float(np.linalg.norm(vector))

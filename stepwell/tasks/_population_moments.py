@@ -5,6 +5,7 @@ from typing import get_args
 import numpy as np
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 
@@ -12,6 +13,7 @@ from ._abstract import AbstractTask
 from ._moments import PopulationMoments
 
 
+@checked
 def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
     """The moments of a task in closed form, checked.
 

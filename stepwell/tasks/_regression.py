@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 
@@ -58,6 +59,7 @@ class InContextRegression(AbstractTask):
     _input_root: Float[np.ndarray, "dim dim"]
     _task_root: Float[np.ndarray, "dim dim"]
 
+    @checked
     def __init__(
         self,
         covariance,
@@ -94,6 +96,7 @@ class InContextRegression(AbstractTask):
     def noisy(self) -> bool:
         return self.noise_variance > 0
 
+    @checked
     def compose(
         self,
         inputs: Float[Array, "sequences tokens dim"],
@@ -108,6 +111,7 @@ class InContextRegression(AbstractTask):
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
         return assemble(x, shown, truth, self.lengths)
 
+    @checked
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
         r"""The moments of the population in closed form.
 

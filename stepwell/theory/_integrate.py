@@ -56,7 +56,7 @@ def integrate(
         ) from error
     if solution.status < 0:
         raise IntegrationFailed(
-            f"the solver stopped at t/tau = {solution.t[-1]:.3g} of {until:.3g} ({solution.message}); "
+            f"the solver stopped at t/tau = {max(solution.t, default=0.0):.3g} of {until:.3g} ({solution.message}); "
             f"the initial weights are of size {scale:.2g}: try a larger start"
         )
     return solution

@@ -5,6 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import with_axes
 from stepwell._errors import InvalidInput
 
 
@@ -87,3 +88,7 @@ def the_context(task: MultiTask) -> int:
             f"so build it with a single number, for instance {max(task.lengths.counts)}"
         )
     return task.lengths.counts[0]
+
+
+with_axes(RegressionTask, lambda task: {"dim": len(task.covariance), "mode": len(task.covariance)})
+with_axes(MultiTask, lambda task: {"task": len(task.dims)})

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import numpy as np
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
@@ -15,6 +16,7 @@ Model = TypeVar("Model", bound=AbstractModel)
 TIME_UNIT = "t/tau, with tau dW/dt = -1/2 dL/dW"
 
 
+@checked
 def build(
     *,
     axis: str,
@@ -79,6 +81,7 @@ def build(
     return result
 
 
+@checked
 def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: int = -1) -> Model:
     """The model as it was at one recorded point.
 
@@ -111,5 +114,8 @@ def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: in
         raise InvalidInput(
             f"the trajectory has no weights {missing}; it was not recorded from {type(template).__name__}"
         )
+    for name, place, size in (("run", run, trajectory.sizes["run"]), ("index", index, trajectory.sizes[axis])):
+        if not -size <= place < size:
+            raise InvalidInput(f"{name} is {place}; the trajectory has {size}, counted from 0")
     chosen = trajectory.isel({"run": run, axis: index})
     return template.with_weights({name: chosen[name].values for name in template.weight_dims})

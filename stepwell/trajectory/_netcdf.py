@@ -14,6 +14,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import why, write_bytes
 
@@ -22,6 +23,7 @@ _END = len(b"\n" + _MARK + b":" + b"\n") + hashlib.sha256().digest_size * 2
 """Length of the line after the end of the HDF5 file."""
 
 
+@checked
 def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     """Write a trajectory to one netCDF file, without loss of digits.
 
@@ -49,6 +51,7 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
     return write_bytes(path, to_bytes(trajectory))
 
 
+@checked
 def to_bytes(trajectory: xr.Dataset) -> bytes:
     """A trajectory as the bytes of the file that `save` writes: for data that go elsewhere than to one file.
 
@@ -83,6 +86,7 @@ def to_bytes(trajectory: xr.Dataset) -> bytes:
     return buffer.getvalue()
 
 
+@checked
 def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
     """Read the trajectory that `save` wrote, into memory, if it is undamaged.
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stepwell._arguments import checked
 from stepwell._versions import versions
 
 _WRITTEN_OUT = 1024
@@ -50,6 +51,7 @@ def describe(thing: Any) -> Any:
     return getattr(thing, "__qualname__", type(thing).__name__)
 
 
+@checked
 def provenance(configuration: dict[str, Any]) -> dict[str, str]:
     """Attributes that tell how a trajectory was made.
 

@@ -232,7 +232,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(
 def test_a_name_that_is_not_that_of_a_figure(register, tmp_path: Path):
     register("linear/fig1")
     for names in ("linear/fig1", ["linear/fig9"]):
-        with pytest.raises(InvalidInput, match="figure"):
+        with pytest.raises(InvalidInput, match="figure|list of strings"):
             reproduce(names, out=tmp_path)
 
 

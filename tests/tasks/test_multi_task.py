@@ -118,7 +118,7 @@ def test_the_two_random_bases_of_a_key_are_not_the_same():
         ({"inputs_rotation": "random"}, "needs a key"),
         ({"inputs_rotation": np.eye(4)}, "must be (30, 30)"),
         ({"outputs_rotation": np.ones((3, 3))}, "not orthogonal"),
-        ({"outputs_rotation": np.full((3, 3), np.nan)}, "not orthogonal"),
+        ({"outputs_rotation": np.full((3, 3), np.nan)}, "not finite"),
         ({"outputs_rotation": "haar"}, "outputs_rotation"),
         ({"outputs_rotation": random_rotation}, "orthogonal matrix"),
     ],

@@ -185,7 +185,7 @@ def test_the_real_task_serves():
 
 def test_bad_input(make_multi_task):
     task = make_multi_task([3, 4])
-    with pytest.raises(InvalidInput, match="2 tasks"):
+    with pytest.raises(InvalidInput, match="task is 2 in task"):
         softmax.losses.spectral_loss(task, np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(InvalidInput, match="several heads"):
         softmax.losses.exact_loss(task, np.ones((2, 2)), np.ones((2, 2)))

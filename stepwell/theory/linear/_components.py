@@ -6,6 +6,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask
@@ -26,6 +27,7 @@ class Components:
     maps: Float[np.ndarray, "component dim dim"]
 
 
+@checked
 def components(task: RegressionTask) -> Components:
     r"""The components that heads of rank one learn one at a time.
 

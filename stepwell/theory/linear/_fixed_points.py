@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import RegressionTask
 from ._components import Components, components
 from ._moments import cross_moment, label_power, second_moment
@@ -54,6 +56,7 @@ class FixedPoints:
         return FixedPoint(learned, basis.maps[chosen].sum(axis=0), self._power - float(basis.gains[chosen].sum()))
 
 
+@checked
 def fixed_points(task: RegressionTask) -> FixedPoints:
     """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
 
@@ -79,6 +82,7 @@ def fixed_points(task: RegressionTask) -> FixedPoints:
     return FixedPoints(task)
 
 
+@checked
 def prediction_distance(
     task: RegressionTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
 ) -> float:
@@ -115,6 +119,7 @@ class Nearest:
     distance: float
 
 
+@checked
 def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
     r"""The fixed point whose map predicts most like a given one, without a search through the subsets.
 
@@ -144,6 +149,7 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
     return Nearest(point, prediction_distance(task, effective_map, maps))
 
 
+@checked
 def shares(
     task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]
 ) -> tuple[Components, Float[np.ndarray, " component"]]:

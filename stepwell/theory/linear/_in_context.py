@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask, require_regression
@@ -14,6 +15,7 @@ from ._levels import component_gains, fixed_point
 from ._loss import loss_at
 
 
+@checked
 def principal_component_regression_map(
     task: RegressionTask, m: int, *, endless: bool = False
 ) -> Float[np.ndarray, "dim dim"]:
@@ -128,6 +130,7 @@ class ClosestRegression:
     excess: float
 
 
+@checked
 def closest_pcr(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> ClosestRegression:
     r"""The m for which `principal_component_regression_map(task, m)` predicts most like a given map.
 

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
+from stepwell._memory import require_arrays
 
 from .._task import RegressionTask
 from ._levels import levels
@@ -40,6 +42,7 @@ class Landscape:
     kind: Kind
 
 
+@checked
 def separate_hessian(
     task: RegressionTask,
     values: Float[np.ndarray, " head"],
@@ -92,6 +95,7 @@ def separate_hessian(
     return hessian
 
 
+@checked
 def merged_hessian(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> Float[np.ndarray, "weight weight"]:
@@ -127,6 +131,7 @@ def merged_hessian(
     return hessian
 
 
+@checked
 def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1) -> Landscape:
     r"""The landscape of separate attention at a fixed point, with the weights of `aligned_weights`.
 
@@ -161,6 +166,7 @@ def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, hea
     return _landscape(task, separate_hessian(task, *weights), separate_map(*weights), least)
 
 
+@checked
 def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "minimum"] = "zero") -> Landscape:
     r"""The landscape of merged attention at zero weights, or at the minimum with one balanced head in use.
 
@@ -187,6 +193,8 @@ def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "m
     heads = _check.whole("heads", heads)
     _check.one_of("at", at, ("zero", "minimum"))
     dim = task.covariance.shape[0]
+    weights = heads * (dim * dim + 1)
+    require_arrays((weights, weights), what=f"the Hessian of {weights} weights", instead="take fewer heads")
     values, key_queries = np.zeros(heads), np.zeros((heads, dim, dim))
     if at == "minimum":
         best = minimiser(task)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask
@@ -12,6 +13,7 @@ from ._components import components
 from ._moments import cross_moment, label_power, second_moment
 
 
+@checked
 def component_gains(task: RegressionTask) -> Float[np.ndarray, " component"]:
     r"""The fall of the loss that each component brings, $\gamma_1 \ge \dots \ge \gamma_D$ (see `components`).
 
@@ -34,6 +36,7 @@ def component_gains(task: RegressionTask) -> Float[np.ndarray, " component"]:
     return components(task).gains
 
 
+@checked
 def level(task: RegressionTask, learned: Collection[int]) -> float:
     r"""The loss where the components S are learned, $L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$.
 
@@ -58,6 +61,7 @@ def level(task: RegressionTask, learned: Collection[int]) -> float:
     return label_power(task) - float(np.sum(gains[component_indices(learned, gains.size)]))
 
 
+@checked
 def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
     r"""The losses of the long plateaus, $L_0, \dots, L_D$, with 0 to D components learned.
 
@@ -84,6 +88,7 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
     return label_power(task) - np.concatenate([[0.0], np.cumsum(component_gains(task))])
 
 
+@checked
 def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
     r"""The effective map where the components S are learned, $\sum_{d\in S} A_d$.
 
@@ -108,6 +113,7 @@ def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndar
     return basis.maps[component_indices(learned, basis.gains.size)].sum(axis=0)
 
 
+@checked
 def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
     r"""The rate at which a small head grows on each plateau, $\rho_m = \|G_m\|_2$, $G_m = M\Lambda - C A_m \Lambda$.
 

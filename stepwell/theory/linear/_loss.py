@@ -3,10 +3,13 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import RegressionTask
 from ._moments import cross_moment, label_power, second_moment
 
 
+@checked
 def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> float:
     r"""The population loss of a map A.
 
@@ -34,6 +37,7 @@ def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -
     return label_power(task) + float(np.sum(effective_map * (gradient @ task.covariance)))
 
 
+@checked
 def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     r"""The map of least loss, $A^* = C^{-1} M$.
 
@@ -58,6 +62,7 @@ def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]
 
 
+@checked
 def minimal_loss(task: RegressionTask) -> float:
     r"""The loss of the `minimiser`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
 

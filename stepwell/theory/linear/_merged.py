@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._integrate import integrate, require_positive, require_times
 from .._task import RegressionTask
 from ._levels import levels
@@ -22,6 +24,7 @@ class MergedCourse:
     key_query: Float[np.ndarray, "time mode"]
 
 
+@checked
 def merged_escape_rate(task: RegressionTask) -> float:
     r"""The rate at which small weights of merged attention grow, $\|M\Lambda\|_F$.
 
@@ -45,6 +48,7 @@ def merged_escape_rate(task: RegressionTask) -> float:
     return float(np.linalg.norm(cross_moment(task) @ task.covariance))
 
 
+@checked
 def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
     r"""When the drop of merged attention comes, by its scale: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$.
 
@@ -69,6 +73,7 @@ def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
     return -np.log(initial_weight) / merged_escape_rate(task)
 
 
+@checked
 def merged_start(
     task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> tuple[float, Float[np.ndarray, " mode"]]:
@@ -104,6 +109,7 @@ def merged_start(
     return size, size * along / np.linalg.norm(along)
 
 
+@checked
 def merged_course(
     task: RegressionTask, times: Float[np.ndarray, " time"], value: float, key_query: Float[np.ndarray, " mode"]
 ) -> MergedCourse:
@@ -141,6 +147,7 @@ def merged_course(
     return MergedCourse(times, _loss(task, eigenmodes, states), states[:, 0], states[:, 1:])
 
 
+@checked
 def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
     r"""The time at which the loss of merged attention is halfway down.
 

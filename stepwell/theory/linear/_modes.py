@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask, require_regression
@@ -48,6 +49,7 @@ class Modes:
         return self.driving * self.ends
 
 
+@checked
 def modes(task: RegressionTask) -> Modes:
     r"""The modes of a task: its scalars along the shared eigenvectors of $\Lambda$ and $\Omega$.
 

@@ -3,9 +3,12 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import RegressionTask, require_regression
 
 
+@checked
 def mean_inverse_length(task: RegressionTask) -> float:
     r"""The mean inverse context length, $\nu = \sum_n \pi_n / n$, which is 1/N when there is one length.
 
@@ -28,6 +31,7 @@ def mean_inverse_length(task: RegressionTask) -> float:
     return float(sum(p / n for n, p in zip(task.lengths.counts, task.lengths.probabilities, strict=True)))
 
 
+@checked
 def label_power(task: RegressionTask) -> float:
     r"""The mean square of the target, $\mathbb E\, y_q^2 = \mathrm{tr}(\Omega\Lambda)$: the loss of answering zero.
 
@@ -49,6 +53,7 @@ def label_power(task: RegressionTask) -> float:
     return float(np.sum(task.task_covariance * task.covariance))
 
 
+@checked
 def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     r"""The cross moment of context and task, $M = \mathbb E[\beta w^\top] = \Lambda\Omega$, for any context length.
 
@@ -70,6 +75,7 @@ def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     return task.covariance @ task.task_covariance
 
 
+@checked
 def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     r"""The second moment of the context statistic $\beta$.
 

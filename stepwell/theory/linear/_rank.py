@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._integrate import integrate, require_positive, require_times
@@ -25,6 +26,7 @@ class HeadCourse:
     pairs: Float[np.ndarray, "time pair"]
 
 
+@checked
 def head_course(
     task: RegressionTask,
     along: Sequence[int],
@@ -82,6 +84,7 @@ def head_course(
     return HeadCourse(times, loss, states[:, 0], states[:, 1:])
 
 
+@checked
 def new_head_time(task: RegressionTask, component: int, start: float, target: float) -> float:
     r"""The time in which a fresh head, $v = \|k\| = \|q\|$ along a component, grows from one size to another.
 
@@ -109,6 +112,7 @@ def new_head_time(task: RegressionTask, component: int, start: float, target: fl
     return (1 / start - 1 / target) / _driving(task, component)
 
 
+@checked
 def new_pair_time(task: RegressionTask, component: int, value: float, start: float, target: float) -> float:
     r"""The time in which a further pair, $\|k\| = \|q\|$ along a component, grows in a head of value v.
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._integrate import integrate
 from .._task import RegressionTask
 from ._components import Components, components
@@ -63,6 +65,7 @@ class _Plateau:
         return moved
 
 
+@checked
 def drop_schedule(
     task: RegressionTask,
     values: Float[np.ndarray, " head"],
@@ -141,6 +144,7 @@ def drop_schedule(
     return drops
 
 
+@checked
 def predicted_staircase(
     task: RegressionTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:

@@ -4,6 +4,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._integrate import require_positive
@@ -14,6 +15,7 @@ _BISECTIONS = 100
 """Halvings of a bracket of log odds less than 2^11 wide: beyond the last bit of a float64."""
 
 
+@checked
 def aligned_end(task: RegressionTask, component: int) -> float:
     r"""Where a head with $k = q = v e_d$ comes to rest, $v_\infty = (m_d/c_d)^{1/3}$.
 
@@ -37,6 +39,7 @@ def aligned_end(task: RegressionTask, component: int) -> float:
     return float(_modes_with(task, component).ends[component] ** (1 / 3))
 
 
+@checked
 def aligned_escape_time(task: RegressionTask, component: int, start: float) -> float:
     r"""When a head aligned with component d leaves a small start $v_0$: $t/\tau \approx 1/(\lambda_d m_d v_0)$.
 
@@ -62,6 +65,7 @@ def aligned_escape_time(task: RegressionTask, component: int, start: float) -> f
     return 1 / (float(_modes_with(task, component).driving[component]) * start)
 
 
+@checked
 def aligned_time(
     task: RegressionTask, component: int, start: float, values: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:
@@ -98,6 +102,7 @@ def aligned_time(
     return (_primitive(scipy.special.logit(values / end)) - _primitive(scipy.special.logit(start / end))) / rate
 
 
+@checked
 def aligned_value(
     task: RegressionTask, component: int, start: float, times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:

@@ -11,13 +11,16 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 
 from .._task import RegressionTask
 from ._components import components
 from ._levels import component_indices
 
 
+@checked
 def separate_map(
     values: Float[np.ndarray, "*lead head"],
     keys: Float[np.ndarray, "*lead head pair dim"],
@@ -44,6 +47,7 @@ def separate_map(
     return np.einsum("...h,...hri,...hrj->...ij", values, keys, queries)
 
 
+@checked
 def merged_map(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead dim dim"]:
@@ -78,6 +82,7 @@ class SeparateConserved:
     key_query: Float[np.ndarray, "*lead head pair pair"]
 
 
+@checked
 def separate_conserved(
     values: Float[np.ndarray, "*lead head"],
     keys: Float[np.ndarray, "*lead head pair dim"],
@@ -108,6 +113,7 @@ def separate_conserved(
     return SeparateConserved(values**2 - np.trace(key_power, axis1=-2, axis2=-1), key_power - query_power)
 
 
+@checked
 def merged_conserved(
     values: Float[np.ndarray, "*lead head"], key_queries: Float[np.ndarray, "*lead head dim dim"]
 ) -> Float[np.ndarray, "*lead head"]:
@@ -130,6 +136,7 @@ def merged_conserved(
     return values**2 - np.sum(key_queries**2, axis=(-2, -1))
 
 
+@checked
 def aligned_weights(
     task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "head pair dim"], Float[np.ndarray, "head pair dim"]]:
@@ -168,6 +175,7 @@ def aligned_weights(
             f"{len(chosen)} components do not fit {heads} heads of rank {rank}; give at least "
             f"{-(-len(chosen) // rank)} heads"
         )
+    require_arrays((heads, rank, dim), (heads, rank, dim), what=f"{heads} heads of rank {rank}", instead="take fewer")
     values, keys, queries = np.zeros(heads), np.zeros((heads, rank, dim)), np.zeros((heads, rank, dim))
     for head in range(heads):
         own = chosen[head * rank : (head + 1) * rank]

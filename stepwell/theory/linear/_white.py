@@ -4,6 +4,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._integrate import require_positive, require_times
@@ -13,6 +14,7 @@ from ._modes import Modes, modes
 from ._moments import label_power
 
 
+@checked
 def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initial_weight: float) -> MergedCourse:
     r"""The course of merged attention on white inputs, $\Lambda = \lambda I$, $\Omega = \omega I$, in closed form.
 
@@ -54,6 +56,7 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
     return MergedCourse(times, loss, np.sqrt(s), np.tile(np.sqrt(s / dim)[:, None], (1, dim)))
 
 
+@checked
 def white_half_drop_time(task: RegressionTask, initial_weight: float) -> float:
     r"""The time at which the loss of merged attention on white inputs is halfway down, in closed form.
 

@@ -6,6 +6,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import MultiTask
@@ -23,6 +24,7 @@ class Advantage(NamedTuple):
     mu: Float[np.ndarray, " task"]
 
 
+@checked
 def amplification_exponent(
     task: MultiTask, *, heads: float, **training: Unpack[Training]
 ) -> Float[np.ndarray, " task"]:
@@ -51,6 +53,7 @@ def amplification_exponent(
     return warm_up(task, heads=heads, **training).exponent ** -0.5
 
 
+@checked
 def head_advantage(
     task: MultiTask,
     ratio: Float[np.ndarray, " task"] | None = None,
@@ -95,6 +98,7 @@ def head_advantage(
     return Advantage(worth[:, 0], worth[:, 1])
 
 
+@checked
 def winners(
     task: MultiTask,
     omega: Float[np.ndarray, "head task"],

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._exact import exact_loss, exact_optimum
 from ._first_order import first_order_loss
@@ -28,6 +30,7 @@ class ApproximationErrors(NamedTuple):
     best_mu: Float[np.ndarray, " task"]
 
 
+@checked
 def approximation_errors(task: MultiTask) -> ApproximationErrors:
     r"""The losses of each task at `flow_limit` by the three theories, and the errors of the approximate ones.
 

@@ -6,7 +6,9 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
 
 from .._task import MultiTask
 from ._marchenko_pastur import resolvent
@@ -23,6 +25,7 @@ class Estimate(NamedTuple):
     standard_error: Float[np.ndarray, " task"]
 
 
+@checked
 def bayes_risk(task: MultiTask) -> Float[np.ndarray, " task"]:
     r"""The risk of the posterior mean of each task, the least of any estimator, in the limit of large d and L.
 
@@ -48,6 +51,7 @@ def bayes_risk(task: MultiTask) -> Float[np.ndarray, " task"]:
     return constants.signal * resolvent(constants.dims / constants.context, z).shrinkage
 
 
+@checked
 def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Float[np.ndarray, " task"]:
     r"""The risk of ridge regression on the coordinates of each task, in the limit of large d and L.
 
@@ -88,6 +92,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Floa
     return constants.signal * shrinkage * (gamma * shrinkage + alpha) / safe + variance
 
 
+@checked
 def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generator) -> Estimate:
     r"""The risk of the posterior mean at finite d and L, by sampling contexts.
 
@@ -123,6 +128,7 @@ def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generato
     return _sampled(constants, risk, samples, rng)
 
 
+@checked
 def sampled_ridge_risk(
     task: MultiTask, penalty: float, samples: int, *, penalised: Penalised, rng: np.random.Generator
 ) -> Estimate:
@@ -170,6 +176,7 @@ def _sampled(constants: TaskNumbers, risk, samples: int, rng: np.random.Generato
     """Mean and standard error of `risk(eigenvalues of XᵀX/L, λ)` over contexts X."""
     if _check.whole("samples", samples) < 2:
         raise InvalidInput("samples is 1; a standard error needs at least 2")
+    require_arrays((samples, int(max(constants.dims))), what=f"{samples} samples", instead="take fewer")
     means, errors = [], []
     for d, lam in zip(constants.dims.astype(int), constants.strengths, strict=True):
         least = min(d, constants.context)

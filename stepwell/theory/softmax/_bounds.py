@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import MultiTask
@@ -22,6 +23,7 @@ class Profile(NamedTuple):
     loss: Float[np.ndarray, " task"]
 
 
+@checked
 def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Profile:
     r"""The spectral loss of given scores with the best μ for them.
 
@@ -59,6 +61,7 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     )
 
 
+@checked
 def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float:
     r"""The largest value of $T = \sum_id_is_i$, the sum of the tasks' shares of attention (`profile_loss`).
 
@@ -86,6 +89,7 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
     return 1 / np.e if heads == 1 else float(min(heads - 1, tasks))
 
 
+@checked
 def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float[np.ndarray, " task"]:
     r"""A lower bound on the spectral loss of any weights of a number of heads.
 
@@ -114,6 +118,7 @@ def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float
     return loss_of_shares(task, filled_shares(task, attention_budget(heads, len(task.dims), provable=provable)))
 
 
+@checked
 def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     r"""The sum T of shares (`profile_loss`) of heads with equal norms and equal products.
 
@@ -149,6 +154,7 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     return float((heads - 1) * np.exp(-b) * apart + rest)
 
 
+@checked
 def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> Float[np.ndarray, "*size task"]:
     r"""The spectral loss where each task has two heads with scores (ω, -ω) and values (μ, -μ), and the best μ.
 

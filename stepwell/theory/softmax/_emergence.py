@@ -5,10 +5,13 @@ from typing import Unpack
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._numbers import Training, numbers, speeds
 
 
+@checked
 def loss_drop_width(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, " task"]:
     r"""The duration of the drop of the loss, in which μω goes from 10 % to 90 % of its limit.
 
@@ -34,6 +37,7 @@ def loss_drop_width(task: MultiTask, **training: Unpack[Training]) -> Float[np.n
     return 8 / (speeds(task, **training).scores * constants.strengths) * np.sqrt(constants.phi / constants.context)
 
 
+@checked
 def omega_climb_width(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, " task"]:
     r"""The duration of the climb of ω that follows the drop of the loss, from 0.2 to 0.8 of $d_i^{-1/2}$.
 

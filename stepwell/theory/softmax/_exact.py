@@ -7,6 +7,7 @@ import scipy
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._softmax_moments import softmax_moments
 
@@ -23,6 +24,7 @@ class ExactOptimum(NamedTuple):
     loss: Float[np.ndarray, " task"]
 
 
+@checked
 def exact_loss(
     task: MultiTask,
     omega: Float[np.ndarray, "head task"],
@@ -78,6 +80,7 @@ def exact_loss(
     return loss
 
 
+@checked
 def exact_optimum(task: MultiTask) -> ExactOptimum:
     r"""The least exact loss of a head that serves one task alone, for each task.
 

@@ -3,12 +3,14 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import MultiTask
 from ._numbers import numbers, require_weights
 
 
+@checked
 def first_order_loss(
     task: MultiTask, omega: Float[np.ndarray, "*lead head task"], mu: Float[np.ndarray, "*lead head task"]
 ) -> Float[np.ndarray, "*lead task"]:

@@ -5,6 +5,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._integrate import integrate, require_times
@@ -31,6 +32,7 @@ class FlowCourse(NamedTuple):
     loss: Float[np.ndarray, "time task"]
 
 
+@checked
 def spectral_velocity(
     task: MultiTask,
     omega: Float[np.ndarray, "head task"],
@@ -88,6 +90,7 @@ def spectral_velocity(
     )
 
 
+@checked
 def spectral_flow(
     task: MultiTask,
     omega: Float[np.ndarray, "head task"],

@@ -5,6 +5,8 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._limit import flow_limit
 from ._numbers import Training, numbers, speeds
@@ -18,6 +20,7 @@ class LateRates(NamedTuple):
     slow_if_mu_is_fast: Float[np.ndarray, " task"]
 
 
+@checked
 def late_rates(task: MultiTask, **training: Unpack[Training]) -> LateRates:
     r"""The rates $(\tau\mp\sqrt{\tau^2-4D})/2$ at which (log ω, log μ) of a winning head settle at `flow_limit`.
 
@@ -49,6 +52,7 @@ def late_rates(task: MultiTask, **training: Unpack[Training]) -> LateRates:
     return LateRates(determinant / fast, fast, 2 * a * rho / (1 + rho))
 
 
+@checked
 def losing_head_rate(
     task: MultiTask, relative_omega: Float[np.ndarray, "*lead task"], **training: Unpack[Training]
 ) -> Float[np.ndarray, "*lead task"]:
@@ -81,6 +85,7 @@ def losing_head_rate(
     return drive * (relative_omega - np.exp(relative_omega - 1))
 
 
+@checked
 def off_task_fading(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, " task"]:
     r"""The constant rate $d(1/\omega_j)/dt$ at which scores of other tasks j fade in the head that has won task i.
 

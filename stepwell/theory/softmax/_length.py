@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 
 from .._task import MultiTask
 from ._exact import exact_loss
@@ -17,6 +19,7 @@ DividedBy = Literal["test", "train"]
 """The context length that linear attention is divided by: that of the test, or for ever that of the training."""
 
 
+@checked
 def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
     r"""The spectral loss of `flow_limit` at other context lengths than that of training.
 
@@ -43,6 +46,7 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
     return constants.signal * ((rho / (1 + rho)) ** 2 + rho / (1 + rho) ** 2 * constants.context / lengths)
 
 
+@checked
 def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndarray, "length task"]:
     """The `exact_loss` of `flow_limit` at other context lengths than that of training.
 
@@ -68,6 +72,7 @@ def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndar
     return np.stack([exact_loss(task, *map(as_heads, limit), context=int(length)) for length in lengths])
 
 
+@checked
 def linear_length_loss(
     task: MultiTask, contexts: Sequence[int], *, divided_by: DividedBy
 ) -> Float[np.ndarray, "length task"]:
@@ -104,4 +109,7 @@ def linear_length_loss(
 
 
 def _lengths(contexts: Sequence[int]) -> Float[np.ndarray, "length 1"]:
-    return np.array([[float(_check.whole("context", length))] for length in contexts])
+    lengths = np.array([[float(_check.whole("context", length))] for length in contexts])
+    if lengths.size == 0:
+        raise InvalidInput("contexts are empty; give at least one length")
+    return lengths

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._numbers import numbers
 
@@ -16,6 +18,7 @@ class OneHeadEach(NamedTuple):
     mu: Float[np.ndarray, " task"]
 
 
+@checked
 def flow_limit(task: MultiTask) -> OneHeadEach:
     r"""The weights at which the flow ends if every task has a head of its own.
 
@@ -42,6 +45,7 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
     return OneHeadEach(constants.dims**-0.5, constants.dims**0.5 / (1 + constants.rho))
 
 
+@checked
 def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     r"""The spectral loss of each task at `flow_limit`, $\lambda_id_i\,\rho_i/(1+\rho_i)$; their sum is the loss.
 
@@ -65,6 +69,7 @@ def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     return constants.signal * constants.rho / (1 + constants.rho)
 
 
+@checked
 def as_heads(weights: Float[np.ndarray, " task"]) -> Float[np.ndarray, "head task"]:
     """One head for each task, with its weight on that task and none elsewhere.
 

@@ -3,11 +3,14 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._numbers import numbers
 from ._spectral import gram, loss_with_overlaps
 
 
+@checked
 def linear_heads_loss(
     task: MultiTask, omega: Float[np.ndarray, "*lead head task"], mu: Float[np.ndarray, "*lead head task"]
 ) -> Float[np.ndarray, "*lead task"]:
@@ -45,6 +48,7 @@ def linear_heads_loss(
     return loss_with_overlaps(task, omega, mu, gram(task, omega)) + numbers(task).signal * c**2 / numbers(task).context
 
 
+@checked
 def linear_attention_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     r"""The least loss of linear attention on each task, exact in d and L.
 

@@ -1,5 +1,6 @@
 """Targets that are not linear: what the heads trained on linear ones make of them."""
 
+import math
 from collections.abc import Callable
 from math import factorial
 from typing import NamedTuple
@@ -9,12 +10,15 @@ from jaxtyping import Float
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 Target = Callable[[np.ndarray], np.ndarray]
 """f of the single index s = u·x, |u| = 1, entry by entry."""
 
 _NODES = 120
+_MOST_DEGREES = 100
+"""The factorials of more than 170 are beyond float64."""
 
 
 class Head(NamedTuple):
@@ -24,6 +28,7 @@ class Head(NamedTuple):
     mu: float
 
 
+@checked
 def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> Head:
     r"""The head of `flow_limit` for one linear target, $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$.
 
@@ -50,6 +55,7 @@ def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0)
     return Head(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
 
 
+@checked
 def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " degree"]:
     r"""The Hermite coefficients of a function.
 
@@ -72,10 +78,13 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
     """
     nodes, weights = _gauss()
     degree = _check.whole("degree", degree, least=0)
+    if degree > _MOST_DEGREES:
+        raise InvalidInput(f"degree is {degree}; it must be at most {_MOST_DEGREES}")
     values = weights * target(nodes)
     return np.array([values @ _normalised(k, nodes) for k in range(degree + 1)])
 
 
+@checked
 def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
     r"""The function $f(s) = \sum_kc_k\mathrm{he}_k(s)$ with given Hermite coefficients.
 
@@ -97,6 +106,7 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
     return lambda s: hermeval(s, plain)
 
 
+@checked
 def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise: float = 0.0) -> float:
     r"""The loss of a head on y = f(u·x) + ε, |u| = 1, to first order in 1/L.
 
@@ -133,6 +143,8 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise:
     left = 1 - 2 * omega**2
     if left <= 0:
         raise InvalidInput(f"omega is {omega:g}; the expansion needs 2*omega^2 below 1, so take dim above 2")
+    if -dim / 2 * math.log(left) > 700:
+        raise InvalidInput(f"dim is {dim}, with which the loss at omega {omega:g} overflows; take omega near dim**-0.5")
     nodes, weights = _gauss()
 
     def shifted(shift: np.ndarray) -> np.ndarray:
@@ -147,6 +159,7 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise:
     return float(bias + left ** (-dim / 2) / context * ((cross + spread) @ weights))
 
 
+@checked
 def nonlinear_leading_loss(
     coefficients: Float[np.ndarray, " degree"], dim: int, context: int, head: Head, *, noise: float = 0.0
 ) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import MultiTask, the_context
@@ -29,6 +30,7 @@ class TaskNumbers(NamedTuple):
         return np.e * self.phi * self.dims / self.context
 
 
+@checked
 def numbers(task: MultiTask) -> TaskNumbers:
     """The constants of a task that the formulas use.
 
@@ -61,6 +63,8 @@ def numbers(task: MultiTask) -> TaskNumbers:
 def require_weights(task: MultiTask, *weights: np.ndarray) -> None:
     """Raise `InvalidInput` unless all weights have one shape, with a column for each task."""
     for array in weights:
+        if not np.all(np.isfinite(array)):
+            raise InvalidInput("weights have entries that are not finite; every entry must be a number")
         if array.shape[-1] != len(task.dims) or array.shape != weights[0].shape:
             raise InvalidInput(
                 f"weights have shapes {', '.join(str(one.shape) for one in weights)}; all must be (…, heads, "

@@ -5,6 +5,8 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._integrate import integrate, require_positive, require_times
 from .._task import MultiTask
 from ._flow import spectral_flow
@@ -20,6 +22,7 @@ class SingleHeadCourse(NamedTuple):
     loss: Float[np.ndarray, "time task"]
 
 
+@checked
 def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
     r"""The μ at which dμ/dt = 0, for a head that serves task i alone.
 
@@ -45,6 +48,7 @@ def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[
     return omega / (omega**2 + _variance(task, omega))
 
 
+@checked
 def reduced_velocity(
     task: MultiTask, omega: Float[np.ndarray, "*lead task"], **training: Unpack[Training]
 ) -> Float[np.ndarray, "*lead task"]:
@@ -74,6 +78,7 @@ def reduced_velocity(
     return drive * omega**2 * (1 - constants.dims * omega**2) * r / (omega**2 + r) ** 2
 
 
+@checked
 def reduced_course(
     task: MultiTask, omega: Float[np.ndarray, " task"], times: Float[np.ndarray, " time"], **training: Unpack[Training]
 ) -> Float[np.ndarray, "time task"]:
@@ -112,6 +117,7 @@ def reduced_course(
     return np.exp(path[-times.size :])
 
 
+@checked
 def single_head_course(
     task: MultiTask,
     omega: Float[np.ndarray, " task"],
@@ -152,6 +158,7 @@ def single_head_course(
     )
 
 
+@checked
 def mu_lag(task: MultiTask, **training: Unpack[Training]) -> Float[np.ndarray, " task"]:
     r"""How far μ lags behind its nullcline: $\kappa_i = Ls/(\phi_id_i)$, with s the scale of the scores.
 

@@ -9,9 +9,11 @@ import scipy
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._softmax_moments import softmax_moments
 
 
+@checked
 def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Float[np.ndarray, " a"]:
     r"""The concentration of softmax weights over its value to leading order, $R/(e^{a^2}/L)$.
 
@@ -36,6 +38,7 @@ def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Flo
     return softmax_moments(sharpness, context).concentration * context * np.exp(-(sharpness**2))
 
 
+@checked
 def saturation_point(context: int, ratio: float) -> float:
     """The squared sharpness $a^2$ at which `concentration_ratio` has fallen to a given value.
 
@@ -62,6 +65,7 @@ def saturation_point(context: int, ratio: float) -> float:
     return scipy.optimize.root_scalar(above, bracket=(1e-12, np.log(context / ratio) + 1), xtol=1e-9).root
 
 
+@checked
 def annealed_threshold(context: int) -> float:
     r"""The squared sharpness $a^2 = \tfrac23\ln L$ at which the mean concentration R leaves $e^{a^2}/L$.
 
@@ -82,6 +86,7 @@ def annealed_threshold(context: int) -> float:
     return 2 / 3 * float(np.log(_check.whole("context", context)))
 
 
+@checked
 def typical_threshold(context: int) -> float:
     r"""The squared sharpness $a^2 = \tfrac12\ln L$ at which a typical concentration leaves $e^{a^2}/L$.
 
@@ -102,6 +107,7 @@ def typical_threshold(context: int) -> float:
     return 1 / 2 * float(np.log(_check.whole("context", context)))
 
 
+@checked
 def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
     r"""The exponent $\log_LR$ of the concentration by the random energy model.
 
@@ -128,6 +134,7 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
     return np.where(u < 1 / 3, 2 * u - 1, np.where(u < 1, between, 0.0))
 
 
+@checked
 def expected_maximum(context: int) -> float:
     r"""The mean of the largest of L standard normals, $\mathbb E\max_lz_l$, by quadrature.
 
@@ -153,6 +160,7 @@ def expected_maximum(context: int) -> float:
     return float(z @ density / density.sum())
 
 
+@checked
 def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> Float[np.ndarray, " *a"]:
     r"""The concentration of sharp softmax weights, $R \approx 1 - \mathbb E[\max z]/a$.
 

@@ -9,6 +9,7 @@ import scipy
 from jaxtyping import Bool, Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._description import MultiRegression
@@ -26,6 +27,7 @@ class Partition(NamedTuple):
     loss: Float[np.ndarray, " task"]
 
 
+@checked
 def revives(
     relative_omega: Float[np.ndarray, " *size"], share: Float[np.ndarray, " *size"] | float
 ) -> Bool[np.ndarray, " *size"]:
@@ -49,6 +51,7 @@ def revives(
     return relative_omega > np.exp(relative_omega * share - 1)
 
 
+@checked
 def revival_threshold(share: float) -> float:
     r"""The least x from which a small head `revives`: the smaller root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$.
 
@@ -69,6 +72,7 @@ def revival_threshold(share: float) -> float:
     return 1.0 if share == 1 else float(-scipy.special.lambertw(-share / np.e).real / share)
 
 
+@checked
 def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.ndarray, " task"]:
     """The spectral loss of each task where the tasks of each group share one head, with the best weights for them.
 
@@ -103,6 +107,7 @@ def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.
     return loss
 
 
+@checked
 def best_partition(task: MultiTask, heads: int) -> Partition:
     """The division of the tasks among a number of heads with the least spectral loss.
 

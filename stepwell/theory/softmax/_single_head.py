@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._numbers import numbers
 from ._water_filling import filled_shares, loss_of_shares
@@ -18,6 +20,7 @@ class SingleHead(NamedTuple):
     loss: Float[np.ndarray, " task"]
 
 
+@checked
 def single_head_optimum(task: MultiTask) -> SingleHead:
     r"""The least spectral loss of a single head on all tasks, in closed form.
 

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
+from stepwell._arguments import checked
+
 from .._task import MultiTask
 from ._numbers import numbers, require_weights
 
@@ -13,6 +15,7 @@ def gram(task: MultiTask, omega: Float[np.ndarray, "*lead head task"]) -> Float[
     return np.einsum("...hj,j,...gj->...hg", omega, numbers(task).dims, omega)
 
 
+@checked
 def spectral_loss(
     task: MultiTask, omega: Float[np.ndarray, "*lead head task"], mu: Float[np.ndarray, "*lead head task"]
 ) -> Float[np.ndarray, "*lead task"]:

@@ -7,6 +7,7 @@ import scipy
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from .._task import MultiTask
@@ -35,6 +36,7 @@ class Bracket(NamedTuple):
     late: Float[np.ndarray, " task"]
 
 
+@checked
 def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) -> WarmUp:
     r"""The ray $\mu = \rho^*\omega$ to which the flow of small weights tends.
 
@@ -66,6 +68,7 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) 
     return WarmUp(ratio, over * ratio)
 
 
+@checked
 def emergence_time(
     task: MultiTask,
     omega: Float[np.ndarray, " task"],
@@ -110,6 +113,7 @@ def emergence_time(
     return on_ray if mu is None else on_ray * _delay(ray, mu / omega)
 
 
+@checked
 def emergence_bracket(
     task: MultiTask,
     omega: Float[np.ndarray, " task"],
@@ -148,6 +152,7 @@ def emergence_bracket(
     return Bracket(emergence_time(task, omega, mu, heads=1, **training), late)
 
 
+@checked
 def warm_up_path(
     task: MultiTask,
     omega: Float[np.ndarray, " task"],

@@ -4,11 +4,13 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _check
+from stepwell._arguments import checked
 
 from .._task import MultiTask
 from ._numbers import numbers
 
 
+@checked
 def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
     r"""The shares $d_is_i$ of least loss $\sum_i S_i/(1+Ls_i/\phi_i)$, with $0\le d_is_i\le1$ and $\sum_id_is_i = B$.
 
@@ -48,6 +50,7 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
     return shares[above - 1] + part * (shares[above] - shares[above - 1])
 
 
+@checked
 def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
     r"""The spectral loss of each task with the best μ, from its share: $S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$.
 
