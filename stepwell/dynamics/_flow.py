@@ -122,7 +122,7 @@ def flow(
     solution = _solution(chosen, fields, initial, plan)
     if solution.losses is not None and not observe:
         models = unflatten(solution.weights, skeleton_of(template))
-        along, weights = {"loss": solution.losses}, {name: getattr(models, name) for name in template.weight_dims}
+        along, weights = {"loss": solution.losses}, models.weights()
     else:
         along, weights = curves(fields, observe or {}, jax.device_put(solution.weights))
     settings = {

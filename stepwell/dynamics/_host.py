@@ -287,7 +287,7 @@ def _assemble(
         curves={name: with_run(values[:kept]) for name, values in curves.items()},
         weight_axis="snapshot",
         weight_points=plan.start + np.array(list(snapshots)),
-        weights={name: np.asarray(getattr(models, name)) for name in models.weight_dims},
+        weights={name: np.asarray(weight) for name, weight in models.weights().items()},
         model=template,
         configuration=configuration,
         outcome=outcome if outcome != "finished" or finite.all() else "partly diverged",

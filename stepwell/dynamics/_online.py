@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import jax
 import xarray as xr
 
-from stepwell import _check
+from stepwell import _check, _text
 from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._types import RandomKey
 from stepwell.models import AbstractModel
@@ -98,6 +100,7 @@ def online(
         6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
     )
     check_fit(model, Sampled(task.draw(2, key=key), reduce))
+    _require_traceable(task, key)
     source = Fresh(task, batch, everywhere(key) if divides(batch) else key, reduce)
     options = TrainOptions(
         rate=rate,
@@ -113,3 +116,14 @@ def online(
     )
     about = {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key}
     return train(model, source, options, about)
+
+
+def _require_traceable(task: AbstractTask, key: RandomKey) -> None:
+    """Sequences are drawn inside of the compiled training loop."""
+    try:
+        jax.eval_shape(lambda key: task.draw(2, key=key), key)
+    except Exception as error:
+        raise InvalidInput(
+            f"draw() of {type(task).__name__} cannot be traced by JAX ({_text.error_line(error)}); write it in "
+            "jax.numpy, or train on a sample: descend(model, Sampled(task.sample(…)), …)"
+        ) from error

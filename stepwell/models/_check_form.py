@@ -16,8 +16,8 @@ from stepwell._types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
-from ._forms import form_of, is_attention, is_cubic, is_proved, is_separate, is_spectral
-from ._model import AbstractCubicModel, AbstractModel
+from ._forms import form_of, is_attention, is_cubic, is_linear, is_proved, is_separate, is_spectral, map_shape
+from ._model import AbstractModel
 from ._separate import SeparateAttention
 from ._spectral import SpectralAttention
 from ._weights import check_weights
@@ -140,16 +140,20 @@ def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], met
 
 
 def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
-    if not is_attention(model):
+    if not (is_attention(model) or is_linear(model)):
         return {"its answer": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
-    dim = model.dim
+    _, dim = map_shape(model)
     claims: Claims = {}
     for name, length in (("", examples.shape[1] - 1), (" to a shorter context", examples.shape[1] // 2)):
         tokens = prefix(examples, length, dim)
         claims[f"its answer{name}"] = (
             lambda m, tokens=tokens: jax.vmap(m)(tokens),
-            lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens),
+            (lambda m, tokens=tokens: _map(m, _cubic_features(tokens, dim)))
+            if is_linear(model)
+            else (lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens)),
         )
+    if is_linear(model):
+        return claims
     claims["effective_map()"] = (
         lambda m: m.effective_map(),
         lambda m: jnp.einsum("hop,hij->opij", m.readout()[..., dim:], m.bilinear()[:, :dim]),
@@ -167,7 +171,14 @@ def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Cl
     return claims
 
 
-def _map(model: AbstractCubicModel, features: Float[Array, "sequences features"]) -> Float[Array, "sequences outputs"]:
+def _cubic_features(tokens: Float[Array, "sequences tokens width"], dim: int) -> Float[Array, "sequences features"]:
+    """$\\beta x_q^\\top$ of every sequence, by its definition."""
+    context, query = tokens[:, :-1], tokens[:, -1, :dim]
+    beta = jnp.einsum("sno,sni->soi", context[..., dim:], context[..., :dim]) / context.shape[1]
+    return jnp.einsum("soi,sj->soij", beta, query).reshape(tokens.shape[0], -1)
+
+
+def _map(model: AbstractModel, features: Float[Array, "sequences features"]) -> Float[Array, "sequences outputs"]:
     maps = model.effective_map()
     return features @ maps.reshape(maps.shape[0], -1).T
 
@@ -214,11 +225,11 @@ def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) -> Float[Array, "examples ..."]:
-    if is_attention(model) and tokens is not None:
+    reads_tokens = is_attention(model) or is_linear(model)
+    if reads_tokens and tokens is not None:
         return tokens[:_SEQUENCES]
-    assert is_cubic(model)
-    outputs, dim = model.shape
-    shape = (length + 1, dim + outputs) if is_attention(model) else (outputs * dim * dim,)
+    outputs, dim = map_shape(model)
+    shape = (length + 1, dim + outputs) if reads_tokens else (outputs * dim * dim,)
     return jnp.asarray(np.random.default_rng(2).standard_normal((_SEQUENCES, *shape)))
 
 

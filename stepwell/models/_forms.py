@@ -3,6 +3,8 @@ r"""The forms of models: the one place that decides for which classes a fast pat
 All that is known of a model is its `__call__`. A *form* says that its answers are those of a formula, so that a loss
 can be computed from its matrices without calling it:
 
+- "linear": it reads tokens, and answers $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$ with $A$ its `effective_map()` and
+  $\beta_p = \frac1N \sum_n y_{n,p} x_n$. For an `AbstractModel` that is not an `AbstractCubicModel`.
 - "cubic": it reads cubic features z, and answers $\hat y_o = \sum_p \langle A_{op}, z_p \rangle$ with $A$ its
   `effective_map()`. For an `AbstractCubicModel` that is not an attention.
 - "attention": it reads tokens, and answers by the formula of `AbstractAttention` with its own `bilinear()` and
@@ -21,9 +23,10 @@ answers, and would inherit a promise that it does not keep.
 
 from typing import TypeGuard, get_args
 
+import jax
 import jax.numpy as jnp
 
-from stepwell import _check
+from stepwell import _check, _text
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
@@ -37,6 +40,7 @@ _BASES: dict[Form, type[AbstractModel]] = {
     "spectral": SpectralAttention,
     "attention": AbstractAttention,
     "cubic": AbstractCubicModel,
+    "linear": AbstractModel,
 }
 """The class whose subclasses may declare a form, the most special first."""
 
@@ -49,7 +53,7 @@ def form_of(model: AbstractModel) -> Form | None:
 
     - `model`: any model.
 
-    **Returns:** "cubic", "attention", "separate" or "spectral"; None if nothing is known of the model but its
+    **Returns:** "linear", "cubic", "attention", "separate" or "spectral"; None if nothing is known of the model but its
     `__call__`. A form that the class may not declare raises `InvalidInput`.
 
     **Example:**
@@ -69,7 +73,7 @@ def form_of(model: AbstractModel) -> Form | None:
         return None
     form = _check.one_of(f"declared_form of {kind.__name__}", declared, get_args(Form))
     if form not in _allowed(kind):
-        allowed = ", ".join(map(repr, _allowed(kind))) or "none"
+        allowed = ", ".join(map(repr, _allowed(kind)))
         raise InvalidInput(
             f"{kind.__name__} has declared_form = {form!r}, which is for subclasses of {_BASES[form].__name__}; "
             f"what it may declare is {allowed}"
@@ -98,7 +102,27 @@ def is_proved(model: AbstractModel) -> bool:
     return type(model).__module__.startswith(f"{__package__}.") and form_of(model) is not None
 
 
-def is_cubic(model: AbstractModel) -> TypeGuard[AbstractCubicModel]:
+def is_linear(model: AbstractModel) -> bool:
+    """Whether the model reads tokens and its effective map is all that it declares.
+
+    **Arguments:**
+
+    - `model`: any model.
+
+    **Returns:** True if the form of the model is "linear".
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.is_linear(model)
+    False
+    """
+    return form_of(model) == "linear"
+
+
+def is_cubic(model: AbstractModel) -> bool:
     """Whether the model has an effective map that may be used in its place: it is of any form.
 
     **Arguments:**
@@ -207,6 +231,41 @@ def map_rank(model: AbstractModel) -> int | None:
     return model.map_rank() if is_cubic(model) and is_proved(model) else None
 
 
+@checked
+def map_shape(model: AbstractModel) -> tuple[int, int]:
+    """The number of outputs and the dimension of a model, as its effective map has them.
+
+    **Arguments:**
+
+    - `model`: a model of any form.
+
+    **Returns:** (outputs, dim).
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.random(dim=5, heads=3, scale=0.1, key=jax.random.key(0))
+    >>> sw.models.map_shape(model)
+    (1, 5)
+    """
+    if isinstance(model, AbstractCubicModel):
+        return model.shape
+    name = type(model).__name__
+    try:
+        shape = jnp.shape(jax.eval_shape(lambda: model.effective_map()))
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"effective_map() of {name} cannot be computed ({_text.error_line(error)})") from error
+    if len(shape) != 4 or shape[0] != shape[1] or shape[2] != shape[3]:
+        raise InvalidInput(
+            f"effective_map() of {name} has shape {shape}; it must be (outputs, outputs, dim, dim), so for one output "
+            "return the matrix A as A[None, None]"
+        )
+    return shape[0], shape[-1]
+
+
 def is_spectral(model: AbstractModel) -> TypeGuard[SpectralAttention]:
     """Whether `omega()` and `mu()` may be used in the model's place.
 
@@ -248,14 +307,12 @@ def form_advice(model: AbstractModel) -> str:
     """
     use = "use Sampled or online, which call the model itself"
     allowed = _allowed(type(model))
-    if not allowed:
-        return use
-    return (
-        f"{use}; or, if its answers are by a known formula, declare that in the class: declared_form = {allowed[0]!r}"
-    )
+    what = "its answers are by a known formula" if allowed[0] != "linear" else "its effective_map() gives its answers"
+    return f"{use}; or, if {what}, declare that in the class: declared_form = {allowed[0]!r}"
 
 
 def _allowed(kind: type[AbstractModel]) -> list[Form]:
     """The forms that a class may declare, the most special first. What reads tokens does not read cubic features."""
     forms: list[Form] = [form for form, base in _BASES.items() if issubclass(kind, base)]
-    return [form for form in forms if form != "cubic" or not issubclass(kind, AbstractAttention)]
+    unfit = {"cubic": AbstractAttention, "linear": AbstractCubicModel}
+    return [form for form in forms if form not in unfit or not issubclass(kind, unfit[form])]

@@ -1,19 +1,15 @@
 """Whether the weights of a model are what training and a trajectory take them for."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
 from ._model import AbstractModel
-
-_TAKEN = ("run", "step", "snapshot", "time", "loss")
-"""Names that a trajectory uses itself."""
+from ._weight_names import TAKEN, array_names, weight_at
 
 
 @checked
@@ -36,12 +32,15 @@ def check_weights(model: AbstractModel) -> None:
     >>> sw.models.check_weights(sw.models.CubicMLP.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0)))
     """
     name = type(model).__name__
-    fields: dict[str, Any] = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}
     sizes: dict[str, tuple[int, str]] = {}
     for weight, dims in model.weight_dims.items():
-        if weight not in fields:
-            raise InvalidInput(f"weight_dims of {name} names {weight!r}, which is no field; its fields are {[*fields]}")
-        value = fields[weight]
+        try:
+            value = weight_at(model, weight)
+        except (AttributeError, KeyError, IndexError):
+            fields = [field.name for field in dataclasses.fields(model)]
+            raise InvalidInput(
+                f"weight_dims of {name} names {weight!r}, which is no field; its fields are {fields}"
+            ) from None
         if not eqx.is_inexact_array(value):
             kind = f"an array of {value.dtype}" if eqx.is_array(value) else f"a {type(value).__name__}"
             raise InvalidInput(
@@ -55,7 +54,7 @@ def check_weights(model: AbstractModel) -> None:
                 f"weight_dims of {name} gives {weight} the dimensions {dims}, and its shape is {value.shape}; give one "
                 "name for each dimension, all different"
             )
-        taken = {weight, *dims} & set(_TAKEN)
+        taken = {weight, *dims} & set(TAKEN)
         if taken:
             raise InvalidInput(f"weight_dims of {name} uses {sorted(taken)}, as every trajectory does; rename them")
         for dim, size in zip(dims, value.shape, strict=True):
@@ -65,10 +64,9 @@ def check_weights(model: AbstractModel) -> None:
                     f"weight_dims of {name} has a dimension {dim!r} of size {known} in {where} and {size} in {weight}; "
                     "give them different names"
                 )
-    rest = {field: value for field, value in fields.items() if field not in model.weight_dims}
-    others = [field for field, value in rest.items() if any(map(eqx.is_array, jax.tree.leaves(value)))]
+    others = [array for array in array_names(model) if array not in model.weight_dims]
     if others:
         raise InvalidInput(
             f"{name} has arrays in {', '.join(others)}, which weight_dims does not name, and every array is trained; "
-            "name weights there, as fields of the model itself, and keep constants as tuples in static fields"
+            "name weights there, or leave weight_dims out, and keep constants as tuples in static fields"
         )

@@ -8,11 +8,11 @@ from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 from stepwell.models import (
     AbstractAttention,
-    AbstractCubicModel,
     AbstractModel,
     form_advice,
     is_attention,
     is_cubic,
+    is_linear,
     is_proved,
     similar,
 )
@@ -20,7 +20,7 @@ from stepwell.models import (
 from ._abstract import require
 
 
-def as_cubic(model: AbstractModel) -> AbstractCubicModel:
+def as_cubic(model: AbstractModel) -> AbstractModel:
     """The model, if its effective map may be used in its place."""
     if not is_cubic(model):
         raise InvalidInput(
@@ -34,7 +34,8 @@ def as_attention(model: AbstractModel) -> AbstractAttention:
     """The model, if its matrices may be used in its place."""
     if not is_attention(model):
         raise InvalidInput(
-            f"{type(as_cubic(model)).__name__} reads cubic features; gather the moments with features='cubic'"
+            f"{type(as_cubic(model)).__name__} is a function of cubic features; gather the moments with "
+            "features='cubic'"
         )
     return model
 
@@ -42,6 +43,12 @@ def as_attention(model: AbstractModel) -> AbstractAttention:
 def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
     """The model is linear in features of the data, with the normalisation that the features have."""
     as_cubic(model)
+    if is_linear(model):
+        require(
+            normalisation == "1/N",
+            f"the objective divides the sum over the context by {normalisation!r}, and the effective map of "
+            f"{type(model).__name__} is declared for '1/N'; build the objective with normalisation='1/N'",
+        )
     if is_attention(model):
         require(
             model.activation == "linear",
@@ -54,7 +61,7 @@ def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
         )
 
 
-def check_label_blocks(model: AbstractCubicModel) -> None:
+def check_label_blocks(model: AbstractModel) -> None:
     """The label blocks are exactly zero and stay so, so that leaving them out changes nothing."""
     largest = float(_largest_in_label_blocks(model))
     require(
@@ -72,7 +79,7 @@ def check_label_blocks(model: AbstractCubicModel) -> None:
 
 
 @eqx.filter_jit
-def _largest_in_label_blocks(model: AbstractCubicModel) -> Float[Array, ""]:
+def _largest_in_label_blocks(model: AbstractModel) -> Float[Array, ""]:
     """Compiled as one: operation by operation this takes longer than many a run."""
     largest = [jnp.max(jnp.abs(block), initial=0.0) for block in model.label_blocks()]
     return jnp.max(jnp.array(largest), initial=0.0)

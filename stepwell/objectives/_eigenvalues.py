@@ -29,7 +29,8 @@ def _as_attention(model: AbstractModel) -> AbstractAttention:
     if not is_attention(model):
         raise InvalidInput(
             f"{type(model).__name__} is not an attention on tokens whose matrices are known, which this loss is for; "
-            f"give a SpectralAttention or MultiHeadAttention, or {form_advice(model)}"
+            "give a SpectralAttention or MultiHeadAttention, or "
+            + (form_advice(model) if isinstance(model, AbstractAttention) else "use Sampled or online, which call it")
         )
     return model
 

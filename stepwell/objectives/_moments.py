@@ -15,7 +15,7 @@ from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell._text import shown
 from stepwell._types import Loss, Normalisation, RandomKey
-from stepwell.models import AbstractModel, check_form, is_attention, map_rank
+from stepwell.models import AbstractModel, check_form, is_attention, is_linear, map_rank, map_shape
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract import AbstractQuadraticObjective, require
@@ -213,10 +213,10 @@ class Moments(AbstractQuadraticObjective):
             check_linear(model, self.normalisation)
         cubic = as_cubic(model) if self.features == "cubic" else as_attention(model)
         require(
-            self.normalisation is not None or not is_attention(model),
+            self.normalisation is not None or not (is_attention(model) or is_linear(model)),
             f"{type(model).__name__} reads tokens, the moments are of feature vectors; gather them from a Batch",
         )
-        outputs, dim = cubic.shape
+        outputs, dim = map_shape(cubic)
         require(
             (outputs, dim) == (self.outputs, self.dim),
             f"the model has {outputs} outputs and dimension {dim}, the data {self.outputs} and {self.dim}; "

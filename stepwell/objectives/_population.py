@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._types import Loss, Normalisation
-from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank
+from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank, map_shape
 from stepwell.tasks import AbstractTask, population_moments
 
 from ._abstract import AbstractQuadraticObjective, require
@@ -169,7 +169,7 @@ class Population(AbstractQuadraticObjective):
     @checked
     def check(self, model: AbstractModel) -> None:
         check_linear(model, self.normalisation)
-        outputs, dim = as_cubic(model).shape
+        outputs, dim = map_shape(as_cubic(model))
         require(
             (outputs, dim) == (self.outputs, self.input.shape[0]),
             f"the model has {outputs} outputs and dimension {dim}, the task {self.outputs} and {self.input.shape[0]}; "

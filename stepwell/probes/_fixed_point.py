@@ -4,20 +4,26 @@ import numpy as np
 import xarray as xr
 
 from stepwell._arguments import checked
-from stepwell.theory import RegressionTask
+from stepwell.models import AbstractModel
+from stepwell.tasks import Batch
+from stepwell.theory import LinearTask
 from stepwell.theory import linear as theory
 
 from ._effective_map import effective_map
 
 
 @checked
-def nearest_fixed_point(trajectory: xr.Dataset, task: RegressionTask) -> xr.Dataset:
+def nearest_fixed_point(
+    trajectory: xr.Dataset, task: LinearTask, model: AbstractModel | None = None, *, batch: Batch | None = None
+) -> xr.Dataset:
     """The fixed point nearest to the effective map at every recorded point, by `theory.linear.nearest_fixed_point`.
 
     **Arguments:**
 
-    - `trajectory`: a run of separate or merged attention with one output, from `descend`, `online` or `flow`.
+    - `trajectory`: a run of a model with one output, from `descend`, `online` or `flow`.
     - `task`: the regression that it was trained on: a task of `stepwell.tasks`, or a `theory.Regression`.
+    - `model`: a model of the class and shape that was trained; by default the recorded separate or merged attention.
+    - `batch`: sequences to measure its maps on, for a model that declares no effective map.
 
     **Returns:** a data set over (run, snapshot or time): `distance`, the root mean square by which the predictions
     differ on fresh sequences; `learned`, how many components the fixed point has; `loss`, its level; and over
@@ -34,7 +40,7 @@ def nearest_fixed_point(trajectory: xr.Dataset, task: RegressionTask) -> xr.Data
     >>> nearest["learned"].values[0].tolist(), nearest["loss"].values[0].round(3).tolist()
     ([0, 1, 2, 2], [1.5, 0.575, 0.132, 0.132])
     """
-    maps = effective_map(trajectory)
+    maps = effective_map(trajectory, model, batch=batch)
     lead = maps.dims[:2]
     points = [theory.nearest_fixed_point(task, each) for each in maps.values.reshape(-1, *maps.shape[2:])]
     sizes = maps.shape[:2]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell.models import AbstractAttention
+from stepwell.models import AbstractModel
 from stepwell.tasks import Batch
 
 
@@ -58,7 +58,7 @@ def principal_component_regression(
 
 
 @checked
-def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
+def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
     r"""How far a model's predictions are from principal component regression with m components, on fresh sequences.
 
     Components that are learned, but shrunk as a short context demands, count as learned while more than half of them is
@@ -66,7 +66,7 @@ def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndar
 
     **Arguments:**
 
-    - `model`: an attention with one output.
+    - `model`: any model with one output.
     - `batch`: sequences with one output and one context length, which is at least the number of components.
     - `eigenvectors`: of the inputs' covariance, one a column, in falling order of eigenvalue: shape (dim, component).
 
@@ -104,5 +104,5 @@ def pcr_test(model: AbstractAttention, batch: Batch, eigenvectors: Float[np.ndar
 
 
 @eqx.filter_jit
-def _predictions(model: AbstractAttention, batch: Batch):
+def _predictions(model: AbstractModel, batch: Batch):
     return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.lengths.longest + 1])

@@ -3,87 +3,87 @@
 import abc
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays, require_memory
-from stepwell._progress import Meter
+from stepwell._memory import require_memory
 from stepwell._types import Normalisation, RandomKey
 
-from ._ahead import THREADS, ahead
+from ._ahead import THREADS
 from ._batch import Batch, concatenate
-from ._generator import generator
 from ._lengths import ContextLengths
 from ._moments import PopulationMoments
-from ._normals import standard_normals
 
 _CHUNK = 2**26
 """Bytes of sequences handed over at a time."""
-_BLOCK = 2048
-"""Sequences drawn by one compiled call. Block number b of a key is always the same, however many are asked for."""
-
-
-class Correction(eqx.Module):
-    """Shifts and whitening that make a finite sample exactly centred or white; see `AbstractTask.correction`."""
-
-    input_mean: Float[Array, "tokens dim"]
-    task_mean: Float[Array, "dim outputs"]
-    task_whitener: Float[Array, "outputs dim dim"]
+BLOCK = 2048
+"""Sequences drawn by one call. Block number b of a key is always the same, however many are asked for."""
 
 
 class AbstractTask(eqx.Module):
-    """A distribution over sequences.
+    """The base of every task, a distribution over sequences: say how to draw some, in `draw`.
 
-    A final class says how sequences are made of standard Gaussians, in `compose`; this base draws the Gaussians, block
-    by block, so that those of `sample(n)` are the first of `sample(m)` for n < m, and `chunks` yields the sequences of
-    `sample` without ever holding more than a few blocks of them.
+    A class has these fields or properties: `lengths`, a `ContextLengths`; `dim`, the dimension of an input; and
+    `outputs`, the number of labels of a token. Its `draw(size, key=key)` returns a `Batch` of `size` sequences, by any
+    random numbers that are made from the key; `assemble` makes a batch of inputs and labels. `SamplerTask` makes a task
+    of a function alone.
 
-    A final class has these fields or properties: `lengths`, a `ContextLengths`; `outputs`, the number of labels of a
-    token; `centred` and `whitened`, whether finite samples are corrected (see `correction`).
+    From that, `sample` and `chunks` draw block by block: the sequences of `sample(n)` are the first of `sample(m)` for
+    n < m, and `chunks` yields them without ever holding more than a few blocks.
+
+    A method `moments` is optional: with it `Population` and the theory of linear attention take the task.
+
+    **Example:**
+
+    Task vectors of which one coordinate in four is not zero:
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> class Sparse(sw.tasks.AbstractTask):
+    ...     lengths: sw.tasks.ContextLengths
+    ...     dim: int = 8
+    ...     outputs: int = 1
+    ...     def draw(self, size, *, key):
+    ...         inputs, vectors, coins = jax.random.split(key, 3)
+    ...         x = jax.random.normal(inputs, (size, self.lengths.tokens, self.dim))
+    ...         w = jax.random.normal(vectors, (size, self.dim)) * jax.random.bernoulli(coins, 0.25, (size, self.dim))
+    ...         y = jnp.einsum("sni,si->sn", x, w)[..., None]
+    ...         return sw.tasks.assemble(x, y, y, self.lengths)
+    >>> Sparse(sw.tasks.ContextLengths(20)).sample(100, key=jax.random.key(0)).tokens.shape
+    (100, 21, 9)
     """
 
     lengths: eqx.AbstractVar[ContextLengths]
     outputs: eqx.AbstractVar[int]
-    centred: eqx.AbstractVar[bool]
-    whitened: eqx.AbstractVar[bool]
+    if TYPE_CHECKING:  # a field in some classes, a property in others
 
-    @property
-    @abc.abstractmethod
-    def dim(self) -> int:
-        """Dimension of an input x."""
+        @property
+        def dim(self) -> int: ...
 
-    @property
-    @abc.abstractmethod
-    def noisy(self) -> bool:
-        """Whether `compose` reads the noise; if not, none is drawn."""
+    else:
+        dim: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def compose(
-        self,
-        inputs: Float[Array, "sequences tokens dim"],
-        tasks: Float[Array, "sequences dim outputs"],
-        noise: Float[Array, "sequences tokens outputs"],
-        index: Int[Array, " sequences"],
-        total: int | Int[Array, ""],
-    ) -> Batch:
-        """Sequences made of standard Gaussians. It is traced by JAX.
+    def draw(self, size: int, *, key: RandomKey) -> Batch:
+        """Draw sequences by one computation, which `online` traces inside `jax.jit`.
+
+        These may be other sequences than those of `sample` with the same key.
 
         **Arguments:**
 
-        - `inputs`: Gaussians for the inputs of all tokens, the query last.
-        - `tasks`: Gaussians for the task vectors, one for each output.
-        - `noise`: Gaussians for the noise of labels; zeros unless the task is `noisy`.
-        - `index`: the place of each sequence in the sample, from 0.
-        - `total`: the number of sequences in the whole sample, which may be a traced number.
+        - `size`: the number of sequences.
+        - `key`: a JAX random key.
 
-        **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
+        **Returns:** a `Batch` of `size` sequences.
         """
 
     @checked
@@ -102,22 +102,18 @@ class AbstractTask(eqx.Module):
         )
 
     @checked
-    def draw(self, size: int, *, key: RandomKey) -> Batch:
-        """Draw sequences by one traceable computation, for use under `jax.jit`.
-
-        These are other sequences than those of `sample` with the same key, and finite samples are not corrected.
+    def blocks(self, n: int, *, key: RandomKey) -> Iterator[Batch]:
+        """The blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
 
         **Arguments:**
 
-        - `size`: the number of sequences.
+        - `n`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `size` sequences.
+        **Returns:** an iterator over `Batch` objects.
         """
-        size = _check.whole("size", size)
-        require_arrays((size, _per_sequence(self)), what=f"{size} sequences drawn at once", instead="draw fewer")
-        parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
-        return self.compose(*parts, jnp.arange(size), size)
+        for number in range(-(-n // BLOCK)):
+            yield fitting(self, self.draw(BLOCK, key=jax.random.fold_in(key, number)), BLOCK)
 
     @checked
     def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:
@@ -133,21 +129,19 @@ class AbstractTask(eqx.Module):
         **Returns:** an iterator over `Batch` objects.
         """
         n = _check.whole("number of sequences", n)
-        block = 8 * _BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
+        block = 8 * BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
             (4 + THREADS) * block,
-            what=f"{_BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
+            what=f"{BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
             instead="take a shorter context or a smaller dimension",
         )
-        wanted = _CHUNK // block if size is None else _check.whole("chunk size", size) // _BLOCK
+        wanted = _CHUNK // block if size is None else _check.whole("chunk size", size) // BLOCK
         blocks = max(1, wanted)
-        correction = self.correction(n, key=key)
-        normals, total = _all_normals(self, key, n), jnp.asarray(n)
-        made = (_block(self, part, jnp.asarray(number), total, correction) for number, part in enumerate(normals))
+        made = self.blocks(n, key=key)
         left = n
         while part := list(itertools.islice(made, blocks)):
             yield _first(concatenate(part), left)
-            left -= len(part) * _BLOCK
+            left -= len(part) * BLOCK
 
     @checked
     def sample(self, n: int, *, key: RandomKey) -> Batch:
@@ -169,92 +163,23 @@ class AbstractTask(eqx.Module):
         )
         return _first(concatenate(list(self.chunks(n, key=key))), n)
 
-    @checked
-    def correction(self, n: int, *, key: RandomKey) -> Correction | None:
-        """What must be subtracted and divided out for a sample to be exactly centred and white, as the task demands.
 
-        Inputs are centred at each position over the sequences; task vectors get mean zero and sample covariance I
-        (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
-
-        **Arguments:**
-
-        - `n`: the number of sequences; more than `dim` if the task is `whitened`.
-        - `key`: the JAX random key of the sample.
-
-        **Returns:** the correction of the Gaussians, or None if the task is neither `centred` nor `whitened`.
-        """
-        if not (self.centred or self.whitened):
-            return None
-        if self.whitened and n <= self.dim:
-            raise InvalidInput(
-                f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
-            )
-        totals = None
-        with Meter("centring and whitening", n) as meter:
-            for number, normals in enumerate(_all_normals(self, key, n)):
-                sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
-                totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
-                meter.update(number * _BLOCK)
-        assert totals is not None
-        input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
-        dim, outputs = self.dim, self.outputs
-        input_mean = input_sum / n if self.centred else np.zeros_like(input_sum)
-        task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
-        if self.whitened:
-            task_mean = task_sum / n
-            spread = (task_square - n * np.einsum("io,jo->oij", task_mean, task_mean)) / (n - 1)
-            lam, vectors = np.linalg.eigh(spread)
-            whitener = np.einsum("oik,ok,ojk->oij", vectors, lam**-0.5, vectors)
-        return Correction(jax.device_put(input_mean), jax.device_put(task_mean), jax.device_put(whitener))
-
-
-def _per_sequence(task: AbstractTask) -> int:
-    """Gaussians that one sequence is made of."""
-    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
-    return tokens * dim + dim * outputs + (tokens * outputs if task.noisy else 0)
-
-
-def _parts(task: AbstractTask, normals: Float[Array, "sequences numbers"]):
-    """Inputs, task vectors and noise from one array of standard Gaussians."""
-    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
-    inputs, tasks, noise = jnp.split(normals, [tokens * dim, (tokens + outputs) * dim], axis=1)
-    return (
-        inputs.reshape(-1, tokens, dim),
-        tasks.reshape(-1, dim, outputs),
-        noise.reshape(-1, tokens, outputs) if task.noisy else jnp.zeros((normals.shape[0], tokens, outputs)),
-    )
-
-
-def _all_normals(task: AbstractTask, key: RandomKey, n: int) -> Iterator[Float[Array, "sequences numbers"]]:
-    """All Gaussians of `n` sequences, block by block."""
-    shape = _BLOCK, _per_sequence(task)
-    blocks = range(-(-n // _BLOCK))
-    return map(jax.device_put, ahead(lambda block: generator(key, block).standard_normal(shape), blocks))
-
-
-@eqx.filter_jit
-def _block(
-    task: AbstractTask,
-    normals: Float[Array, "sequences numbers"],
-    number: Int[Array, ""],
-    total: Int[Array, ""],
-    correction: Correction | None,
-) -> Batch:
-    inputs, tasks, noise = _parts(task, normals)
-    if correction is not None:
-        inputs = inputs - correction.input_mean
-        tasks = jnp.einsum("sio,oij->sjo", tasks - correction.task_mean, correction.task_whitener)
-    return task.compose(inputs, tasks, noise, number * _BLOCK + jnp.arange(_BLOCK), total)
-
-
-@eqx.filter_jit
-def _sums(
-    task: AbstractTask, normals: Float[Array, "sequences numbers"], number: Int[Array, ""], total: Int[Array, ""]
-):
-    inputs, tasks, _ = _parts(task, normals)
-    counted = (number * _BLOCK + jnp.arange(_BLOCK) < total)[:, None, None]
-    inputs, tasks = inputs * counted, tasks * counted
-    return inputs.sum(0), tasks.sum(0), jnp.einsum("sio,sjo->oij", tasks, tasks)
+def fitting(task: AbstractTask, batch: Any, size: int) -> Batch:
+    """The batch, if it has the number and the shape of sequences that the task says."""
+    name = type(task).__name__
+    if not isinstance(batch, Batch):
+        raise InvalidInput(
+            f"draw() of {name} returned a {type(batch).__name__}; it must return a Batch, as assemble does"
+        )
+    given = batch.size, batch.lengths.counts, batch.dim, batch.outputs
+    wanted = size, task.lengths.counts, task.dim, task.outputs
+    if given != wanted:
+        words = "{} sequences, context lengths {}, dimension {} and {} outputs"
+        raise InvalidInput(
+            f"draw() of {name} returned {words.format(*given)}; asked for, or said by the task, are "
+            f"{words.format(*wanted)}"
+        )
+    return batch
 
 
 def _first(batch: Batch, n: int) -> Batch:

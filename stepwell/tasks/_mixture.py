@@ -11,15 +11,16 @@ from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
-from ._abstract import AbstractTask, assemble
+from ._abstract import assemble
 from ._batch import Batch
 from ._covariance import square_root
+from ._gaussian import AbstractGaussianTask
 from ._generator import generator
 from ._lengths import ContextLengths, as_lengths
 from ._regression import InContextRegression
 
 
-class InContextInWeightMixture(AbstractTask):
+class InContextInWeightMixture(AbstractGaussianTask):
     r"""Some sequences have a task vector of their own, the others have one in common that can be memorised.
 
     Inputs are $\mathcal N(0, \Lambda)$ and labels $y = w^\top x$ without noise. Of P sequences the first

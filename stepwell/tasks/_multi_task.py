@@ -15,16 +15,17 @@ from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays
 from stepwell._types import RandomKey
 
-from ._abstract import AbstractTask, assemble
+from ._abstract import assemble
 from ._batch import Batch
 from ._covariance import random_rotation
+from ._gaussian import AbstractGaussianTask
 from ._lengths import ContextLengths, as_lengths
 
 Convention = Literal["per-coordinate", "total"]
 """What a strength is: the variance of each coordinate of a task vector, or the mean of its squared length."""
 
 
-class MultiTaskRegression(AbstractTask):
+class MultiTaskRegression(AbstractGaussianTask):
     r"""I regressions in one sequence: $y_l = G^\top x_l + \varepsilon_l$, $G = \Phi\, \mathrm{blockdiag}(g_1 … g_I)\,
     \Psi^\top$.
 

@@ -14,15 +14,16 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from ._abstract import AbstractTask, assemble
+from ._abstract import assemble
 from ._batch import Batch
+from ._gaussian import AbstractGaussianTask
 from ._lengths import ContextLengths, as_lengths
 
 _DEGREE = 30
 """The highest of a link given by coefficients: beyond, powers of the argument cancel too many digits."""
 
 
-class SingleIndexRegression(AbstractTask):
+class SingleIndexRegression(AbstractGaussianTask):
     r"""Sequences of pairs (x, y) with a nonlinear function of one direction of the input.
 
     $y_l = f(u \cdot x_l) + \varepsilon_l$, $x_l \sim \mathcal N(0, I)$, $|u| = 1$,

@@ -59,9 +59,11 @@ def _check_own(kind: type[AbstractTask]) -> None:
     """The moments are those of the sequences: a class that makes other sequences has moments of its own."""
 
     def place(method: str) -> int:
-        return next(number for number, parent in enumerate(kind.__mro__) if method in vars(parent))
+        return next((number for number, parent in enumerate(kind.__mro__) if method in vars(parent)), len(kind.__mro__))
 
-    changed = [method for method in ("compose", "draw", "chunks", "sample") if place(method) < place("moments")]
+    changed = [
+        method for method in ("compose", "draw", "blocks", "chunks", "sample") if place(method) < place("moments")
+    ]
     if changed and kind.moments is not AbstractTask.moments:
         other = kind.__mro__[place("moments")].__name__
         raise InvalidInput(

@@ -12,14 +12,15 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 
-from ._abstract import AbstractTask, assemble
+from ._abstract import assemble
 from ._batch import Batch
 from ._covariance import square_root
+from ._gaussian import AbstractGaussianTask
 from ._lengths import ContextLengths, as_lengths, attention_scale
 from ._moments import PopulationMoments
 
 
-class InContextRegression(AbstractTask):
+class InContextRegression(AbstractGaussianTask):
     r"""Sequences of pairs (x, y) with a linear relation that is new in every sequence.
 
     $x_n, x_q \sim \mathcal N(0, \Lambda)$; a task vector $w \sim \mathcal N(0, \Omega)$ for each output, once a

@@ -44,17 +44,84 @@ class RegressionTask(Protocol):
     def outputs(self) -> int: ...
 
 
+@runtime_checkable
+class LinearTask(Protocol):
+    r"""What the theory of linear attention reads of a task of one output: a `RegressionTask`, or any with moments.
+
+    A task that is not Gaussian has a method `moments("1/N")`, which returns `input` $\Lambda$, `cross` $M$, `second`
+    $C$ and `label_power`, as `stepwell.tasks.PopulationMoments`. Fixed points, levels and the flow of small weights
+    depend on a task through these alone, whatever its distributions.
+    """
+
+    @property
+    def lengths(self) -> ContextLengthsLike: ...
+
+    @property
+    def outputs(self) -> int: ...
+
+
+_READ = ("covariance", "task_covariance", "noise_variance", "lengths", "outputs")
+_LISTED = f"{', '.join(_READ[:-1])} and {_READ[-1]}"
+
+
 def require_regression(task: Any) -> None:
     """Raise `InvalidInput` unless this is a `RegressionTask` of one output: the theory is of one label per token."""
-    try:
-        *_, outputs = task.covariance, task.task_covariance, task.noise_variance, task.lengths, task.outputs
-    except AttributeError as error:
+    missing = _missing(task)
+    if missing is not None:
         raise InvalidInput(
-            f"{type(task).__name__} has no {error.name}; the theory reads covariance, task_covariance, noise_variance, "
-            "lengths and outputs, so give the class these, or describe the task by theory.Regression(…)"
-        ) from None
-    if outputs != 1:
-        raise InvalidInput(f"the task has {outputs} outputs; the theory is for one, so build it with outputs=1")
+            f"{type(task).__name__} has no {missing}; this part of the theory is for Gaussian inputs and reads "
+            f"{_LISTED}, so give the class these, or describe the task by theory.Regression(…); levels, fixed points "
+            "and drop_schedule take any task with moments(normalisation)"
+        )
+    _require_one_output(task)
+
+
+def own_moments(task: Any) -> Any:
+    """The moments that a task has by a method of its own, attention divided by N; None for a `RegressionTask`.
+
+    `InvalidInput` says what a task lacks that is neither.
+    """
+    missing = _missing(task)
+    if missing is None:
+        _require_one_output(task)
+        return None
+    reason = ""
+    try:
+        moments = task.moments
+    except AttributeError:
+        pass
+    else:
+        _require_one_output(task)
+        try:
+            return moments("1/N")
+        except InvalidInput as error:
+            reason = f": {error}"
+    raise InvalidInput(
+        f"{type(task).__name__} has no {missing}; the theory reads {_LISTED}, or a method moments(normalisation) where "
+        f"inputs are not Gaussian, so give the class these, or describe the task by theory.Regression(…){reason}"
+    )
+
+
+def _missing(task: Any) -> str | None:
+    """The first attribute of a `RegressionTask` that a task does not have."""
+    for name in _READ:
+        try:
+            getattr(task, name)
+        except AttributeError:
+            return name
+    return None
+
+
+def _dim(task: Any) -> int:
+    try:
+        return len(task.covariance)
+    except AttributeError:
+        return task.dim
+
+
+def _require_one_output(task: Any) -> None:
+    if task.outputs != 1:
+        raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
 
 
 @runtime_checkable
@@ -90,5 +157,6 @@ def the_context(task: MultiTask) -> int:
     return task.lengths.counts[0]
 
 
+with_axes(LinearTask, lambda task: dict.fromkeys(("dim", "mode"), _dim(task)))
 with_axes(RegressionTask, lambda task: {"dim": len(task.covariance), "mode": len(task.covariance)})
 with_axes(MultiTask, lambda task: {"task": len(task.dims)})

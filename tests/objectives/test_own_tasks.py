@@ -13,7 +13,7 @@ from stepwell.dynamics.fast import FusedPopulation, multi_step_form
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import (
-    AbstractTask,
+    AbstractGaussianTask,
     Batch,
     ContextLengths,
     PopulationMoments,
@@ -26,7 +26,7 @@ KEY = jax.random.key(0)
 SCALES = np.array([0.9, 0.5, 0.3])
 
 
-class Signs(AbstractTask):
+class Signs(AbstractGaussianTask):
     r"""Regression on inputs $x_d = \pm s_d$, $w \sim \mathcal N(0, I)$, $y = w^\top x$."""
 
     lengths: ContextLengths

@@ -47,7 +47,7 @@ class FusedSampled(AbstractObjective):
         batch, dtype = objective.batch, np.dtype(objective.precision)
         if type(objective) is not Sampled or not isinstance(batch, Batch):
             return None
-        weights = [getattr(model, name) for name in model.weight_dims]  # or their shapes and types alone
+        weights = model.weights().values()  # or their shapes and types alone
         if any(values.dtype != jnp.float64 for values in (batch.tokens, *weights)):
             return None  # what is given in another precision is not to be changed by chance
         lengths = batch.lengths

@@ -39,6 +39,7 @@ from ._merged import merged_start as merged_start
 from ._modes import Modes as Modes
 from ._modes import modes as modes
 from ._moments import cross_moment as cross_moment
+from ._moments import input_moment as input_moment
 from ._moments import label_power as label_power
 from ._moments import mean_inverse_length as mean_inverse_length
 from ._moments import second_moment as second_moment

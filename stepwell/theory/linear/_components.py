@@ -9,8 +9,8 @@ from jaxtyping import Float
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from .._task import RegressionTask
-from ._moments import cross_moment, second_moment
+from .._task import LinearTask
+from ._moments import cross_moment, input_moment, second_moment
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Components:
 
 
 @checked
-def components(task: RegressionTask) -> Components:
+def components(task: LinearTask) -> Components:
     r"""The components that heads of rank one learn one at a time.
 
     They solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
@@ -46,7 +46,7 @@ def components(task: RegressionTask) -> Components:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output. Its covariance must
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`. Its covariance must
       not be singular.
 
     **Returns:** the `Components`: their gains, keys and maps, in falling order of gain.
@@ -60,7 +60,7 @@ def components(task: RegressionTask) -> Components:
     >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
     ([0.712, 0.201], [[1.069, 0.879], [0.879, 0.724]])
     """
-    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
+    lam, cross, second = input_moment(task), cross_moment(task), second_moment(task)
     spectrum = np.linalg.eigvalsh(second)
     if spectrum[0] <= spectrum.size * np.finfo(float).eps * spectrum[-1]:
         raise InvalidInput(

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from stepwell._arguments import checked
 
-from .._task import RegressionTask
+from .._task import LinearTask
 from ._components import Components, components
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import cross_moment, input_moment, label_power, second_moment
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FixedPoints:
     the fixed points, are a choice from a continuum.
     """
 
-    def __init__(self, task: RegressionTask):
+    def __init__(self, task: LinearTask):
         self._power = label_power(task)
         self._components = components(task)
         self._useful = useful_components(self._components, self._power)
@@ -57,14 +57,14 @@ class FixedPoints:
 
 
 @checked
-def fixed_points(task: RegressionTask) -> FixedPoints:
+def fixed_points(task: LinearTask) -> FixedPoints:
     """All fixed points of separate attention on a task, of any rank, made one at a time as they are iterated over.
 
     Merged attention has the first and the last of them.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** the `FixedPoints`, an iterable of `FixedPoint` with `learned`, `effective_map` and `loss`; its
     `count` is their number and its `path()` the list of those that training from small weights visits.
@@ -84,7 +84,7 @@ def fixed_points(task: RegressionTask) -> FixedPoints:
 
 @checked
 def prediction_distance(
-    task: RegressionTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
+    task: LinearTask, first: Float[np.ndarray, "dim dim"], second: Float[np.ndarray, "dim dim"]
 ) -> float:
     r"""The root mean square difference of the predictions of two maps, over fresh contexts and queries.
 
@@ -93,7 +93,7 @@ def prediction_distance(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `first`, `second`: the maps A and A', of shape (dim, dim).
 
     **Returns:** the distance, in the units of a label.
@@ -108,7 +108,7 @@ def prediction_distance(
     0.864, 0.864
     """
     change = first - second
-    return float(np.sqrt(max(0.0, float(np.sum(change * (second_moment(task) @ change @ task.covariance))))))
+    return float(np.sqrt(max(0.0, float(np.sum(change * (second_moment(task) @ change @ input_moment(task)))))))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Nearest:
 
 
 @checked
-def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
+def nearest_fixed_point(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> Nearest:
     r"""The fixed point whose map predicts most like a given one, without a search through the subsets.
 
     In the metric of `prediction_distance` the components are orthogonal, of length $\sqrt{\gamma_d}$. So component d
@@ -128,7 +128,7 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
 
     **Returns:** the nearest `point`, a `FixedPoint`, and its `distance` as `prediction_distance` has it.
@@ -151,7 +151,7 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
 
 @checked
 def shares(
-    task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]
+    task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]
 ) -> tuple[Components, Float[np.ndarray, " component"]]:
     r"""How much of each component a map has: $b_d/\sqrt{\gamma_d} = a_d^\top C A \Lambda M^\top a_d/\gamma_d$.
 
@@ -160,7 +160,7 @@ def shares(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `effective_map`: the map A of a model, of shape (dim, dim), with attention divided by N.
 
     **Returns:** the `Components` of the task, and a number for each: 1 if it is learned, 0 if it is not or has no gain.
@@ -177,7 +177,7 @@ def shares(
     basis = components(task)
     cross, held = cross_moment(task), np.zeros(basis.gains.size)
     keys, maps = basis.keys.copy(), basis.maps.copy()
-    driven = second_moment(task) @ effective_map @ task.covariance @ cross.T
+    driven = second_moment(task) @ effective_map @ input_moment(task) @ cross.T
     useful = useful_components(basis, label_power(task))
     tolerance = basis.gains.size * np.sqrt(np.finfo(float).eps)
     breaks = np.flatnonzero(np.diff(basis.gains[:useful]) < -tolerance * basis.gains[0]) + 1

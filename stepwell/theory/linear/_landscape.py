@@ -15,10 +15,10 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._memory import require_arrays
 
-from .._task import RegressionTask
+from .._task import LinearTask
 from ._levels import levels
 from ._loss import loss_at, minimiser
-from ._moments import cross_moment, second_moment
+from ._moments import cross_moment, input_moment, label_power, second_moment
 from ._weights import aligned_weights, merged_map, separate_map
 
 Kind = Literal["strict saddle", "higher-order saddle", "minimum"]
@@ -44,7 +44,7 @@ class Landscape:
 
 @checked
 def separate_hessian(
-    task: RegressionTask,
+    task: LinearTask,
     values: Float[np.ndarray, " head"],
     keys: Float[np.ndarray, "head pair dim"],
     queries: Float[np.ndarray, "head pair dim"],
@@ -56,7 +56,7 @@ def separate_hessian(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: $v_i$, of shape (head,).
     - `keys`, `queries`: $k_{i,r}$ and $q_{i,r}$, of shape (head, pair, dim).
 
@@ -97,7 +97,7 @@ def separate_hessian(
 
 @checked
 def merged_hessian(
-    task: RegressionTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
+    task: LinearTask, values: Float[np.ndarray, " head"], key_queries: Float[np.ndarray, "head dim dim"]
 ) -> Float[np.ndarray, "weight weight"]:
     r"""The Hessian $\partial^2 L$ of merged attention in its weights.
 
@@ -105,7 +105,7 @@ def merged_hessian(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: $v_i$, of shape (head,).
     - `key_queries`: $U_i$, of shape (head, dim, dim).
 
@@ -132,7 +132,7 @@ def merged_hessian(
 
 
 @checked
-def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1) -> Landscape:
+def fixed_point_landscape(task: LinearTask, learned: Collection[int], *, heads: int, rank: int = 1) -> Landscape:
     r"""The landscape of separate attention at a fixed point, with the weights of `aligned_weights`.
 
     With rank one and a spare head, the points on the path {1, …, m}, m < D, are higher-order saddles: a spare head at
@@ -142,7 +142,7 @@ def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, hea
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `learned`: the components that are learned, counted from 0 in falling order of gain.
     - `heads`: how many heads the model has; with their pairs, at least as many as components are learned.
     - `rank`: pairs of key and query in a head.
@@ -161,13 +161,13 @@ def fixed_point_landscape(task: RegressionTask, learned: Collection[int], *, hea
     strict saddle, 1 negative
     """
     weights = aligned_weights(task, learned, heads=heads, rank=rank)
-    dim = task.covariance.shape[0]
+    dim = input_moment(task).shape[0]
     least = float(levels(task)[min(dim, heads * rank)])
     return _landscape(task, separate_hessian(task, *weights), separate_map(*weights), least)
 
 
 @checked
-def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "minimum"] = "zero") -> Landscape:
+def merged_landscape(task: LinearTask, *, heads: int, at: Literal["zero", "minimum"] = "zero") -> Landscape:
     r"""The landscape of merged attention at zero weights, or at the minimum with one balanced head in use.
 
     Zero is a strict saddle: eigenvalues $\pm 2\|M\Lambda\|_F$ once per head ($\pm 2\|\Lambda^2\|_F$ in the paper's
@@ -175,7 +175,7 @@ def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "m
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `heads`: how many heads the model has.
     - `at`: `"zero"` or `"minimum"`, the two fixed points in function space.
 
@@ -192,7 +192,7 @@ def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "m
     """
     heads = _check.whole("heads", heads)
     _check.one_of("at", at, ("zero", "minimum"))
-    dim = task.covariance.shape[0]
+    dim = input_moment(task).shape[0]
     weights = heads * (dim * dim + 1)
     require_arrays((weights, weights), what=f"the Hessian of {weights} weights", instead="take fewer heads")
     values, key_queries = np.zeros(heads), np.zeros((heads, dim, dim))
@@ -204,14 +204,14 @@ def merged_landscape(task: RegressionTask, *, heads: int, at: Literal["zero", "m
     return _landscape(task, hessian, merged_map(values, key_queries), float(levels(task)[-1]))
 
 
-def _slope(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
+def _slope(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
     """G, minus half the derivative of the loss in the map."""
-    return (cross_moment(task) - second_moment(task) @ effective_map) @ task.covariance
+    return (cross_moment(task) - second_moment(task) @ effective_map) @ input_moment(task)
 
 
-def _curvature(task: RegressionTask, jacobian: Float[np.ndarray, "weight dim dim"]):
+def _curvature(task: LinearTask, jacobian: Float[np.ndarray, "weight dim dim"]):
     """2 tr(dAᵀ C dA Λ) for every two rows of the Jacobian of the map."""
-    weighted = second_moment(task) @ jacobian @ task.covariance
+    weighted = second_moment(task) @ jacobian @ input_moment(task)
     size = jacobian.shape[0]
     half = jacobian.reshape(size, -1) @ weighted.reshape(size, -1).T
     return half + half.T
@@ -222,7 +222,7 @@ def _add(hessian: np.ndarray, row: int, columns: slice, values: np.ndarray) -> N
     hessian[columns, row] += values
 
 
-def _landscape(task: RegressionTask, hessian: np.ndarray, effective_map: np.ndarray, least: float) -> Landscape:
+def _landscape(task: LinearTask, hessian: np.ndarray, effective_map: np.ndarray, least: float) -> Landscape:
     eigenvalues = np.linalg.eigvalsh(hessian)
     # Solving with C loses its condition number; the rest is the rounding of a symmetric eigenproblem.
     loss_of_digits = 10 * eigenvalues.size * np.finfo(float).eps * float(np.linalg.cond(second_moment(task)))
@@ -231,7 +231,7 @@ def _landscape(task: RegressionTask, hessian: np.ndarray, effective_map: np.ndar
     negative, positive = int(np.sum(eigenvalues < -tolerance)), int(np.sum(eigenvalues > tolerance))
     kind: Kind = "strict saddle"
     if negative == 0:
-        power = float(np.sum(task.covariance * task.task_covariance))
+        power = label_power(task)
         lowest = loss_at(task, effective_map) <= least + loss_of_digits * power
         kind = "minimum" if lowest else "higher-order saddle"
     zero = eigenvalues.size - negative - positive

@@ -8,20 +8,20 @@ from jaxtyping import Float
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from .._task import RegressionTask
+from .._task import LinearTask
 from ._components import components
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import cross_moment, input_moment, label_power, second_moment
 
 
 @checked
-def component_gains(task: RegressionTask) -> Float[np.ndarray, " component"]:
+def component_gains(task: LinearTask) -> Float[np.ndarray, " component"]:
     r"""The fall of the loss that each component brings, $\gamma_1 \ge \dots \ge \gamma_D$ (see `components`).
 
     In the paper's case $\gamma_d = \lambda_d / (1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** the gains in falling order, one for each of the D components.
 
@@ -37,14 +37,14 @@ def component_gains(task: RegressionTask) -> Float[np.ndarray, " component"]:
 
 
 @checked
-def level(task: RegressionTask, learned: Collection[int]) -> float:
+def level(task: LinearTask, learned: Collection[int]) -> float:
     r"""The loss where the components S are learned, $L(S) = \mathrm{tr}(\Omega\Lambda) - \sum_{d\in S}\gamma_d$.
 
     There are 2^D subsets.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `learned`: S, the components that are learned, counted from 0 in falling order of gain. Repetitions do not count.
 
     **Returns:** the mean squared error of the fixed point S.
@@ -62,7 +62,7 @@ def level(task: RegressionTask, learned: Collection[int]) -> float:
 
 
 @checked
-def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
+def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
     r"""The losses of the long plateaus, $L_0, \dots, L_D$, with 0 to D components learned.
 
     $L_r$ is the least loss of any map of rank r. Components come in falling order of gain, because any other subset of
@@ -73,7 +73,7 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** D + 1 mean squared errors, from the loss of a model that answers zero to the `minimal_loss`.
 
@@ -89,14 +89,14 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
 
 
 @checked
-def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
+def fixed_point(task: LinearTask, learned: Collection[int]) -> Float[np.ndarray, "dim dim"]:
     r"""The effective map where the components S are learned, $\sum_{d\in S} A_d$.
 
     In the paper's case it is $\sum_{d\in S} (\lambda_d/c_d)\, e_d e_d^\top$.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `learned`: S, the components that are learned, counted from 0 in falling order of gain.
 
     **Returns:** the map A with $\hat y = \beta^\top A x_q$, of shape (dim, dim).
@@ -114,7 +114,7 @@ def fixed_point(task: RegressionTask, learned: Collection[int]) -> Float[np.ndar
 
 
 @checked
-def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
+def escape_rates(task: LinearTask) -> Float[np.ndarray, " component"]:
     r"""The rate at which a small head grows on each plateau, $\rho_m = \|G_m\|_2$, $G_m = M\Lambda - C A_m \Lambda$.
 
     A small aligned head on plateau m grows as $\tau\dot v = \rho_m v^2$, and leaves after about $\tau/(\rho_m v_0)$.
@@ -122,7 +122,7 @@ def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** $\rho_m$ for the plateaus with m = 0 to D - 1 components learned, per unit of $t/\tau$ and of weight.
 
@@ -136,7 +136,7 @@ def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
     """
     maps = np.cumsum(components(task).maps, axis=0)
     driving = cross_moment(task) - second_moment(task) @ np.concatenate([np.zeros_like(maps[:1]), maps[:-1]])
-    return np.linalg.norm(driving @ task.covariance, ord=2, axis=(1, 2))
+    return np.linalg.norm(driving @ input_moment(task), ord=2, axis=(1, 2))
 
 
 def component_indices(learned: Collection[int], size: int) -> list[int]:

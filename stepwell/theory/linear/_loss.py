@@ -5,12 +5,12 @@ from jaxtyping import Float
 
 from stepwell._arguments import checked
 
-from .._task import RegressionTask
-from ._moments import cross_moment, label_power, second_moment
+from .._task import LinearTask
+from ._moments import cross_moment, input_moment, label_power, second_moment
 
 
 @checked
-def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -> float:
+def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> float:
     r"""The population loss of a map A.
 
     $L(A) = \mathrm{tr}(\Omega\Lambda) - 2\,\mathrm{tr}(A^\top M \Lambda) + \mathrm{tr}(A^\top C A \Lambda)$, with M the
@@ -18,7 +18,7 @@ def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `effective_map`: A of shape (dim, dim), with attention divided by N: $\sum_i v_i U_i$ for merged attention
       (`merged_map`), $\sum_{i,r} v_i k_{i,r} q_{i,r}^\top$ for separate (`separate_map`).
 
@@ -34,11 +34,11 @@ def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -
     [1.0, 0.352, 0.136]
     """
     gradient = second_moment(task) @ effective_map - 2 * cross_moment(task)
-    return label_power(task) + float(np.sum(effective_map * (gradient @ task.covariance)))
+    return label_power(task) + float(np.sum(effective_map * (gradient @ input_moment(task))))
 
 
 @checked
-def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
+def minimiser(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
     r"""The map of least loss, $A^* = C^{-1} M$.
 
     In the paper's case it is $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$: least squares in context, shrunk
@@ -47,7 +47,7 @@ def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** $A^*$, of shape (dim, dim); it approaches $\Lambda^{-1}$ as the context grows.
 
@@ -63,12 +63,12 @@ def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
 
 
 @checked
-def minimal_loss(task: RegressionTask) -> float:
+def minimal_loss(task: LinearTask) -> float:
     r"""The loss of the `minimiser`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** the least mean squared error of linear attention of any number of heads; the last of the `levels`.
 
@@ -80,4 +80,4 @@ def minimal_loss(task: RegressionTask) -> float:
     >>> print(f"{sw.theory.linear.minimal_loss(task):.4f}")
     0.1360
     """
-    return label_power(task) - float(np.sum(minimiser(task) * (cross_moment(task) @ task.covariance)))
+    return label_power(task) - float(np.sum(minimiser(task) * (cross_moment(task) @ input_moment(task))))

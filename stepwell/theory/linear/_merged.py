@@ -8,10 +8,10 @@ from jaxtyping import Float
 from stepwell._arguments import checked
 
 from .._integrate import integrate, require_positive, require_times
-from .._task import RegressionTask
+from .._task import LinearTask, RegressionTask
 from ._levels import levels
 from ._modes import Modes, modes
-from ._moments import cross_moment, label_power
+from ._moments import cross_moment, input_moment, label_power
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MergedCourse:
 
 
 @checked
-def merged_escape_rate(task: RegressionTask) -> float:
+def merged_escape_rate(task: LinearTask) -> float:
     r"""The rate at which small weights of merged attention grow, $\|M\Lambda\|_F$.
 
     In the paper's case it is $\|\Lambda^2\|_F$. Zero is a strict saddle, whose lowest Hessian eigenvalue is
@@ -45,11 +45,11 @@ def merged_escape_rate(task: RegressionTask) -> float:
     >>> print(f"{sw.theory.linear.merged_escape_rate(task):.4f}")
     0.1881
     """
-    return float(np.linalg.norm(cross_moment(task) @ task.covariance))
+    return float(np.linalg.norm(cross_moment(task) @ input_moment(task)))
 
 
 @checked
-def merged_escape_time(task: RegressionTask, initial_weight: float) -> float:
+def merged_escape_time(task: LinearTask, initial_weight: float) -> float:
     r"""When the drop of merged attention comes, by its scale: $t/\tau \approx \ln(1/w_{init}) / \|M\Lambda\|_F$.
 
     `half_drop_time` has the time itself.
@@ -101,7 +101,7 @@ def merged_start(
     >>> round(v, 3), u.round(4).tolist()
     (0.05, [0.0354, 0.0354])
     """
-    driving = cross_moment(task) @ task.covariance
+    driving = cross_moment(task) @ input_moment(task)
     unit = driving / np.linalg.norm(driving)
     growing = (values + np.einsum("hij,ij->h", key_queries, unit)) / 2
     along = modes(task).driving

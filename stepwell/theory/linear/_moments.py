@@ -1,15 +1,17 @@
 """Population moments of the context statistic β = (1/N) Σ y_n x_n."""
 
+from typing import cast
+
 import numpy as np
 from jaxtyping import Float
 
 from stepwell._arguments import checked
 
-from .._task import RegressionTask, require_regression
+from .._task import LinearTask, RegressionTask, own_moments
 
 
 @checked
-def mean_inverse_length(task: RegressionTask) -> float:
+def mean_inverse_length(task: LinearTask) -> float:
     r"""The mean inverse context length, $\nu = \sum_n \pi_n / n$, which is 1/N when there is one length.
 
     The length enters the moments only through 1/n, so a mixture of lengths acts as one length $1/\nu$.
@@ -32,12 +34,33 @@ def mean_inverse_length(task: RegressionTask) -> float:
 
 
 @checked
-def label_power(task: RegressionTask) -> float:
+def input_moment(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
+    r"""The second moment of the query, $\Lambda = \mathbb E[x_q x_q^\top]$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+
+    **Returns:** $\Lambda$, of shape (dim, dim).
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.linear.input_moment(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)).tolist()
+    [[0.6, 0.0], [0.0, 0.4]]
+    """
+    own = own_moments(task)
+    return cast(RegressionTask, task).covariance if own is None else np.asarray(own.input, float)
+
+
+@checked
+def label_power(task: LinearTask) -> float:
     r"""The mean square of the target, $\mathbb E\, y_q^2 = \mathrm{tr}(\Omega\Lambda)$: the loss of answering zero.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** the loss $L_0$ on the first plateau, as a mean squared error.
 
@@ -49,17 +72,20 @@ def label_power(task: RegressionTask) -> float:
     >>> print(f"{sw.theory.linear.label_power(task):.3f}")
     1.000
     """
-    require_regression(task)
-    return float(np.sum(task.task_covariance * task.covariance))
+    own = own_moments(task)
+    if own is not None:
+        return float(own.label_power)
+    known = cast(RegressionTask, task)
+    return float(np.sum(known.task_covariance * known.covariance))
 
 
 @checked
-def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
+def cross_moment(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
     r"""The cross moment of context and task, $M = \mathbb E[\beta w^\top] = \Lambda\Omega$, for any context length.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** M, of shape (dim, dim).
 
@@ -71,12 +97,15 @@ def cross_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     >>> sw.theory.linear.cross_moment(task).round(3).tolist()
     [[1.2, 0.0], [0.0, 0.2]]
     """
-    require_regression(task)
-    return task.covariance @ task.task_covariance
+    own = own_moments(task)
+    if own is not None:
+        return np.asarray(own.cross, float)
+    known = cast(RegressionTask, task)
+    return known.covariance @ known.task_covariance
 
 
 @checked
-def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
+def second_moment(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
     r"""The second moment of the context statistic $\beta$.
 
     $C = \mathbb E[\beta\beta^\top]
@@ -89,7 +118,7 @@ def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
     **Returns:** C, symmetric, of shape (dim, dim).
 
@@ -101,9 +130,11 @@ def second_moment(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     >>> sw.theory.linear.second_moment(task).round(3).tolist()
     [[0.456, 0.0], [0.0, 0.216]]
     """
-    require_regression(task)
-    nu = mean_inverse_length(task)
-    lam = task.covariance
-    signal = lam @ task.task_covariance @ lam
-    second = (1 + nu) * signal + nu * (label_power(task) + task.noise_variance) * lam
+    own = own_moments(task)
+    if own is not None:
+        return np.asarray(own.second, float)
+    known, nu = cast(RegressionTask, task), mean_inverse_length(task)
+    lam = known.covariance
+    signal = lam @ known.task_covariance @ lam
+    second = (1 + nu) * signal + nu * (label_power(task) + known.noise_variance) * lam
     return (second + second.T) / 2

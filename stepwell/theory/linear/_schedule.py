@@ -9,10 +9,10 @@ from jaxtyping import Float
 from stepwell._arguments import checked
 
 from .._integrate import integrate
-from .._task import RegressionTask
+from .._task import LinearTask
 from ._components import Components, components
 from ._levels import escape_rates, levels
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import cross_moment, input_moment, label_power, second_moment
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
@@ -67,7 +67,7 @@ class _Plateau:
 
 @checked
 def drop_schedule(
-    task: RegressionTask,
+    task: LinearTask,
     values: Float[np.ndarray, " head"],
     keys: Float[np.ndarray, "head *pair dim"],
     queries: Float[np.ndarray, "head *pair dim"],
@@ -94,7 +94,7 @@ def drop_schedule(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: the initial $v_i$, of shape (head,), for attention divided by N.
     - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one.
     - `until`: the time at which to stop, in units of τ; by default never.
@@ -146,13 +146,13 @@ def drop_schedule(
 
 @checked
 def predicted_staircase(
-    task: RegressionTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
+    task: LinearTask, drops: Sequence[Drop], times: Float[np.ndarray, " time"]
 ) -> Float[np.ndarray, " time"]:
     r"""The loss as a staircase: $\mathrm{tr}(\Omega\Lambda)$ at first, then the level after the latest drop.
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `drops`: the drops in order of time, as `drop_schedule` returns them.
     - `times`: the times at which the loss is asked for, in units of τ and in any order.
 
@@ -172,9 +172,9 @@ def predicted_staircase(
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 
 
-def _plateau(task: RegressionTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
+def _plateau(task: LinearTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
     """The matrices that drive each head, once other heads have learned the components `known`, one list for each."""
-    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
+    lam, cross, second = input_moment(task), cross_moment(task), second_moment(task)
 
     def remaining(indices: list[int]):
         a, gains = basis.keys[:, indices], basis.gains[indices]

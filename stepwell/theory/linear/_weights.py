@@ -15,7 +15,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays
 
-from .._task import RegressionTask
+from .._task import LinearTask
 from ._components import components
 from ._levels import component_indices
 
@@ -138,7 +138,7 @@ def merged_conserved(
 
 @checked
 def aligned_weights(
-    task: RegressionTask, learned: Collection[int], *, heads: int, rank: int = 1
+    task: LinearTask, learned: Collection[int], *, heads: int, rank: int = 1
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "head pair dim"], Float[np.ndarray, "head pair dim"]]:
     r"""Balanced weights $v_i$, $k_{i,r}$, $q_{i,r}$ of separate attention at a fixed point.
 
@@ -149,7 +149,7 @@ def aligned_weights(
 
     **Arguments:**
 
-    - `task`: the regression, an `InContextRegression` or another `RegressionTask` of one output.
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `learned`: the components that are learned, counted from 0 in falling order of gain.
     - `heads`: how many heads there are.
     - `rank`: pairs of key and query in a head. `heads * rank` must not be below the number of components.

@@ -1,0 +1,193 @@
+"""Tasks whose sequences are made of standard Gaussians: fast, and of finite samples that can be exactly white."""
+
+import abc
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from stepwell import _check
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell._memory import require_arrays
+from stepwell._progress import Meter
+from stepwell._types import RandomKey
+
+from ._abstract import BLOCK, AbstractTask
+from ._ahead import ahead
+from ._batch import Batch
+from ._generator import generator
+from ._normals import standard_normals
+
+
+class Correction(eqx.Module):
+    """Shifts and whitening that make a finite sample exactly centred or white; see `correction`."""
+
+    input_mean: Float[Array, "tokens dim"]
+    task_mean: Float[Array, "dim outputs"]
+    task_whitener: Float[Array, "outputs dim dim"]
+
+
+class AbstractGaussianTask(AbstractTask):
+    """A task whose sequences are made of standard Gaussians.
+
+    A final class says how, in `compose`; this base draws the Gaussians, natively where it can, in threads ahead of
+    their use. Beside those of every task a class has these fields or properties: `centred` and `whitened`, whether
+    finite samples are corrected (see `correction`); and `noisy`.
+    """
+
+    centred: eqx.AbstractVar[bool]
+    whitened: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def noisy(self) -> bool:
+        """Whether `compose` reads the noise; if not, none is drawn."""
+
+    @abc.abstractmethod
+    def compose(
+        self,
+        inputs: Float[Array, "sequences tokens dim"],
+        tasks: Float[Array, "sequences dim outputs"],
+        noise: Float[Array, "sequences tokens outputs"],
+        index: Int[Array, " sequences"],
+        total: int | Int[Array, ""],
+    ) -> Batch:
+        """Sequences made of standard Gaussians. It is traced by JAX.
+
+        **Arguments:**
+
+        - `inputs`: Gaussians for the inputs of all tokens, the query last.
+        - `tasks`: Gaussians for the task vectors, one for each output.
+        - `noise`: Gaussians for the noise of labels; zeros unless the task is `noisy`.
+        - `index`: the place of each sequence in the sample, from 0.
+        - `total`: the number of sequences in the whole sample, which may be a traced number.
+
+        **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
+        """
+
+    @checked
+    def draw(self, size: int, *, key: RandomKey) -> Batch:
+        """Draw sequences by one traceable computation, for use under `jax.jit`.
+
+        These are other sequences than those of `sample` with the same key, and finite samples are not corrected.
+
+        **Arguments:**
+
+        - `size`: the number of sequences.
+        - `key`: a JAX random key.
+
+        **Returns:** a `Batch` of `size` sequences.
+        """
+        size = _check.whole("size", size)
+        require_arrays((size, _per_sequence(self)), what=f"{size} sequences drawn at once", instead="draw fewer")
+        parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
+        return self.compose(*parts, jnp.arange(size), size)
+
+    @checked
+    def blocks(self, n: int, *, key: RandomKey) -> Iterator[Batch]:
+        """The blocks of 2048 sequences that `chunks` and `sample` are made of, corrected; the last is not cut.
+
+        **Arguments:**
+
+        - `n`: the number of sequences that are wanted in all.
+        - `key`: a JAX random key.
+
+        **Returns:** an iterator over `Batch` objects.
+        """
+        correction = self.correction(n, key=key)
+        normals, total = _all_normals(self, key, n), jnp.asarray(n)
+        return (_block(self, part, jnp.asarray(number), total, correction) for number, part in enumerate(normals))
+
+    @checked
+    def correction(self, n: int, *, key: RandomKey) -> Correction | None:
+        """What must be subtracted and divided out for a sample to be exactly centred and white, as the task demands.
+
+        Inputs are centred at each position over the sequences; task vectors get mean zero and sample covariance I
+        (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
+
+        **Arguments:**
+
+        - `n`: the number of sequences; more than `dim` if the task is `whitened`.
+        - `key`: the JAX random key of the sample.
+
+        **Returns:** the correction of the Gaussians, or None if the task is neither `centred` nor `whitened`.
+        """
+        if not (self.centred or self.whitened):
+            return None
+        if self.whitened and n <= self.dim:
+            raise InvalidInput(
+                f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
+            )
+        totals = None
+        with Meter("centring and whitening", n) as meter:
+            for number, normals in enumerate(_all_normals(self, key, n)):
+                sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
+                totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
+                meter.update(number * BLOCK)
+        assert totals is not None
+        input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
+        dim, outputs = self.dim, self.outputs
+        input_mean = input_sum / n if self.centred else np.zeros_like(input_sum)
+        task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
+        if self.whitened:
+            task_mean = task_sum / n
+            spread = (task_square - n * np.einsum("io,jo->oij", task_mean, task_mean)) / (n - 1)
+            lam, vectors = np.linalg.eigh(spread)
+            whitener = np.einsum("oik,ok,ojk->oij", vectors, lam**-0.5, vectors)
+        return Correction(jax.device_put(input_mean), jax.device_put(task_mean), jax.device_put(whitener))
+
+
+def _per_sequence(task: AbstractGaussianTask) -> int:
+    """Gaussians that one sequence is made of."""
+    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    return tokens * dim + dim * outputs + (tokens * outputs if task.noisy else 0)
+
+
+def _parts(task: AbstractGaussianTask, normals: Float[Array, "sequences numbers"]):
+    """Inputs, task vectors and noise from one array of standard Gaussians."""
+    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    inputs, tasks, noise = jnp.split(normals, [tokens * dim, (tokens + outputs) * dim], axis=1)
+    return (
+        inputs.reshape(-1, tokens, dim),
+        tasks.reshape(-1, dim, outputs),
+        noise.reshape(-1, tokens, outputs) if task.noisy else jnp.zeros((normals.shape[0], tokens, outputs)),
+    )
+
+
+def _all_normals(task: AbstractGaussianTask, key: RandomKey, n: int) -> Iterator[Float[Array, "sequences numbers"]]:
+    """All Gaussians of `n` sequences, block by block."""
+    shape = BLOCK, _per_sequence(task)
+    blocks = range(-(-n // BLOCK))
+    return map(jax.device_put, ahead(lambda block: generator(key, block).standard_normal(shape), blocks))
+
+
+@eqx.filter_jit
+def _block(
+    task: AbstractGaussianTask,
+    normals: Float[Array, "sequences numbers"],
+    number: Int[Array, ""],
+    total: Int[Array, ""],
+    correction: Correction | None,
+) -> Batch:
+    inputs, tasks, noise = _parts(task, normals)
+    if correction is not None:
+        inputs = inputs - correction.input_mean
+        tasks = jnp.einsum("sio,oij->sjo", tasks - correction.task_mean, correction.task_whitener)
+    return task.compose(inputs, tasks, noise, number * BLOCK + jnp.arange(BLOCK), total)
+
+
+@eqx.filter_jit
+def _sums(
+    task: AbstractGaussianTask,
+    normals: Float[Array, "sequences numbers"],
+    number: Int[Array, ""],
+    total: Int[Array, ""],
+):
+    inputs, tasks, _ = _parts(task, normals)
+    counted = (number * BLOCK + jnp.arange(BLOCK) < total)[:, None, None]
+    inputs, tasks = inputs * counted, tasks * counted
+    return inputs.sum(0), tasks.sum(0), jnp.einsum("sio,sjo->oij", tasks, tasks)

@@ -1,0 +1,139 @@
+"""A task of a function that draws sequences."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from stepwell import _text
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell._types import Normalisation, RandomKey
+
+from ._abstract import AbstractTask, assemble
+from ._batch import Batch
+from ._lengths import ContextLengths, as_lengths
+from ._moments import PopulationMoments
+
+
+class SamplerTask(AbstractTask):
+    r"""Any distribution over sequences, given by a function `sample(n, key)`.
+
+    Written in JAX it can be used everywhere. A function of NumPy cannot be traced, and so not be used by `online`.
+
+    **Arguments:**
+
+    - `sampler`: called as `sampler(n, key=key)`; returns inputs x (n, tokens, dim) and labels y (n, tokens, outputs) or
+      (n, tokens), the query last; or x, the labels that are shown, and the true ones, if these differ; or a `Batch`.
+    - `lengths`: the context length, or a `ContextLengths` distribution; by default all tokens but the last are context.
+    - `moments`: a function from the normalisation, such as "1/N", to the `PopulationMoments` in closed form, if they
+      are known; `check_moments` compares the two.
+
+    **Example:**
+
+    Inputs from two Gaussians on either side of the origin:
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> def sample(n, key):
+    ...     sides, inputs, vectors = jax.random.split(key, 3)
+    ...     x = jax.random.rademacher(sides, (n, 11, 1)) + 0.5 * jax.random.normal(inputs, (n, 11, 2))
+    ...     return x, jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (n, 2)))
+    >>> task = sw.tasks.SamplerTask(sample)
+    >>> task.dim, task.outputs, task.lengths.longest
+    (2, 1, 10)
+    """
+
+    sampler: Callable = eqx.field(static=True)
+    lengths: ContextLengths
+    dim: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    closed_form: Callable | None = eqx.field(static=True)
+
+    @checked
+    def __init__(
+        self,
+        sampler: Callable,
+        lengths: int | ContextLengths | None = None,
+        *,
+        moments: Callable | None = None,
+    ):
+        drawn = _as_batch(sampler, 2, jax.random.key(0), None if lengths is None else as_lengths(lengths))
+        self.sampler = sampler
+        self.lengths = drawn.lengths
+        self.dim = drawn.dim
+        self.outputs = drawn.outputs
+        self.closed_form = moments
+
+    @checked
+    def draw(self, size: int, *, key: RandomKey) -> Batch:
+        """Draw sequences by one call of the sampler.
+
+        **Arguments:**
+
+        - `size`: the number of sequences.
+        - `key`: a JAX random key.
+
+        **Returns:** a `Batch` of `size` sequences.
+        """
+        return _as_batch(self.sampler, size, key, self.lengths)
+
+    @checked
+    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+        """The moments of the population in closed form, if they were given.
+
+        **Arguments:**
+
+        - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+
+        **Returns:** the `PopulationMoments`. Without a closed form `InvalidInput` is raised.
+        """
+        if self.closed_form is None:
+            raise InvalidInput(
+                f"the task of {_name(self.sampler)} has no closed-form moments; give SamplerTask a function as "
+                "moments=, or use Moments.of_task, which measures them on samples"
+            )
+        return self.closed_form(normalisation)
+
+
+def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLengths | None) -> Batch:
+    """What the sampler drew, as a batch; `InvalidInput` says what is wrong with it."""
+    try:
+        drawn = sampler(size, key=key)
+    except Exception as error:
+        traced = ", and be written in JAX to be drawn from while training" if isinstance(key, Tracer) else ""
+        raise InvalidInput(
+            f"{_name(sampler)} could not be called as sample({size}, key=key) ({_text.error_line(error)}); it must "
+            f"take the number of sequences and a key{traced}"
+        ) from error
+    if isinstance(drawn, Batch):
+        return drawn
+    parts = [_floats(part) for part in drawn] if isinstance(drawn, tuple | list) else []
+    if len(parts) not in (2, 3) or any(part is None for part in parts):
+        raise InvalidInput(
+            f"{_name(sampler)} returned {_text.shown(drawn)}; it must return inputs and labels, or a Batch"
+        )
+    x, *labels = parts
+    labels = [y[..., None] if y.ndim == 2 else y for y in labels]
+    if x.ndim != 3 or any(y.ndim != 3 or y.shape[:2] != x.shape[:2] for y in labels) or x.shape[0] != size:
+        shapes = ", ".join(str(part.shape) for part in parts)
+        raise InvalidInput(
+            f"{_name(sampler)} returned arrays of shapes {shapes} for {size} sequences; it must return inputs "
+            f"({size}, tokens, dim) and labels ({size}, tokens, outputs)"
+        )
+    return assemble(x, labels[0], labels[-1], ContextLengths(x.shape[1] - 1) if lengths is None else lengths)
+
+
+def _floats(part: Any) -> Any:
+    try:
+        return jnp.asarray(part, float)
+    except Exception:  # whatever else was returned
+        return None
+
+
+def _name(sampler: Callable) -> str:
+    return getattr(sampler, "__qualname__", type(sampler).__name__)

@@ -1,0 +1,220 @@
+"""A task of any sampler: drawn in blocks, trained on in every way, and known to the theory by its moments alone."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stepwell import theory
+from stepwell._errors import InvalidInput
+from stepwell.dynamics import flow, online
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Moments, Population, Sampled
+from stepwell.tasks import (
+    AbstractTask,
+    Batch,
+    ContextLengths,
+    InContextRegression,
+    PopulationMoments,
+    SamplerTask,
+    assemble,
+    attention_scale,
+    check_moments,
+    population_moments,
+)
+from stepwell.theory._task import require_regression
+
+KEY = jax.random.key(0)
+CONTEXT, DIM, SPARSITY = 20, 3, 0.5
+MODEL = SeparateAttention.random(dim=DIM, heads=3, scale=0.1, key=jax.random.key(4))
+
+
+def sample(n, key):
+    """Inputs of ±1, and task vectors of which half of the coordinates are zero."""
+    inputs, vectors, coins = jax.random.split(key, 3)
+    x = jax.random.rademacher(inputs, (n, CONTEXT + 1, DIM), float)
+    w = jax.random.normal(vectors, (n, DIM)) * jax.random.bernoulli(coins, SPARSITY, (n, DIM))
+    return x, jnp.einsum("sni,si->sn", x, w)
+
+
+def moments(normalisation, second=1.0):
+    """M = p I and C = p (1 + (D - 1)/n) I, as |x|² = D."""
+    scale, one = CONTEXT * attention_scale(normalisation, CONTEXT), SPARSITY * np.eye(DIM)
+    spread = second * (1 + (DIM - 1) / CONTEXT)
+    return PopulationMoments(np.eye(DIM), scale * one, scale**2 * spread * one, SPARSITY * DIM)
+
+
+TASK = SamplerTask(sample, moments=moments)
+
+
+class Mixture(AbstractTask):
+    """Inputs from Gaussians around two points, chosen by a coin: the class writes `draw` and nothing else."""
+
+    lengths: ContextLengths
+    dim: int = 2
+    outputs: int = 1
+
+    def draw(self, size, *, key):
+        coins, inputs, vectors = jax.random.split(key, 3)
+        shape = size, self.lengths.tokens, self.dim
+        x = jax.random.rademacher(coins, (*shape[:2], 1), float) + 0.3 * jax.random.normal(inputs, shape)
+        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (size, self.dim)))[..., None]
+        return assemble(x, y, y, self.lengths)
+
+
+def test_shapes_are_read_off_what_it_draws():
+    assert (TASK.dim, TASK.outputs, TASK.lengths) == (DIM, 1, ContextLengths(CONTEXT))
+    batch = TASK.sample(7, key=KEY)
+    assert batch.tokens.shape == (7, CONTEXT + 1, DIM + 1) and np.all(np.asarray(batch.tokens)[:, -1, -1] == 0)
+    assert set(np.unique(batch.tokens[..., :DIM])) == {-1.0, 1.0}
+
+
+def test_labels_that_are_shown_may_have_noise():
+    task = SamplerTask(lambda n, key: (*sample(n, key), jnp.zeros((n, CONTEXT + 1))))
+    batch = task.sample(3, key=KEY)
+    assert np.any(np.asarray(batch.tokens)[..., -1] != 0) and np.all(np.asarray(batch.labels) == 0)
+
+
+@pytest.mark.parametrize("task", [TASK, Mixture(ContextLengths([3, 5]))])
+def test_samples_are_the_first_of_larger_ones_and_chunks_are_their_parts(task):
+    whole = task.sample(5000, key=KEY)
+    np.testing.assert_array_equal(task.sample(10, key=KEY).tokens, whole.tokens[:10])
+    parts = list(task.chunks(5000, key=KEY, size=2048))
+    assert [part.size for part in parts] == [2048, 2048, 904]
+    np.testing.assert_array_equal(np.concatenate([part.tokens for part in parts]), whole.tokens)
+    other = task.sample(5000, key=jax.random.key(1)).tokens
+    assert not np.array_equal(other, whole.tokens)
+    assert not np.array_equal(whole.tokens[:100], whole.tokens[2048:2148])
+
+
+def test_the_mixture_is_one():
+    """E x² = 1.09 and E x⁴ = 1 + 6·0.09 + 3·0.09², which a Gaussian of that variance does not have."""
+    x = np.asarray(Mixture(ContextLengths(5)).sample(4000, key=KEY).tokens)[..., :2]
+    for power, expected in ((2, 1.09), (4, 1 + 6 * 0.09 + 3 * 0.09**2)):
+        values = (x[:, :, 0] ** power).ravel()
+        assert abs(values.mean() - expected) < 5 * values.std() / values.size**0.5
+
+
+def test_closed_form_moments_agree_with_samples_or_are_refused():
+    for normalisation in ("1/N", "none"):
+        gaps = check_moments(TASK, 20_000, normalisation=normalisation, key=KEY)
+        assert set(gaps) >= {"input", "cross", "second", "label_power"} and max(gaps.values()) < 6
+    varied = InContextRegression(np.diag([0.6, 0.4]), ContextLengths([3, 9]), noise_variance=0.2, outputs=2)
+    assert max(check_moments(varied, 20_000, key=KEY).values()) < 6
+    wrong = SamplerTask(sample, moments=lambda normalisation: moments(normalisation, second=1.2))
+    with pytest.raises(InvalidInput, match=r"second of moments\(\) of SamplerTask does not agree with 20000 samples"):
+        check_moments(wrong, 20_000, key=KEY)
+
+
+def test_a_query_that_depends_on_its_context_is_noticed():
+    """x_q repeats the first input, whose size is random: all second moments are as before."""
+
+    def repeating(n, key):
+        x = InContextRegression(np.eye(2), 4).draw(n, key=key).tokens[..., :2]
+        x = x.at[:, -1].set(x[:, 0])
+        return x, jnp.einsum("sni,si->sn", x, jax.random.normal(jax.random.fold_in(key, 1), (n, 2)))
+
+    def same(normalisation):
+        return InContextRegression(np.eye(2), 4).moments(normalisation)
+
+    with pytest.raises(InvalidInput, match="cross|independence"):
+        check_moments(SamplerTask(repeating, moments=same), 20_000, key=KEY)
+
+
+def test_population_and_theory_take_its_moments():
+    levels = theory.linear.levels(TASK)
+    expected = SPARSITY * (DIM - np.arange(DIM + 1) / (1 + (DIM - 1) / CONTEXT))
+    np.testing.assert_allclose(levels, expected, rtol=1e-13)
+    run = flow(MODEL, Population(TASK), progress=False)
+    np.testing.assert_allclose(run.loss[0, -1], levels[-1], rtol=1e-6)
+    measured = Moments.of_task(TASK, 20_000, key=KEY, features="cubic", progress=False)
+    assert float(measured(MODEL)) == pytest.approx(float(Population(TASK)(MODEL)), rel=0.02)
+    np.testing.assert_allclose(theory.linear.escape_rates(TASK), SPARSITY, rtol=1e-12)
+    assert theory.linear.minimal_loss(TASK) == pytest.approx(levels[-1], rel=1e-12)
+
+
+def test_theory_from_moments_is_that_from_covariances():
+    """The same task, with its covariances and without."""
+    known = InContextRegression(np.diag([0.6, 0.4]), 10, noise_variance=0.1, task_covariance=[[1.0, 0.3], [0.3, 0.5]])
+    hidden = SamplerTask(lambda n, key: known.draw(n, key=key), moments=lambda scale: known.moments(scale))
+    linear = theory.linear
+    for function in (linear.levels, linear.escape_rates, linear.component_gains, linear.minimiser, linear.minimal_loss):
+        np.testing.assert_allclose(function(hidden), function(known), rtol=1e-12, err_msg=function.__name__)
+    nearest = [linear.nearest_fixed_point(task, np.eye(2)) for task in (hidden, known)]
+    assert nearest[0].distance == pytest.approx(nearest[1].distance, rel=1e-12)
+
+
+def test_theory_says_what_a_task_lacks():
+    for task, words in (
+        (SamplerTask(sample), ["SamplerTask has no covariance", "moments(normalisation)", "theory.Regression"]),
+        (Mixture(ContextLengths(5)), ["Mixture has no covariance", "no closed-form moments"]),
+    ):
+        with pytest.raises(InvalidInput) as refusal:
+            theory.linear.levels(task)
+        assert all(word in str(refusal.value) for word in words) and "\n" not in str(refusal.value)
+    # Called directly: while tests run, types are checked before any function of the theory begins.
+    with pytest.raises(InvalidInput, match="SamplerTask has no covariance; .*Gaussian inputs.*levels"):
+        require_regression(TASK)
+
+
+def test_it_is_trained_on_in_every_way():
+    assert np.isfinite(online(MODEL, TASK, batch=16, rate=0.05, steps=3, key=KEY, progress=False).loss).all()
+    assert np.isfinite(flow(MODEL, Sampled(TASK.sample(50, key=KEY)), until=1.0, save=3, progress=False).loss).all()
+    first = online(MODEL, TASK, batch=16, rate=0.05, steps=1, key=KEY, progress=False).loss[0, 0]
+    drawn = Sampled(TASK.draw(16, key=jax.random.fold_in(KEY, 0)))
+    assert float(first) == pytest.approx(float(drawn(MODEL)), rel=1e-12)
+
+
+def by_numpy(n, key):
+    rng = np.random.default_rng(int(jax.random.bits(key)))
+    return rng.normal(size=(n, 5, DIM)), rng.normal(size=(n, 5))
+
+
+def test_a_sampler_of_numpy_is_sampled_and_not_traced():
+    task = SamplerTask(by_numpy)
+    np.testing.assert_array_equal(task.sample(9, key=KEY).tokens, task.sample(9, key=KEY).tokens)
+    with pytest.raises(InvalidInput, match="SamplerTask cannot be traced by JAX .*task.sample"):
+        online(MODEL, task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "words"),
+    [
+        (lambda n, key: 3, "returned 3; it must return inputs and labels"),
+        (lambda n: 3, "could not be called as sample(2, key=key)"),
+        (lambda n, key: (np.ones((n, 3, 2)), np.ones((n, 4))), "shapes (2, 3, 2), (2, 4)"),
+        (lambda n, key: (np.ones((5, 3, 2)), np.ones((5, 3))), "for 2 sequences"),
+        (lambda n, key: (np.ones((n, 3, 2)), "labels"), "it must return inputs and labels"),
+    ],
+)
+def test_a_sampler_that_draws_something_else_is_refused_in_one_line(sampler, words):
+    with pytest.raises(InvalidInput) as refusal:
+        SamplerTask(sampler)
+    assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_class_that_draws_what_it_does_not_say_is_refused():
+    class Wide(Mixture):
+        def draw(self, size, *, key):
+            return InContextRegression(np.eye(3), self.lengths).draw(size, key=key)
+
+    class Bare(Mixture):
+        def draw(self, size, *, key) -> Any:
+            return super().draw(size, key=key).tokens
+
+    with pytest.raises(InvalidInput, match="Wide returned 2048 sequences, .* dimension 3"):
+        Wide(ContextLengths(5)).sample(3, key=KEY)
+    with pytest.raises(InvalidInput, match="it must return a Batch"):
+        Bare(ContextLengths(5)).sample(3, key=KEY)
+
+
+def test_moments_of_another_sampler_are_not_taken_over():
+    class Gaussian(InContextRegression):
+        def draw(self, size, *, key) -> Batch:
+            return super().draw(size, key=jax.random.fold_in(key, 1))
+
+    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the moments\(\) of InContextRegression"):
+        kind: Any = Gaussian
+        population_moments(kind(np.eye(2), 4))
