@@ -201,6 +201,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "dynamics.Ensemble": {"stacked": SEPARATE, "size": 2},
     "dynamics.Ensemble.member": {"number": 1},
     "dynamics.Ensemble.of": {"members": [SEPARATE, SEPARATE]},
+    "models.require_linear": {"measured": models.measured_map(SEPARATE, BATCH)},
+    "papers.add_figure": {"path": __file__},
     "models.class_of": {"kind": KINDS["attnS"]},
     "models.ConvolutionalAttention.__call__": {"example": jnp.ones(4)},
     "models.ConvolutionalAttention.with_weights": {
@@ -249,6 +251,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
 
 AS_IT_IS = {
     "objectives.Moments.of_task(n=trillion)",
+    "tasks.check_moments(n=trillion)",
     "theory.softmax.flow.spectral_flow(loss_factor=twenty digits)",
     "theory.softmax.nonlinear.hermite_coefficients(target=class)",
     "theory.softmax.nonlinear.nonlinear_loss(target=class)",

@@ -2,6 +2,7 @@
 
 SLOW = (
     "tests/cli/test_doctor.py",
+    "tests/cli/test_new.py",
     "tests/cli/test_output.py::test_characters_that_the_terminal_lacks_are_replaced",
     "tests/cli/test_output.py::test_the_files_of_a_run_are_written_although_its_report_cannot_be",
     "tests/cli/test_reproduce.py::test_interrupted_in_a_run",
@@ -42,6 +43,7 @@ SLOW = (
     "tests/objectives/test_softmax_losses.py",
     "tests/objectives/test_softmax_samples.py",
     "tests/dynamics/test_stepping_population.py",
+    "tests/papers/test_own_figures.py",
     "tests/papers/test_published_runs.py",
     "tests/probes/test_weights.py",
     "tests/replay/test_replay.py",

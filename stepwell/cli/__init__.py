@@ -17,6 +17,7 @@ VERBS = {
     "train": "train one model: the published script's flags and a few more",
     "predict": "what theory says before anything is trained: levels, drops, limits",
     "replay": "re-run recorded training runs and report the deviation",
+    "new": "begin a figure, model or task of your own, from a file that runs as it is",
     "doctor": "what this installation runs on: versions, processor, kernels, cache",
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""

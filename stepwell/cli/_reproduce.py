@@ -5,12 +5,13 @@ import os
 import sys
 from typing import Any
 
-from stepwell.papers import FIGURES, PAPERS, Claim, select
+from stepwell.papers import FIGURES, PAPERS, Claim, add_figure, add_offered, select
 
 from ._parser import Parser
 
 
 def configure(parser: Parser) -> None:
+    add_offered()
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(
         [
@@ -22,6 +23,13 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument(
         "targets", nargs="*", metavar="TARGET", help="a paper or a figure of it (default: all there are)"
+    )
+    parser.add_argument(
+        "--figure",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a figure of your own, a Python file as `stepwell new figure NAME` writes; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="less data and fewer steps, the same claims")
     parser.add_argument(
@@ -42,7 +50,8 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    names = select(arguments.targets)
+    own = [add_figure(path) for path in arguments.figure]
+    names = select([*arguments.targets, *own])
     from stepwell.report import as_text, freeze_imports, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}

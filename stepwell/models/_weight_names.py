@@ -11,8 +11,8 @@ TAKEN = ("run", "step", "snapshot", "time", "loss")
 """Names that a trajectory uses itself."""
 
 
-def array_names(model: eqx.Module) -> list[str]:
-    """The names of all arrays of a model, in the order of its fields: `gate`, or `layers.0.weight` of a part of it."""
+def array_names(model: Any) -> list[str]:
+    """The names of all arrays of a model or a dictionary: `gate`, or `layers.0.weight` of a part of it."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)
     return [".".join(map(_step, path)) for path, leaf in leaves if _is_array(leaf)]
 

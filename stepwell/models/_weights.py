@@ -64,7 +64,8 @@ def check_weights(model: AbstractModel) -> None:
                     f"weight_dims of {name} has a dimension {dim!r} of size {known} in {where} and {size} in {weight}; "
                     "give them different names"
                 )
-    others = [array for array in array_names(model) if array not in model.weight_dims]
+    fields = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}
+    others = [array for array in array_names(fields) if array not in model.weight_dims]
     if others:
         raise InvalidInput(
             f"{name} has arrays in {', '.join(others)}, which weight_dims does not name, and every array is trained; "

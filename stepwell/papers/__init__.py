@@ -3,9 +3,15 @@
 from ._claim import KINDS as KINDS
 from ._claim import Claim as Claim
 from ._claim import Known as Known
+from ._completed import RunFailed as RunFailed
+from ._completed import completed as completed
+from ._own import GROUP as GROUP
+from ._own import is_name as is_name
 from ._protocol import FigureModule as FigureModule
 from ._protocol import WithExtras as WithExtras
 from ._registry import FIGURES as FIGURES
 from ._registry import PAPERS as PAPERS
+from ._registry import add_figure as add_figure
+from ._registry import add_offered as add_offered
 from ._registry import figure as figure
 from ._registry import select as select

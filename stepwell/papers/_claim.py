@@ -13,8 +13,8 @@ Kind = Literal["paper", "theory", "check"]
 """Who says it: the paper; a derivation of ours, against simulation; or arithmetic of ours by a second route."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _RELATIONS = ("=", "<=", ">=")
-_PART = r"[a-z0-9][a-z0-9.-]*"
-_IDENTIFIER = re.compile(rf"{_PART}/{_PART}/{_PART}")
+PART = r"[a-z0-9][a-z0-9.-]*"
+_IDENTIFIER = re.compile(rf"{PART}/{PART}/{PART}")
 
 
 def slug(words: str) -> str:

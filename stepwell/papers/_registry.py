@@ -1,13 +1,15 @@
-"""The figures there are, each listed once. A module is imported when its figure is run."""
+"""The figures there are, each listed once, by the name of its module or its file, which is run when the figure is."""
 
 import difflib
-import importlib
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import cast
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
+from ._own import load, name_in_file, offered
 from ._protocol import FigureModule
 
 PAPERS = {
@@ -66,6 +68,7 @@ def select(targets: Sequence[str]) -> list[str]:
     """
     if isinstance(targets, str) or not isinstance(targets, Iterable):
         raise InvalidInput(f"targets is {shown(targets)}; it must be a list of names, such as ['linear/fig1']")
+    add_offered()
     chosen, targets = set(), [*targets]
     for target in targets:
         matching = [name for name in FIGURES if isinstance(target, str) and target in (name, name.partition("/")[0])]
@@ -93,7 +96,53 @@ def figure(name: str) -> FigureModule:
     """
     if not isinstance(name, str) or name not in FIGURES:
         raise InvalidInput(f"there is no figure {shown(name)}; {_meant(shown(name), 'figures', [*FIGURES])}")
-    return cast(FigureModule, importlib.import_module(FIGURES[name]))
+    return cast(FigureModule, load(FIGURES[name]))
+
+
+def add_figure(path: str | os.PathLike) -> str:
+    """List a figure of your own, so that it can be run, reported and checked as those of the papers.
+
+    **Arguments:**
+
+    - `path`: a Python file with what `FigureModule` asks for; `settings` and `PAPER_SETTINGS` may be left out. The
+      figure is called as its `NAME` says, such as `own/first`, or else `own/` and the name of the file.
+
+    **Returns:** the name of the figure. The file is read, and run when its figure is made.
+
+    **Example:**
+
+    >>> from pathlib import Path
+    >>> from stepwell.papers import FIGURES, add_figure
+    >>> _ = Path("first.py").write_text("TITLE = 'The first'")
+    >>> add_figure("first.py")
+    'own/first'
+    >>> del FIGURES["own/first"]
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInput(f"path is {shown(path)}; it must be the name of a Python file, such as 'my_figure.py'")
+    place = Path(path).resolve()
+    if place.suffix != ".py":
+        raise InvalidInput(f"the figure {path} is not a Python file; its name must end in .py")
+    name = name_in_file(place)
+    if FIGURES.get(name, str(place)) != str(place):
+        raise InvalidInput(f"{path} is called {name}, as another figure is ({FIGURES[name]}); choose another NAME")
+    FIGURES[name] = str(place)
+    return name
+
+
+def add_offered() -> None:
+    """List the figures that installed packages offer, by entry points of the group `stepwell.figures`.
+
+    A name that is taken already is left to the figure that has it.
+
+    **Example:**
+
+    >>> from stepwell.papers import add_offered
+    >>> add_offered()
+    """
+    for name, (module, package) in offered().items():
+        FIGURES.setdefault(name, module)
+        PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
 
 
 def _meant(given: str, kind: str, known: list[str]) -> str:

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stepwell.papers import FIGURES, KINDS, Known
+from stepwell.papers import FIGURES, KINDS, PAPERS, Known, is_name
 
 NAME = "claims.json"
 _LONGEST_DOCUMENT = 2**26
 _LONGEST_FILE = 2**26
 """Bytes of `claims.json`, and of a file of a figure; ours have some hundred thousand."""
 _LONGEST_TEXT = 10_000
+_LONGEST_NAME = 100
 _DEEPEST = 4
 """How deep lists and objects may be nested in the value of a setting."""
 _LARGEST_WHOLE = 2**53
@@ -92,9 +93,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _name(entry: dict[str, Any]) -> str:
     name = entry.get("name")
-    if not isinstance(name, str) or name not in FIGURES:
+    if not isinstance(name, str) or not (name in FIGURES or _is_others(name)):
         raise _Unsuitable("there is no such figure")
     return name
+
+
+def _is_others(name: str) -> bool:
+    """Whether it is called as a figure of somebody's own, which need not be listed in this run."""
+    return is_name(name) and len(name) <= _LONGEST_NAME and name.partition("/")[0] not in PAPERS
 
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:

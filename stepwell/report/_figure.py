@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stepwell._errors import InvalidInput
 from stepwell._files import write_whole
 from stepwell.papers import Claim, WithExtras, figure
 
@@ -99,7 +100,7 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
 
     begun = time.monotonic()
     data = module.simulate(quick)
-    claims = module.claims(data)
+    claims = _of(name, module.claims(data))
     drawn = module.draw(data)
     stem = name.replace("/", "-")
     entry = {
@@ -125,6 +126,16 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         for path, dataset in zip(entry["data"], data.values(), strict=True):
             save(dataset, folder / path)
     return Result({**entry, "seconds": round(time.monotonic() - begun, 2)}, claims)
+
+
+def _of(name: str, claims: Any) -> list[Claim]:
+    """The claims of a figure, if they are called after it: the report finds them by that."""
+    if not isinstance(claims, list) or not all(isinstance(claim, Claim) for claim in claims):
+        raise InvalidInput(f"claims(data) of {name} must return a list of Claim")
+    strays = [claim.id for claim in claims if claim.id.rpartition("/")[0] != name]
+    if strays:
+        raise InvalidInput(f"the claim {strays[0]} belongs to another figure than {name}; call it {name}/…")
+    return claims
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ def page(document: dict[str, Any], folder: Path) -> str:
     return environment.from_string(template).render(
         papers=[
             {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
-            for paper, title in PAPERS.items()
+            for paper, title in _papers(figures).items()
         ],
         figures=figures,
         tallies=tallies(claims),
@@ -43,6 +43,12 @@ def page(document: dict[str, Any], folder: Path) -> str:
         seconds=document["seconds"],
         versions=document["versions"],
     )
+
+
+def _papers(figures: list[dict[str, Any]]) -> dict[str, str]:
+    """The title of each paper, first ours; those of others are called by their names."""
+    others = (entry["name"].partition("/")[0] for entry in figures)
+    return PAPERS | {paper: f"Figures of {paper}" for paper in others if paper not in PAPERS}
 
 
 def _against(compared: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -149,9 +149,9 @@ def _as_expected(result: dict[str, Any]) -> bool:
 
 
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
-    """`claims.json`: claims and figures in the order of the registry, seconds of this run, versions."""
+    """`claims.json`: claims and figures in the order of the registry, others last, seconds of this run, versions."""
     together = {**kept, **done}
-    ordered = [together[name] for name in FIGURES if name in together]
+    ordered = [together[name] for name in dict.fromkeys([*FIGURES, *together]) if name in together]
     return {
         "claims": [claim for result in ordered for claim in result["claims"]],
         "figures": [{k: v for k, v in result.items() if k != "claims"} for result in ordered],

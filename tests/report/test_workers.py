@@ -73,7 +73,7 @@ TITLE, CAPTION = "A figure", "Of one's own."
 PAPER_SETTINGS = {}
 settings = lambda quick: {}
 numbers = {"predicted": 1, "measured": 1, "tolerance": 0, "basis": "b", "kind": "check", "source": "counting"}
-claims = lambda data: [Claim.close("linear/own/one", "one is one", **numbers)]
+claims = lambda data: [Claim.close(f"linear/{__name__}/one", "one is one", **numbers)]
 draw = lambda data: Figure()
 def simulate(quick):
     REMOVE and shutil.rmtree(os.environ["OUT"], ignore_errors=True)
@@ -83,7 +83,7 @@ SCRIPT = """
 import os
 from stepwell.papers import FIGURES
 from stepwell.report import reproduce
-FIGURES.update({"linear/own1": "own", "linear/own2": "own"})
+FIGURES.update({"linear/own1": "own1", "linear/own2": "own2"})
 done = reproduce(["linear/own1", "linear/own2"], jobs=2, out=os.environ["OUT"])
 print(done.passed, [entry["error"] for entry in done.document["figures"]], done.problem)
 """
@@ -91,7 +91,8 @@ print(done.passed, [entry["error"] for entry in done.document["figures"]], done.
 
 def run_script(folder: Path, *, remove: bool = False, by_stdin: bool = False) -> str:
     """What a script without `if __name__ == "__main__"` prints that makes two figures of its own side by side."""
-    (folder / "own.py").write_text(OWN.replace("REMOVE", str(remove)))
+    for name in ("own1.py", "own2.py"):
+        (folder / name).write_text(OWN.replace("REMOVE", str(remove)))
     (folder / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-" if by_stdin else "script.py"]
     environment = {**os.environ, "OUT": str(folder / "out"), "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}

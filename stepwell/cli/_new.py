@@ -1,0 +1,49 @@
+"""`stepwell new`: a figure, model or task of your own to begin from."""
+
+import argparse
+import keyword
+import re
+from pathlib import Path
+
+from stepwell._errors import InvalidInput
+from stepwell._files import writable_folder, write_text
+
+from ._parser import Parser
+
+_RUN = {"model": "python {}", "task": "python {}", "figure": "stepwell reproduce --figure {} --quick"}
+"""Each kind has a file in `_templates`, and this is how what was made of it is run."""
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("kind", choices=[*_RUN], help="what to begin")
+    parser.add_argument("name", metavar="NAME", help="its name, such as gated-keys: the file is gated_keys.py")
+    parser.add_argument("--out", metavar="DIR", default=".", help="the folder of the file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    words = re.findall("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", arguments.name.removesuffix(".py"))
+    stem = "_".join(words).lower()
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,60}(\.py)?", arguments.name) is None or keyword.iskeyword(stem):
+        raise InvalidInput(
+            f"{arguments.name[:80]!r} cannot be the name of a {arguments.kind}; take letters, digits and hyphens, a "
+            "letter first, such as gated-keys"
+        )
+    path = writable_folder(arguments.out) / f"{stem}.py"
+    if path.exists():
+        raise InvalidInput(f"{path} is there already; choose another name, or remove it")
+    write_text(path, _template(arguments.kind, stem, words))
+    print(f"written: {path}\nrun it:  {_RUN[arguments.kind].format(path)}")
+    return 0
+
+
+def _template(kind: str, stem: str, words: list[str]) -> str:
+    """The text of a new file, under its names."""
+    text = (Path(__file__).parent / "_templates" / f"{kind}.py").read_text(encoding="utf-8")
+    names = {
+        f"Own{kind.capitalize()}": "".join(word[0].upper() + word[1:] for word in words),
+        f"own_{kind}": stem,
+        f"own/own-{kind}": f"own/{stem.replace('_', '-')}",
+    }
+    for given, wanted in names.items():
+        text = text.replace(given, wanted)
+    return text

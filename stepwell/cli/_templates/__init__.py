@@ -1,0 +1,1 @@
+"""What `stepwell new` writes: files that run as they are, with names to be replaced."""

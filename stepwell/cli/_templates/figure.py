@@ -1,0 +1,65 @@
+"""A figure of your own: `stepwell reproduce --figure own_figure.py` makes it, checks its claims and reports both."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from stepwell.dynamics import Ensemble, flow
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Population
+from stepwell.papers import Claim, completed
+from stepwell.papers.style import GREY, PALETTE, new_figure, styled
+from stepwell.tasks import InContextRegression
+from stepwell.theory import linear
+
+NAME = "own/own-figure"
+TITLE = "Training ends at the lowest level of the theory"
+CAPTION = "The loss of linear attention from several random starts (lines), and the levels of the theory (dashed)."
+
+EIGENVALUES = (0.6, 0.3)
+CONTEXT = 20
+
+
+def settings(quick: bool) -> dict[str, Any]:
+    """Shown in the report."""
+    return {"eigenvalues": list(EIGENVALUES), "context": CONTEXT, "seeds": 2 if quick else 5}
+
+
+def simulate(quick: bool) -> dict[str, xr.Dataset]:
+    """Run everything, theory included; each data set becomes a netCDF file."""
+    task = InContextRegression(np.diag(EIGENVALUES), CONTEXT)
+    keys = jax.random.split(jax.random.key(0), settings(quick)["seeds"])
+    starts = Ensemble.of([SeparateAttention.random(dim=2, heads=2, scale=0.02, key=key) for key in keys])
+    run = completed(flow(starts, Population(task), progress=False))
+    return {"runs": run[["loss"]], "theory": xr.Dataset({"level": ("learned", linear.levels(task))})}
+
+
+def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+    """Each claim can fail: a prediction, a measurement by another route, and a tolerance with its reason."""
+    return [
+        Claim.over(
+            f"{NAME}/last-level",
+            "training ends at the lowest level",
+            predicted=data["theory"]["level"][-1],
+            measured=data["runs"]["loss"][:, -1],
+            tolerance=1e-5,
+            basis="flow stops within a millionth of the last drop",
+            kind="theory",
+            source="theory.linear.levels",
+        )
+    ]
+
+
+def draw(data: dict[str, xr.Dataset]) -> Figure:
+    with styled():
+        drawn = new_figure(5, 3)
+        axes = drawn.subplots()
+        for level in data["theory"]["level"].values:
+            axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
+        for number, loss in enumerate(data["runs"]["loss"]):
+            axes.plot(data["runs"]["time"], loss, color=PALETTE[number % len(PALETTE)])
+        axes.set(xlabel="time t/τ", ylabel="loss")
+    return drawn

@@ -1,0 +1,74 @@
+"""What `stepwell new` writes runs as it is, and so do the examples."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepwell.cli import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def made(kind: str, folder: Path, file: Path) -> str:
+    if kind == "figure":
+        return run(folder, "-m", "stepwell", "reproduce", "--figure", str(file), "--quick", "--jobs", "1")
+    return run(folder, str(file))
+
+
+@pytest.mark.parametrize("kind", ["model", "task", "figure"])
+def test_what_is_written_runs_as_it_is(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["new", kind, "gated-Keys2", "--out", str(tmp_path)]) == 0
+    file = tmp_path / "gated_keys2.py"
+    assert str(file) in capsys.readouterr().out
+    text = file.read_text()
+    assert f"own_{kind}" not in text and "Own" not in text
+    assert {"model": "class GatedKeys2(", "task": "class GatedKeys2(", "figure": '"own/gated-keys2"'}[kind] in text
+    printed = made(kind, tmp_path, file)
+    if kind == "figure":
+        assert "1 of 1 claims hold" in printed
+    elif kind == "model":
+        assert (tmp_path / "gated_keys2.nc").is_file() and (tmp_path / "gated_keys2.png").is_file()
+    else:
+        level, loss = (line.split()[-1].strip("[]") for line in printed.splitlines()[-2:])
+        assert float(level) == pytest.approx(float(loss), abs=1e-3)
+
+
+def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "mine.py").write_text("mine")
+    assert main(["new", "model", "mine", "--out", str(tmp_path)]) == 2
+    assert "there already" in capsys.readouterr().err and (tmp_path / "mine.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../up", "1st", "class", "", "two words", "a" * 100, "ü"])
+def test_a_name_that_cannot_be_is_refused_in_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["new", "task", name, "--out", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "gated-keys" in message and message.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_it_needs_no_jax(tmp_path: Path):
+    code = "import sys; from stepwell.cli import main; main(['new', 'model', 'a']); sys.exit('jax' in sys.modules)"
+    run(tmp_path, "-c", code)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(file: Path, tmp_path: Path):
+    folder = shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    assert f"`{file.name}`" in (folder / "README.md").read_text()
+    printed = made("figure" if file.stem.endswith("_figure") else "script", tmp_path, folder / file.name)
+    if file.stem.endswith("_figure"):
+        assert "2 of 2 claims hold" in printed
