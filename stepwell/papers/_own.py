@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from stepwell._errors import InvalidInput
 from stepwell._text import error_line
@@ -22,7 +22,7 @@ _REQUIRED = ("TITLE", "CAPTION", "simulate", "claims", "draw")
 _NAME = re.compile(rf"{PART}/{PART}")
 
 
-def is_name(name: Any) -> bool:
+def is_name(name: Any) -> TypeGuard[str]:
     """Whether this could be the name of a figure, PAPER/FIGURE."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 

@@ -138,12 +138,11 @@ class Point:
 def test_packages_offer_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     written(tmp_path, "my-paper/fig1", "offered_figure.py")
     points = [
-        Point("fig1", "offered_figure", "My.Paper"),
+        Point("fig1", "offered_figure", "My_Paper"),
         Point("theirs/fig2", "offered_figure", "other"),
         Point("linear/fig1", "offered_figure", "impostor"),
         Point("no/such/name", "offered_figure", "other"),
     ]
-    points[0].dist.name = "My_Paper"
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points if group == GROUP else [])
     _own.offered.cache_clear()
