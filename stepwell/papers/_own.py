@@ -23,7 +23,20 @@ _NAME = re.compile(rf"{PART}/{PART}")
 
 
 def is_name(name: Any) -> TypeGuard[str]:
-    """Whether this could be the name of a figure, PAPER/FIGURE."""
+    """Whether this could be the name of a figure, PAPER/FIGURE.
+
+    **Arguments:**
+
+    - `name`: anything.
+
+    **Returns:** True for a text such as `own/first`: lower-case letters, digits, dots and hyphens around one slash.
+
+    **Example:**
+
+    >>> from stepwell.papers import is_name
+    >>> is_name("own/first"), is_name("Own Figure")
+    (True, False)
+    """
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 

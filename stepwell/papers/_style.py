@@ -52,12 +52,37 @@ _RESOLUTION = 160
 
 
 def styled():
-    """A context in which figures are made: `with styled(): …`."""
+    """A context in which figures are made: `with styled(): …`.
+
+    **Returns:** a context manager, which sets fonts, lines and axes for figures that are made and drawn in it.
+
+    **Example:**
+
+    >>> import matplotlib
+    >>> from stepwell.papers.style import styled
+    >>> with styled():
+    ...     matplotlib.rcParams["axes.spines.top"]
+    False
+    """
     return matplotlib.rc_context(_SETTINGS)  # pyright: ignore[reportArgumentType]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, sizes in inches."""
+    """An empty figure.
+
+    **Arguments:**
+
+    - `width`: in inches.
+    - `height`: in inches.
+
+    **Returns:** a matplotlib figure, which belongs to no window and needs no screen.
+
+    **Example:**
+
+    >>> from stepwell.papers.style import new_figure
+    >>> new_figure(5, 3).get_size_inches().tolist()
+    [5.0, 3.0]
+    """
     figure = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
     FigureCanvasAgg(figure)
     return figure
