@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._spectrum import from_spectrum, spectrum_of
 from stepwell._types import RandomKey
 
 from ._generator import generator
@@ -52,7 +53,9 @@ def covariance(
       otherwise the axes.
     - `key`: a JAX random key for random eigenvectors; not used if `eigenvectors` are given.
 
-    **Returns:** the matrix $\Lambda$, exactly symmetric.
+    **Returns:** the matrix $\Lambda$, exactly symmetric. It carries its eigenvalues and eigenvectors, which tasks and
+    the theory use: those far below the largest are lost to rounding in the entries. What is computed from the matrix,
+    such as a multiple of it, carries none.
 
     **Example:**
 
@@ -77,8 +80,7 @@ def covariance(
         gap = float(np.abs(vectors.T @ vectors - np.eye(lam.size)).max())
         if gap > 1e-8:
             raise InvalidInput(f"eigenvectors are not orthonormal (off by {gap:.2g}); take the Q of numpy.linalg.qr")
-    matrix = (vectors * lam) @ vectors.T
-    return (matrix + matrix.T) / 2
+    return from_spectrum(lam, vectors)
 
 
 def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Float[np.ndarray, "dim dim"]:
@@ -112,5 +114,5 @@ def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Fl
 
 def square_root(matrix: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
     """The symmetric square root of a covariance."""
-    lam, vectors = np.linalg.eigh(matrix)
+    lam, vectors, _ = spectrum_of(matrix)
     return (vectors * np.sqrt(np.clip(lam, 0.0, None))) @ vectors.T

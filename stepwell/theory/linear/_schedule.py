@@ -1,16 +1,23 @@
 """Separate key and query: which head learns which component, and when, from the initial weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from .._integrate import integrate
+from .._integrate import MOST_STEPS, IntegrationFailed, Stretch, integrate, not_followed
 from .._task import RegressionTask
-from ._components import Components, components
+from ._heads import FreshHeads, GrownHead, State, coordinates
 from ._levels import escape_rates, levels
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import label_power
+from ._principal import Principal, principal
+
+Found = TypeVar("Found")
+
+_STRETCH = 20
+"""Steps after which a head is asked what has come to rest in it, which need not be followed any more."""
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
@@ -30,37 +37,12 @@ class Drop:
     level_after: float
 
 
-@dataclass(frozen=True)
-class _Plateau:
-    r"""What each head gains: $2\langle A, R\rangle - \langle A, KAQ\rangle$ with its map $A = v\sum_r k_r q_r^\top$.
+class Drops(list[Found]):
+    """Drops in order of time, and in `reason` why there are no more; that is empty if there are all that can be."""
 
-    `driving` is R, `keys` K and `queries` Q of `drop_schedule`, for each head. A row of `heads` has v, all k, all q.
-    """
-
-    driving: Float[np.ndarray, "head dim dim"]
-    keys: Float[np.ndarray, "head dim dim"]
-    queries: Float[np.ndarray, "head dim dim"]
-
-    def split(self, heads: Float[np.ndarray, "head weights"]):
-        count, dim, _ = self.keys.shape
-        pairs = heads[:, 1:].reshape(count, 2, -1, dim)
-        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
-
-    def gains(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, " head"]:
-        v, k, q = self.split(heads)
-        a = v * (np.swapaxes(k, 1, 2) @ q)
-        return np.sum(a * (2 * self.driving - self.keys @ a @ self.queries), axis=(1, 2))
-
-    def velocity(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, "head weights"]:
-        v, k, q = self.split(heads)
-        product = np.swapaxes(k, 1, 2) @ q
-        g = self.driving - v * (self.keys @ product @ self.queries)
-        moved = np.empty_like(heads)
-        moved[:, 0] = np.sum(product * g, axis=(1, 2))
-        _, dk, dq = self.split(moved)
-        np.matmul(v * q, np.swapaxes(g, 1, 2), out=dk)
-        np.matmul(v * k, g, out=dq)
-        return moved
+    def __init__(self, drops: Iterable[Found] = (), reason: str = ""):
+        super().__init__(drops)
+        self.reason = reason
 
 
 def drop_schedule(
@@ -70,7 +52,7 @@ def drop_schedule(
     queries: Float[np.ndarray, "head *pair dim"],
     *,
     until: float = np.inf,
-) -> list[Drop]:
+) -> Drops[Drop]:
     r"""Which head learns which component, and when, from the initial weights; exact as these become small.
 
     On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
@@ -97,7 +79,9 @@ def drop_schedule(
     - `until`: the time at which to stop, in units of τ; by default never.
 
     **Returns:** the drops in order of time, each a `Drop` with its `time`, `head`, `component` and the levels before
-    and after. There are as many as components with a gain, or fewer if heads or time run out, or no head escapes.
+    and after. There are as many as components with a gain, or fewer if heads or time run out. If there are fewer for
+    another reason, the list has it as `reason`: no head escapes, the solver does not get further, or the initial
+    weights are so large that a head alone raises the loss by more than can be learned.
 
     **Example:** the larger head learns the first component, the smaller one the second.
 
@@ -110,35 +94,137 @@ def drop_schedule(
     t = 152.2: head 1 learns component 0: 0.448
     t = 644.4: head 0 learns component 1: 0.088
     """
-    basis, steps, rates = components(task), levels(task), escape_rates(task)
+    basis, steps, rates = principal(task), levels(task), escape_rates(task)
     heads = len(values)
     if heads == 0:
-        return []
-    state = np.concatenate([values[:, None], keys.reshape(heads, -1), queries.reshape(heads, -1)], axis=1)
-    rank = keys.size // (heads * basis.gains.size)
-    scale = float(np.abs(state).max())
-    racing, owned, now, drops = list(range(heads)), [[] for _ in range(heads)], 0.0, []
-    for m, gain in enumerate(basis.gains):
-        if not racing or not state.any() or gain <= np.finfo(float).eps * steps[0]:
+        return Drops()
+    dim, along = basis.sizes.size, coordinates(basis)
+    pairs = ((part.reshape(-1, dim) @ along).reshape(heads, -1) for part in (keys, queries))
+    state = np.concatenate([values[:, None], *pairs], axis=1)
+    race = _Race(basis, state, rank=keys.size // (heads * dim))
+    now, drops = 0.0, Drops[Drop]()
+    excess = -float(FreshHeads(basis, []).gains(state).min())
+    if excess > basis.gains.sum():
+        return Drops(reason=too_large(excess, basis.gains.sum()))
+    for m in range(basis.useful):
+        slowest = race.slowest()
+        if slowest == 0.0:
             break
-        plateau = _plateau(task, basis, [[d for d in range(m) if d not in owned[head]] for head in racing])
-        had = np.array([basis.gains[owned[head]].sum() for head in racing])
-        # Fresh heads are the slowest; a head of zeros never moves.
-        norms = np.linalg.norm(state, axis=1)
-        fresh = [norm for norm, head in zip(norms, racing, strict=True) if norm > 0 and not owned[head]]
-        patience = _PATIENCE / (rates[m] * max(fresh or norms))
-        state, waited = _wait(plateau, state, had + float(gain) / 2, min(patience, until - now), scale)
-        if waited is None:
+        patience = _PATIENCE / (rates[m] * slowest)
+        try:
+            head, waited = race.winner(m, min(patience, until - now))
+        except IntegrationFailed as error:
+            drops.reason = str(error)
+            break
+        if head is None:
+            if patience < until - now:
+                drops.reason = f"from these weights no head escapes within t/tau = {patience:.3g}"
             break
         now += waited
-        row = int(np.argmax(plateau.gains(state) - had))
-        winner = racing[row]
-        owned[winner].append(m)
-        drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
-        if len(owned[winner]) == rank:
-            racing.pop(row)
-            state = np.delete(state, row, axis=0)
+        drops.append(Drop(now, head, m, float(steps[m]), float(steps[m + 1])))
     return drops
+
+
+def too_large(excess: float, gains: float) -> str:
+    """Why there is no prediction for initial weights that raise the loss by more than can be learned."""
+    return (
+        f"the initial weights are too large for a prediction, which is for small ones: they raise the loss by "
+        f"{excess:.3g}, and all components together lower it by {gains:.3g}"
+    )
+
+
+class _Race:
+    """All heads from plateau to plateau: which of them learns the next component first."""
+
+    def __init__(self, basis: Principal, state: State, rank: int):
+        self._basis = basis
+        self._rank = rank
+        self._scale = float(np.abs(state).max())
+        self._state = state
+        self._owned: list[list[int]] = [[] for _ in state]
+        self._resting = np.zeros((len(state), *2 * basis.sizes.shape), dtype=bool)
+
+    def _racing(self) -> list[int]:
+        """Heads that can learn another component; a head of zeros never moves."""
+        return [h for h, own in enumerate(self._owned) if len(own) < self._rank and self._state[h].any()]
+
+    def slowest(self) -> float:
+        """The size of the heads that take longest: the largest of the fresh ones. 0 if there is no head left."""
+        sizes = {head: float(np.linalg.norm(self._state[head])) for head in self._racing()}
+        fresh = [size for head, size in sizes.items() if not self._owned[head]]
+        return max(fresh or sizes.values(), default=0.0)
+
+    def winner(self, m: int, until: float) -> tuple[int | None, float]:
+        """The head that learns component m, and when; None if none does by `until`. Until then all heads move."""
+        enough = float(self._basis.gains[m]) / 2
+        racing = self._racing()
+        grown, fresh = ([h for h in racing if bool(self._owned[h]) is has] for has in (True, False))
+        first, time, moved = None, until, {}
+        for head in grown:  # the faster ones: each limits how long the others are followed
+            moved[head] = _Followed(*self._follow_grown(head, m, enough, time))
+            first, time = (head, moved[head].time) if moved[head].time < time else (first, time)
+        early, states, row = self._follow_fresh(fresh, m, enough, time)
+        first, time = (fresh[row], early) if early < time else (first, time)
+        if first is None:
+            return None, until
+        for head in grown:
+            if moved[head].time != time:
+                moved[head] = _Followed(*self._follow_grown(head, m, np.inf, time))
+            self._state[head], self._resting[head] = moved[head].state[0], moved[head].resting
+        self._state[fresh] = states
+        self._owned[first].append(m)
+        return first, time
+
+    def _follow_fresh(self, heads: list[int], m: int, enough: float, until: float) -> tuple[float, State, int]:
+        """(time, states, row of a head) when the first has gained enough; the time is `until` if none has."""
+        start = self._state[heads]
+        if not heads:
+            return until, start, 0
+        flow = FreshHeads(self._basis, range(m))
+
+        def reached(state: np.ndarray) -> float:
+            return float(flow.gains(state.reshape(start.shape)).max()) - enough
+
+        def field(state: np.ndarray) -> np.ndarray:
+            return flow.velocity(state.reshape(start.shape)).ravel()
+
+        band = start.shape[1] - 1
+        path = integrate(field, start.ravel(), until, event=reached, band=band, scale=self._scale)
+        state = path.state.reshape(start.shape)
+        return path.time, state, int(np.argmax(flow.gains(state)))
+
+    def _follow_grown(self, head: int, m: int, enough: float, until: float) -> tuple[float, State, np.ndarray]:
+        """(time, state, coefficients at rest) when the head has gained enough; the time is `until` if it has not."""
+        known = [d for d in range(m) if d not in self._owned[head]]
+        flow = GrownHead(self._basis, known, self._owned[head], self._resting[head])
+        state, now = flow.settled(self._state[[head]]), 0.0
+
+        def reached(state: np.ndarray) -> float:
+            return flow.progress(state[None]) - enough
+
+        def field(state: np.ndarray) -> np.ndarray:
+            return flow.velocity(state[None])[0]
+
+        step, steps = None, 0
+        while now < until:
+            path = integrate(
+                field, state[0], until - now, event=reached, scale=self._scale, stretch=Stretch(_STRETCH, step)
+            )
+            now, state, step = now + path.time, path.state[None], path.step
+            if path.crossed or step is None:
+                return (now if path.crossed else until), state, flow.resting
+            state, steps = flow.settled(state), steps + _STRETCH
+            if steps >= MOST_STEPS:
+                raise IntegrationFailed(not_followed(now, until, f"{steps} steps did not lead further", self._scale))
+        return until, state, flow.resting
+
+
+class _Followed(NamedTuple):
+    """When, how, and with which coefficients at rest a head was left."""
+
+    time: float
+    state: State
+    resting: np.ndarray
 
 
 def predicted_staircase(
@@ -166,42 +252,3 @@ def predicted_staircase(
     """
     steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
-
-
-def _plateau(task: RegressionTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
-    """The matrices that drive each head, once other heads have learned the components `known`, one list for each."""
-    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
-
-    def remaining(indices: list[int]):
-        a, gains = basis.keys[:, indices], basis.gains[indices]
-        b = cross.T @ a / np.sqrt(gains)
-        ca, lb = second @ a, lam @ b
-        return (cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T
-
-    cases = {tuple(indices): remaining(indices) for indices in known}
-    return _Plateau(*(np.stack(part) for part in zip(*(cases[tuple(indices)] for indices in known), strict=True)))
-
-
-def _wait(
-    plateau: _Plateau,
-    heads: Float[np.ndarray, "head weights"],
-    enough: Float[np.ndarray, " head"],
-    until: float,
-    scale: float,
-) -> tuple[Float[np.ndarray, "head weights"], float | None]:
-    """The heads when the first of them gains `enough`, and how long that took (None if it did not by `until`)."""
-
-    def reached(_: float, state: np.ndarray) -> float:
-        return float((plateau.gains(state.reshape(heads.shape)) - enough).max())
-
-    def field(_: float, state: np.ndarray) -> np.ndarray:
-        return plateau.velocity(state.reshape(heads.shape)).ravel()
-
-    if reached(0.0, heads.ravel()) >= 0:
-        return heads, 0.0
-    if until <= 0:
-        return heads, None
-    solution = integrate(field, heads.ravel(), until, event=reached, band=heads.shape[1] - 1, scale=scale)
-    if solution.status != 1:
-        return heads, None
-    return solution.y_events[0][0].reshape(heads.shape), float(solution.t_events[0][0])
