@@ -14,10 +14,12 @@ from stepwell._progress import Meter
 RELATIVE_TOLERANCE = 1e-10
 ABSOLUTE_TOLERANCE = 1e-8
 """Per unit of initial weight: what is below the start by eight digits does not decide when a plateau is left."""
-MOST_STEPS = 50_000
-"""Steps that one integration may take. Some hundreds are the rule; so many are minutes of work."""
+MOST_STEPS = 20_000
+"""Steps that one integration may take: some seconds of work for a few heads. Some hundreds are the rule."""
 _SHORT = 1e-4
 """A step shorter than this part of the time so far is too short for its digits: time is counted anew."""
+_FIRST = 0.1
+"""The first step, in units of the fastest time."""
 
 Vector = Float[np.ndarray, " state"]
 
@@ -34,15 +36,6 @@ class Path(NamedTuple):
     state: Vector
     crossed: bool
     """Whether it ended at the event."""
-    step: float | None = None
-    """The length of the next step, if it ended only because the stretch did."""
-
-
-class Stretch(NamedTuple):
-    """How many steps to take, and the length of the first, if one is known to be good."""
-
-    steps: int
-    first: float | None
 
 
 def integrate(
@@ -55,14 +48,12 @@ def integrate(
     event: Callable[[Vector], float] | None = None,
     band: int | None = None,
     scale: float | None = None,
-    stretch: Stretch | None = None,
 ) -> Path:
     """Solve y' = field(y) from `start` at time 0, to `until` or the first upward zero of `event`.
 
     `jacobian` is that of the field, in the packed form of SciPy if `band`, its half-width, is given. Without it, it is
     made of differences, whose errors keep steps short where something fast has come to rest. `scale`: size of the
-    weights that must be followed, if some of the start is larger. `stretch`: integrate no further than that, and by an
-    explicit method; the path says how to go on.
+    weights that must be followed, if some of the start is larger.
     """
     scale = float(np.abs(start).max()) if scale is None else scale
     options: dict[str, Any] = {"rtol": RELATIVE_TOLERANCE, "atol": ABSOLUTE_TOLERANCE * scale}
@@ -70,10 +61,6 @@ def integrate(
         options |= {"lband": band, "uband": band}
     if jacobian is not None:
         options["jac"] = lambda _, y: jacobian(y)
-    most = MOST_STEPS if stretch is None else stretch.steps
-    solver = scipy.integrate.LSODA if stretch is None else scipy.integrate.DOP853
-    if stretch is not None and stretch.first is not None:
-        options["first_step"] = min(stretch.first, until)
     wanted = np.zeros(0) if times is None else times
     states = np.zeros((wanted.size, start.size))
     states[wanted == 0.0] = start
@@ -86,12 +73,19 @@ def integrate(
         warnings.simplefilter("ignore", UserWarning)
         while begun < until:
             if stepper is None:
-                stepper = solver(lambda _, y: field(y), 0.0, state, until - begun, **options)
-            message = stepper.step()
+                if jacobian is not None:
+                    # LSODA begins with a method for what is not stiff, and gives up if its own guess is far too long.
+                    fastest = float(np.abs(jacobian(state)).max())
+                    options["first_step"] = min(_FIRST / fastest if fastest > 0 else np.inf, until - begun)
+                stepper = scipy.integrate.LSODA(lambda _, y: field(y), 0.0, state, until - begun, **options)
+            stepper.step()
             steps += 1
-            now = begun + stepper.t
+            now = until if stepper.status == "finished" else begun + stepper.t
+            if stepper.status == "failed" and stepper.t > 0:  # from here a new start may do
+                begun, stepper = now, None
+                continue
             if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
-                raise IntegrationFailed(not_followed(now, until, message or "not finite", scale))
+                raise IntegrationFailed(_not_followed(now, until, "no step is short enough", scale))
             inside = (wanted > begun + stepper.t_old) & (wanted <= now)
             path = stepper.dense_output() if event is not None or inside.any() else None
             if path is not None and inside.any():
@@ -102,10 +96,8 @@ def integrate(
             state = stepper.y
             if stepper.status == "finished":
                 break
-            if steps >= most and stretch is not None:
-                return Path(states, now, state, crossed=False, step=stepper.step_size)
-            if steps >= most:
-                raise IntegrationFailed(not_followed(now, until, f"{steps} steps did not lead further", scale))
+            if steps >= MOST_STEPS:
+                raise IntegrationFailed(_not_followed(now, until, f"{steps} steps did not lead further", scale))
             if stepper.step_size < _SHORT * stepper.t:
                 begun, stepper = now, None
             meter.update(steps / MOST_STEPS, f"t/tau {now:.3g}")
@@ -121,11 +113,11 @@ def _crossing(height: Callable[[float], float], low: float, high: float) -> floa
     return float(scipy.optimize.brentq(height, low, high, xtol=4 * np.finfo(float).tiny, rtol=8.9e-16))
 
 
-def not_followed(time: float, until: float, why: str, scale: float) -> str:
+def _not_followed(time: float, until: float, why: str, scale: float) -> str:
     """The message of `IntegrationFailed`."""
     return (
         f"not followed beyond t/tau = {time:.4g} (of {until:.3g}), since {why}; the initial weights are of size "
-        f"{scale:.2g}: try a larger start"
+        f"{scale:.2g}: try larger ones, or eigenvalues that are less far apart"
     )
 
 

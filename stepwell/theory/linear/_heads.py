@@ -7,7 +7,9 @@ $N_{de} = \hat w_d^\top\hat w_e$, a head moves by
 $\tau\dot v = \langle P, G\rangle$, $\tau\dot x_r = vNGy_r$, $\tau\dot y_r = vNG^\top x_r$,
 $G_{de} = n_ds_d\,\delta_{de} - T_{de}Z_{de}$, $T_{de} = t_dn_dn_e$,
 
-over the components d, e that other heads have not learned, and gains $\sum_d 2n_ds_dZ_{dd} - \sum_{de}T_{de}Z_{de}^2$.
+over the components d, e that other heads have not learned. Beyond the components S that it has learned itself, where
+$Z^S_{dd} = s_d/(t_dn_d)$, it gains $\sum_{d\notin S} 2n_ds_dZ_{dd} - \sum_{de}T_{de}(Z_{de} - Z^S_{de})^2$.
+With the components that it does not follow left out, $v^2 - \sum_r x_r^\top N^{-1}x_r$ is conserved, and so with y.
 In the paper's case $x_{rd}$ and $y_{rd}$ are the coordinates of key and query along $e_d$, N = 1 and
 $n_ds_d = \lambda_d^2$.
 """
@@ -15,12 +17,9 @@ $n_ds_d = \lambda_d^2$.
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from ._principal import Principal
-
-_AT_REST = 1e-6
-"""A coefficient is at rest when it is this close to its end, relative to that or to the weights that it is made of."""
 
 State = Float[np.ndarray, "head weights"]
 """A row for each head: v, then all x, then all y."""
@@ -31,137 +30,97 @@ def coordinates(basis: Principal) -> Float[np.ndarray, "dim component"]:
     return basis.inputs / np.linalg.norm(basis.inputs, axis=0)
 
 
-class FreshHeads:
-    """Heads that have learned nothing, where others have learned the components `known`."""
+class Heads:
+    """Heads that have each learned the components `owned`, where others have learned `known`: lists for each head."""
 
-    def __init__(self, basis: Principal, known: Sequence[int]):
-        norms = np.sum(basis.inputs**2, axis=0)
-        free = np.ones(norms.size)
-        free[list(known)] = 0.0
-        both = np.outer(free, free)
-        self.free = free
-        self.norms = norms
-        self.driving = both * np.diag(norms * basis.sizes)
-        self.curvature = both * np.outer(basis.curvatures * norms, norms)
-        overlap, one = coordinates(basis).T @ coordinates(basis), np.eye(free.size)
+    def __init__(self, basis: Principal, owned: Sequence[Sequence[int]], known: Sequence[Sequence[int]]):
+        norms, dim = np.sum(basis.inputs**2, axis=0), basis.sizes.size
+        own, free = np.zeros((len(owned), dim)), np.ones((len(owned), dim))
+        for head, (mine, others) in enumerate(zip(owned, known, strict=True)):
+            own[head, list(mine)] = 1.0
+            free[head, list(others)] = 0.0
+        self._free = free[:, None, :]
+        self._driving = free[:, :, None] * np.diag(norms * basis.sizes)
+        self._curvature = free[:, :, None] * free[:, None, :] * np.outer(basis.curvatures * norms, norms)
+        self._beyond = (1 - own)[:, :, None] * self._driving
+        self._learned = own[:, :, None] * np.diag(basis.sizes / (basis.curvatures * norms))
+        overlap = coordinates(basis).T @ coordinates(basis)
         # Rounding would let what is fast drive what is slow.
-        self._overlap = None if np.abs(overlap - one).max() < 64 * free.size * np.finfo(float).eps else overlap
-
-    def split(self, heads: State):
-        pairs = heads[:, 1:].reshape(len(heads), 2, -1, self.free.size)
-        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
+        self._overlap = None if np.abs(overlap - np.eye(dim)).max() < 64 * dim * np.finfo(float).eps else overlap
 
     def gains(self, heads: State) -> Float[np.ndarray, " head"]:
-        v, x, y = self.split(heads)
+        """What each head gains beyond the components that it has learned."""
+        v, x, y = self._split(heads)
         z = v * (np.swapaxes(x, 1, 2) @ y)
-        return np.sum(z * (2 * self.driving - self.curvature * z), axis=(1, 2))
+        return np.sum(2 * self._beyond * z - self._curvature * (z - self._learned) ** 2, axis=(1, 2))
 
     def velocity(self, heads: State) -> State:
-        v, x, y = self.split(heads)
+        v, x, y = self._split(heads)
         product = np.swapaxes(x, 1, 2) @ y
-        return self.driven(heads, product, self.driving - v * self.curvature * product)
-
-    def driven(self, heads: State, product: np.ndarray, g: np.ndarray) -> State:
-        """The velocity for a given P and G."""
-        v, x, y = self.split(heads)
+        g = self._driving - v * self._curvature * product
         moved = np.empty_like(heads)
         moved[:, 0] = np.sum(product * g, axis=(1, 2))
-        _, dx, dy = self.split(moved)
-        dx[:] = v * self.spread(y @ np.swapaxes(g, 1, 2))
-        dy[:] = v * self.spread(x @ g)
+        _, dx, dy = self._split(moved)
+        dx[:] = v * self._spread(y @ np.swapaxes(g, 1, 2))
+        dy[:] = v * self._spread(x @ g)
         return moved
 
-    def spread(self, rows: Float[np.ndarray, "... dim"]) -> Float[np.ndarray, "... dim"]:
+    def jacobian(self, heads: State) -> Float[np.ndarray, "head weights weights"]:
+        """The derivatives of the velocity of each head by its own weights; those by other heads' are zero."""
+        v, x, y = self._split(heads)
+        count, pairs, dim = x.shape
+        product, t = np.swapaxes(x, 1, 2) @ y, self._curvature
+        g = self._driving - v * t * product
+        by_value = g - v * t * product
+        second = np.zeros((count, heads.shape[1], heads.shape[1]))
+        second[:, 0, 0] = -np.sum(t * product**2, axis=(1, 2))
+        half = pairs * dim
+        second[:, 0, 1 : 1 + half] = (y @ np.swapaxes(by_value, 1, 2)).reshape(count, -1)
+        second[:, 0, 1 + half :] = (x @ by_value).reshape(count, -1)
+        second[:, 1:, 0] = second[:, 0, 1:]
+        blocks = second[:, 1:, 1:].reshape(count, 2, pairs, dim, 2, pairs, dim)
+        square, diagonal, each = (v * v)[..., None], np.arange(dim), np.arange(pairs)
+        keys = -square * np.einsum("hde,hre,hse->hdrs", t, y, y)
+        queries = -square * np.einsum("hde,hrd,hsd->hers", t, x, x)
+        # Two index arrays with a slice between them put what they index in front.
+        blocks[:, 0, :, diagonal, 0, :, diagonal] = np.moveaxis(keys, 1, 0)
+        blocks[:, 1, :, diagonal, 1, :, diagonal] = np.moveaxis(queries, 1, 0)
+        mixed = -square[..., None] * np.einsum("hde,hsd,hre->hrdse", t, x, y)
+        mixed[:, each, :, each, :] += v * g
+        blocks[:, 0, :, :, 1] = mixed
+        blocks[:, 1, :, :, 0] = np.transpose(mixed, (0, 3, 4, 1, 2))
+        second[:, 1:, 1:] = blocks.reshape(count, 2 * half, 2 * half)
+        if self._overlap is not None:
+            rows = np.swapaxes(second[:, 1:], 1, 2).reshape(count, -1, dim)
+            second[:, 1:] = np.swapaxes(self._spread(rows).reshape(count, -1, 2 * half), 1, 2)
+        return second
+
+    def drift(self, before: State, after: State) -> float:
+        """How far what the flow conserves is off at the end, relative to the squared weights there: by errors alone."""
+        dim, free = self._free.shape[-1], self._free
+        metric = np.eye(dim) if self._overlap is None else free * np.swapaxes(free, 1, 2) * self._overlap
+        inverse = np.linalg.inv(metric + (1 - free) * np.eye(dim))
+
+        def squares(heads: State):
+            v, x, y = self._split(heads)
+            return v[:, 0, 0] ** 2, np.stack([np.sum((p * free) @ inverse * p, axis=(1, 2)) for p in (x, y)])
+
+        (v0, p0), (v1, p1) = squares(before), squares(after)
+        return float(np.max(np.abs((v1 - p1) - (v0 - p0)) / (v1 + p1)))
+
+    def _split(self, heads: State):
+        pairs = heads[:, 1:].reshape(len(heads), 2, -1, self._free.shape[-1])
+        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
+
+    def _spread(self, rows: Float[np.ndarray, "head row dim"]) -> Float[np.ndarray, "head row dim"]:
         """Rows times N, on the components that others have not learned."""
-        return rows if self._overlap is None else (rows @ self._overlap) * self.free
+        return rows if self._overlap is None else (rows @ self._overlap) * self._free
 
 
-class GrownHead:
-    r"""A head that has learned the components `owned`, some of whose coefficients $Z_{de}$ are at rest.
-
-    For d learned $Z_{dd}$ tends to $s_d/(t_dn_d)$, and then all other $Z_{de}$ and $Z_{ed}$ to 0, at rates of the order
-    of $n_ds_d$ and $n_es_d$. What has come to rest stays: G is zero there, but for the forces that keep it so. So the
-    velocity is the one without them, projected onto the weights of which this is true. The head then has no rates but
-    those at which something still changes. Followed as it is, it would have all of them to the end, and they differ by
-    the squared ratio of eigenvalues: where that is beyond $10^{12}$, the rounding of what is fast drowns what is slow.
-    """
-
-    def __init__(
-        self,
-        basis: Principal,
-        known: Sequence[int],
-        owned: Sequence[int],
-        resting: Bool[np.ndarray, "component component"],
-    ):
-        self._fresh = FreshHeads(basis, known)
-        self._ends = basis.sizes / (basis.curvatures * self._fresh.norms)
-        own = np.isin(np.arange(self._ends.size), owned)
-        self._owned = np.flatnonzero(own)
-        self._touched = (own[:, None] | own) & (np.outer(self._fresh.free, self._fresh.free) > 0)
-        self.resting = resting & self._touched
-
-    def coefficients(self, head: State) -> Float[np.ndarray, "component component"]:
-        """Z, and for components that the head has, how far it is from their ends."""
-        v, x, y = self._fresh.split(head)
-        z = (v * (np.swapaxes(x, 1, 2) @ y))[0]
-        z[self._owned, self._owned] -= self._ends[self._owned]
-        return z
-
-    def progress(self, head: State) -> float:
-        """What the head gains beyond the components it has; of these, minus what they lack."""
-        z = np.where(self.resting, 0.0, self.coefficients(head))
-        driving = np.diagonal(self._fresh.driving).copy()
-        driving[self._owned] = 0.0
-        return float(2 * driving @ np.diagonal(z) - np.sum(self._fresh.curvature * z**2))
-
-    def settled(self, head: State) -> State:
-        """The head with all that has come to rest exactly there, and counted as such."""
-        for _ in range(2):  # the ends first, then what waits for them
-            self.resting = self.resting | (self._unrest(head) <= _AT_REST)
-        for _ in range(3 if self.resting.any() else 0):
-            head = head - self._forces(head, self.coefficients(head)[self.resting])
-        return head
-
-    def velocity(self, head: State) -> State:
-        v, x, y = self._fresh.split(head)
-        product = np.swapaxes(x, 1, 2) @ y
-        g = np.where(self.resting, 0.0, self._fresh.driving - v * self._fresh.curvature * product)
-        moved = self._fresh.driven(head, product, g)
-        return moved - self._forces(head, self._slopes(head) @ moved[0]) if self.resting.any() else moved
-
-    def _unrest(self, head: State) -> Float[np.ndarray, "component component"]:
-        r"""How far from rest each coefficient is, relatively; infinite if it is so already, or not to come to rest.
-
-        That is $|Z| + |\dot Z|/r$ with r the rate at which it would come to rest alone, so that it does not count as
-        being at rest where it only passes zero. Other coefficients are driven to zero beside an end that is reached.
-        """
-        (v,), (x,), (y,) = self._fresh.split(head)
-        (dv,), (dx,), (dy,) = self._fresh.split(self.velocity(head))
-        ended = np.diagonal(self.resting)
-        waiting = self._touched & ~self.resting & (np.eye(ended.size, dtype=bool) | ended[:, None] | ended)
-        x_size, y_size = np.sum(x**2, axis=0)[:, None], np.sum(y**2, axis=0)
-        rate = self._fresh.curvature * ((x.T @ y) ** 2 + v**2 * (x_size + y_size))
-        moved = np.abs(dv * (x.T @ y) + v * (dx.T @ y + x.T @ dy))
-        far = np.abs(self.coefficients(head)) + np.divide(moved, rate, out=np.zeros_like(moved), where=waiting)
-        size = np.abs(v) * np.sqrt(x_size * y_size)
-        size[self._owned, self._owned] = self._ends[self._owned]
-        return np.where(waiting, np.divide(far, size, out=np.zeros_like(far), where=size > 0), np.inf)
-
-    def _slopes(self, head: State) -> Float[np.ndarray, "resting weights"]:
-        """The derivatives of what is at rest by the weights."""
-        (v,), (x,), (y,) = self._fresh.split(head)
-        rows, columns = np.nonzero(self.resting)
-        slopes = np.zeros((rows.size, 1 + 2 * x.size))
-        slopes[:, 0] = np.sum(x[:, rows] * y[:, columns], axis=0)
-        pairs, places = slopes[:, 1:].reshape(rows.size, 2, *x.shape), np.arange(rows.size)
-        pairs[places, 0, :, rows] = v[0] * y[:, columns].T
-        pairs[places, 1, :, columns] = v[0] * x[:, rows].T
-        return slopes
-
-    def _forces(self, head: State, change: Float[np.ndarray, " resting"]) -> State:
-        """The least change of the weights that changes what is at rest by so much."""
-        slopes = self._slopes(head)
-        spread = slopes.copy()
-        pairs = spread[:, 1:].reshape(len(slopes), -1, self._ends.size)
-        pairs[:] = self._fresh.spread(pairs)
-        return (np.linalg.solve(slopes @ spread.T, change) @ spread)[None]
+def banded(blocks: Float[np.ndarray, "head weights weights"]) -> Float[np.ndarray, "band state"]:
+    """A block-diagonal matrix in the packed form of SciPy: entry (i, j) is in row i - j + band of column j."""
+    count, width, _ = blocks.shape
+    packed = np.zeros((2 * width - 1, count, width))
+    i, j = np.indices((width, width))
+    packed[i - j + width - 1, :, j] = np.moveaxis(blocks, 0, 2)
+    return packed.reshape(2 * width - 1, -1)

@@ -2,25 +2,26 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from .._integrate import MOST_STEPS, IntegrationFailed, Stretch, integrate, not_followed
+from .._integrate import IntegrationFailed, Path, integrate
 from .._task import RegressionTask
-from ._heads import FreshHeads, GrownHead, State, coordinates
+from ._heads import Heads, State, banded, coordinates
 from ._levels import escape_rates, levels
 from ._moments import label_power
-from ._principal import Principal, principal
+from ._principal import principal
 
 Found = TypeVar("Found")
 
-_STRETCH = 20
-"""Steps after which a head is asked what has come to rest in it, which need not be followed any more."""
-
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
+
+
+_MOST_DRIFT = 1e-6
+"""By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
 
 
 @dataclass(frozen=True)
@@ -101,27 +102,38 @@ def drop_schedule(
     dim, along = basis.sizes.size, coordinates(basis)
     pairs = ((part.reshape(-1, dim) @ along).reshape(heads, -1) for part in (keys, queries))
     state = np.concatenate([values[:, None], *pairs], axis=1)
-    race = _Race(basis, state, rank=keys.size // (heads * dim))
-    now, drops = 0.0, Drops[Drop]()
-    excess = -float(FreshHeads(basis, []).gains(state).min())
-    if excess > basis.gains.sum():
+    rank, scale = keys.size // (heads * dim), float(np.abs(state).max())
+    excess = -float(Heads(basis, [[]] * heads, [[]] * heads).gains(state).min())
+    if not excess <= basis.gains.sum():
         return Drops(reason=too_large(excess, basis.gains.sum()))
+    # A head of zeros never moves.
+    racing, owned, now, drops = [h for h in range(heads) if state[h].any()], [[] for _ in range(heads)], 0.0, Drops()
     for m in range(basis.useful):
-        slowest = race.slowest()
-        if slowest == 0.0:
+        racing = [head for head in racing if len(owned[head]) < rank]
+        if not racing:
             break
-        patience = _PATIENCE / (rates[m] * slowest)
+        others = [[d for d in range(m) if d not in owned[head]] for head in racing]
+        flow = Heads(basis, [owned[head] for head in racing], others)
+        # Fresh heads are the slowest.
+        norms = {head: np.linalg.norm(state[head]) for head in racing}
+        patience = _PATIENCE / (rates[m] * max([norms[h] for h in racing if not owned[h]] or norms.values()))
         try:
-            head, waited = race.winner(m, min(patience, until - now))
+            path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale)
         except IntegrationFailed as error:
             drops.reason = str(error)
             break
-        if head is None:
+        if not path.crossed:
             if patience < until - now:
                 drops.reason = f"from these weights no head escapes within t/tau = {patience:.3g}"
             break
-        now += waited
-        drops.append(Drop(now, head, m, float(steps[m]), float(steps[m + 1])))
+        after = path.state.reshape(len(racing), -1)
+        if flow.drift(state[racing], after) > _MOST_DRIFT:
+            drops.reason = "rounding decides when: the slowest rate is too far below the fastest for float64"
+            break
+        now, state[racing] = now + path.time, after
+        winner = racing[int(np.argmax(flow.gains(state[racing])))]
+        owned[winner].append(m)
+        drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
     return drops
 
 
@@ -131,100 +143,6 @@ def too_large(excess: float, gains: float) -> str:
         f"the initial weights are too large for a prediction, which is for small ones: they raise the loss by "
         f"{excess:.3g}, and all components together lower it by {gains:.3g}"
     )
-
-
-class _Race:
-    """All heads from plateau to plateau: which of them learns the next component first."""
-
-    def __init__(self, basis: Principal, state: State, rank: int):
-        self._basis = basis
-        self._rank = rank
-        self._scale = float(np.abs(state).max())
-        self._state = state
-        self._owned: list[list[int]] = [[] for _ in state]
-        self._resting = np.zeros((len(state), *2 * basis.sizes.shape), dtype=bool)
-
-    def _racing(self) -> list[int]:
-        """Heads that can learn another component; a head of zeros never moves."""
-        return [h for h, own in enumerate(self._owned) if len(own) < self._rank and self._state[h].any()]
-
-    def slowest(self) -> float:
-        """The size of the heads that take longest: the largest of the fresh ones. 0 if there is no head left."""
-        sizes = {head: float(np.linalg.norm(self._state[head])) for head in self._racing()}
-        fresh = [size for head, size in sizes.items() if not self._owned[head]]
-        return max(fresh or sizes.values(), default=0.0)
-
-    def winner(self, m: int, until: float) -> tuple[int | None, float]:
-        """The head that learns component m, and when; None if none does by `until`. Until then all heads move."""
-        enough = float(self._basis.gains[m]) / 2
-        racing = self._racing()
-        grown, fresh = ([h for h in racing if bool(self._owned[h]) is has] for has in (True, False))
-        first, time, moved = None, until, {}
-        for head in grown:  # the faster ones: each limits how long the others are followed
-            moved[head] = _Followed(*self._follow_grown(head, m, enough, time))
-            first, time = (head, moved[head].time) if moved[head].time < time else (first, time)
-        early, states, row = self._follow_fresh(fresh, m, enough, time)
-        first, time = (fresh[row], early) if early < time else (first, time)
-        if first is None:
-            return None, until
-        for head in grown:
-            if moved[head].time != time:
-                moved[head] = _Followed(*self._follow_grown(head, m, np.inf, time))
-            self._state[head], self._resting[head] = moved[head].state[0], moved[head].resting
-        self._state[fresh] = states
-        self._owned[first].append(m)
-        return first, time
-
-    def _follow_fresh(self, heads: list[int], m: int, enough: float, until: float) -> tuple[float, State, int]:
-        """(time, states, row of a head) when the first has gained enough; the time is `until` if none has."""
-        start = self._state[heads]
-        if not heads:
-            return until, start, 0
-        flow = FreshHeads(self._basis, range(m))
-
-        def reached(state: np.ndarray) -> float:
-            return float(flow.gains(state.reshape(start.shape)).max()) - enough
-
-        def field(state: np.ndarray) -> np.ndarray:
-            return flow.velocity(state.reshape(start.shape)).ravel()
-
-        band = start.shape[1] - 1
-        path = integrate(field, start.ravel(), until, event=reached, band=band, scale=self._scale)
-        state = path.state.reshape(start.shape)
-        return path.time, state, int(np.argmax(flow.gains(state)))
-
-    def _follow_grown(self, head: int, m: int, enough: float, until: float) -> tuple[float, State, np.ndarray]:
-        """(time, state, coefficients at rest) when the head has gained enough; the time is `until` if it has not."""
-        known = [d for d in range(m) if d not in self._owned[head]]
-        flow = GrownHead(self._basis, known, self._owned[head], self._resting[head])
-        state, now = flow.settled(self._state[[head]]), 0.0
-
-        def reached(state: np.ndarray) -> float:
-            return flow.progress(state[None]) - enough
-
-        def field(state: np.ndarray) -> np.ndarray:
-            return flow.velocity(state[None])[0]
-
-        step, steps = None, 0
-        while now < until:
-            path = integrate(
-                field, state[0], until - now, event=reached, scale=self._scale, stretch=Stretch(_STRETCH, step)
-            )
-            now, state, step = now + path.time, path.state[None], path.step
-            if path.crossed or step is None:
-                return (now if path.crossed else until), state, flow.resting
-            state, steps = flow.settled(state), steps + _STRETCH
-            if steps >= MOST_STEPS:
-                raise IntegrationFailed(not_followed(now, until, f"{steps} steps did not lead further", self._scale))
-        return until, state, flow.resting
-
-
-class _Followed(NamedTuple):
-    """When, how, and with which coefficients at rest a head was left."""
-
-    time: float
-    state: State
-    resting: np.ndarray
 
 
 def predicted_staircase(
@@ -252,3 +170,19 @@ def predicted_staircase(
     """
     steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
+
+
+def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float) -> Path:
+    """The heads until the first of them gains `enough`, or `until`."""
+
+    def reached(state: np.ndarray) -> float:
+        return float(flow.gains(state.reshape(heads.shape)).max()) - enough
+
+    def field(state: np.ndarray) -> np.ndarray:
+        return flow.velocity(state.reshape(heads.shape)).ravel()
+
+    def jacobian(state: np.ndarray) -> np.ndarray:
+        return banded(flow.jacobian(state.reshape(heads.shape)))
+
+    band = heads.shape[1] - 1
+    return integrate(field, heads.ravel(), until, jacobian=jacobian, event=reached, band=band, scale=scale)
