@@ -10,11 +10,15 @@ import numpy as np
 from ._errors import InvalidInput
 from ._spectrum import Covariance, symmetric_part
 
+_LARGEST_WHOLE = 2**63 - 1
+
 
 def whole(name: str, value: Any, *, least: int = 1) -> int:
     """`value` as an int, if it is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least {least}")
+    if value > _LARGEST_WHOLE:
+        raise InvalidInput(f"{name} is {value!r}; it must be at most {_LARGEST_WHOLE}")
     return int(value)
 
 
