@@ -20,15 +20,31 @@ class Spectrum(NamedTuple):
 
 
 class Covariance(np.ndarray):
-    """A symmetric matrix with the spectrum it was made of. Whatever is computed from it carries none."""
+    """A symmetric matrix with the spectrum it was made of. What is computed from it is a plain array."""
 
     made_of: Spectrum | None
 
     def __array_finalize__(self, parent: Any) -> None:
         self.made_of = None
 
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return np.asarray(array)[()] if return_scalar else np.asarray(array)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made_of = self.unchanged()
+        return np.array(self) if made_of is None else from_spectrum(*made_of[:2])
+
     def __reduce__(self) -> Any:
-        return np.asarray(self).__reduce__() if self.made_of is None else (from_spectrum, self.made_of[:2])
+        made_of = self.unchanged()
+        return np.asarray(self).__reduce__() if made_of is None else (from_spectrum, made_of[:2])
+
+    def unchanged(self) -> Spectrum | None:
+        """The spectrum it was made of, unless an entry was changed since."""
+        if self.made_of is None:
+            return None
+        rounding = 8 * len(self) * np.finfo(float).eps * np.abs(self.made_of.values).max()
+        near = np.all(np.abs(_product(*self.made_of[:2]) - self) <= rounding)
+        return self.made_of if near else None
 
 
 def from_spectrum(values: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "dim dim"]) -> Covariance:
@@ -40,11 +56,9 @@ def from_spectrum(values: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, 
 
 def spectrum_of(matrix: Float[np.ndarray, "dim dim"]) -> Spectrum:
     """The spectrum that a matrix carries, if it was not changed since; else what can be read off its entries."""
-    made_of = matrix.made_of if isinstance(matrix, Covariance) else None
+    made_of = matrix.unchanged() if isinstance(matrix, Covariance) else None
     if made_of is not None:
-        rounding = 8 * len(matrix) * np.finfo(float).eps * np.abs(made_of.values).max()
-        if np.all(np.abs(_product(*made_of[:2]) - matrix) <= rounding):
-            return made_of
+        return made_of
     matrix = np.asarray(matrix)
     diagonal = np.diagonal(matrix)
     if np.count_nonzero(matrix) == np.count_nonzero(diagonal):

@@ -15,7 +15,7 @@ RELATIVE_TOLERANCE = 1e-10
 ABSOLUTE_TOLERANCE = 1e-8
 """Per unit of initial weight: what is below the start by eight digits does not decide when a plateau is left."""
 MOST_STEPS = 20_000
-"""Steps that one integration may take: some seconds of work for a few heads. Some hundreds are the rule."""
+"""Steps that a prediction may take: some seconds of work for a few heads. Some hundreds are the rule."""
 _SHORT = 1e-4
 """A step shorter than this part of the time so far is too short for its digits: time is counted anew."""
 _FIRST = 0.1
@@ -36,6 +36,8 @@ class Path(NamedTuple):
     state: Vector
     crossed: bool
     """Whether it ended at the event."""
+    steps: int
+    """How many it took."""
 
 
 def integrate(
@@ -48,12 +50,13 @@ def integrate(
     event: Callable[[Vector], float] | None = None,
     band: int | None = None,
     scale: float | None = None,
+    most: int = MOST_STEPS,
 ) -> Path:
     """Solve y' = field(y) from `start` at time 0, to `until` or the first upward zero of `event`.
 
     `jacobian` is that of the field, in the packed form of SciPy if `band`, its half-width, is given. Without it, it is
     made of differences, whose errors keep steps short where something fast has come to rest. `scale`: size of the
-    weights that must be followed, if some of the start is larger.
+    weights that must be followed, if some of the start is larger. After `most` steps it is given up.
     """
     scale = float(np.abs(start).max()) if scale is None else scale
     options: dict[str, Any] = {"rtol": RELATIVE_TOLERANCE, "atol": ABSOLUTE_TOLERANCE * scale}
@@ -65,7 +68,7 @@ def integrate(
     states = np.zeros((wanted.size, start.size))
     states[wanted == 0.0] = start
     if event is not None and event(start) >= 0:
-        return Path(states, 0.0, start, crossed=True)
+        return Path(states, 0.0, start, crossed=True, steps=0)
     # Time counts from `begun`: near the end of a long plateau steps are far shorter than the rounding of all time.
     begun, state, steps, stepper = 0.0, start, 0, None
     with Meter("integrating", 1.0) as meter, warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
@@ -92,16 +95,16 @@ def integrate(
                 states[inside] = path(np.minimum(wanted[inside] - begun, stepper.t)).T
             if event is not None and path is not None and event(stepper.y) >= 0:
                 crossing = _crossing(lambda t, path=path: event(path(t)), stepper.t_old, stepper.t)
-                return Path(states, begun + crossing, path(crossing), crossed=True)
+                return Path(states, begun + crossing, path(crossing), crossed=True, steps=steps)
             state = stepper.y
             if stepper.status == "finished":
                 break
-            if steps >= MOST_STEPS:
+            if steps >= most:
                 raise IntegrationFailed(_not_followed(now, until, f"{steps} steps did not lead further", scale))
             if stepper.step_size < _SHORT * stepper.t:
                 begun, stepper = now, None
-            meter.update(steps / MOST_STEPS, f"t/tau {now:.3g}")
-    return Path(states, until, state, crossed=False)
+            meter.update(steps / most, f"t/tau {now:.3g}")
+    return Path(states, until, state, crossed=False, steps=steps)
 
 
 def _crossing(height: Callable[[float], float], low: float, high: float) -> float:

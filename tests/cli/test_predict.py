@@ -134,6 +134,25 @@ def test_bad_usage(flags: list[str], word: str, capsys: pytest.CaptureFixture[st
     assert told.out == "" and told.err.count("\n") == 1 and word in told.err
 
 
+@pytest.mark.parametrize(
+    "flags, times, reason",
+    [
+        (["--eigenvalues", "1", "1e-6", "--model", "attnS", "--rank", "2"], 2, None),
+        (["--eigenvalues", "1", "1e-30", "--model", "attnS"], 2, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-20"], 1, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e49"], 0, "too large"),
+        (["--eigenvalues", "1", "1e-6", "--model", "attnM", "--init", "1e49"], 0, "too large"),
+    ],
+)
+def test_extreme_values_end_with_times_or_with_the_reason(flags, times, reason, capsys: pytest.CaptureFixture[str]):
+    assert main(["predict", *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["drops"]) == times
+    assert (found["drops_missing"] is None) if reason is None else (reason in found["drops_missing"])
+    assert main(["predict", *flags]) == 0
+    assert (reason or "final loss") in capsys.readouterr().out
+
+
 def test_no_jax_without_a_model():
     script = (
         "import sys; from stepwell.cli import main; code = main(sys.argv[1:]); "

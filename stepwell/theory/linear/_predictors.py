@@ -74,8 +74,9 @@ class _Merged(AbstractPredictor):
     def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
         value, key_query = merged_start(task, **weights)
         eigenmodes = modes(task)
-        excess, gains = -merged_gain(eigenmodes, value, key_query), float(eigenmodes.gains.sum())
-        if excess > gains:
+        with np.errstate(over="ignore", invalid="ignore"):
+            excess, gains = -merged_gain(eigenmodes, value, key_query), float(eigenmodes.gains.sum())
+        if not excess <= gains:
             return Drops(reason=too_large(excess, gains))
         try:
             time = half_drop_time(task, value, key_query) if value > 0 else np.inf

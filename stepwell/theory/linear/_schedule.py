@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from .._integrate import IntegrationFailed, Path, integrate
+from .._integrate import MOST_STEPS, IntegrationFailed, Path, integrate
 from .._task import RegressionTask
 from ._heads import Heads, State, banded, coordinates
 from ._levels import escape_rates, levels
@@ -103,11 +103,13 @@ def drop_schedule(
     pairs = ((part.reshape(-1, dim) @ along).reshape(heads, -1) for part in (keys, queries))
     state = np.concatenate([values[:, None], *pairs], axis=1)
     rank, scale = keys.size // (heads * dim), float(np.abs(state).max())
-    excess = -float(Heads(basis, [[]] * heads, [[]] * heads).gains(state).min())
+    with np.errstate(over="ignore", invalid="ignore"):
+        excess = -float(Heads(basis, [[]] * heads, [[]] * heads).gains(state).min())
     if not excess <= basis.gains.sum():
         return Drops(reason=too_large(excess, basis.gains.sum()))
     # A head of zeros never moves.
     racing, owned, now, drops = [h for h in range(heads) if state[h].any()], [[] for _ in range(heads)], 0.0, Drops()
+    left = MOST_STEPS
     for m in range(basis.useful):
         racing = [head for head in racing if len(owned[head]) < rank]
         if not racing:
@@ -118,10 +120,11 @@ def drop_schedule(
         norms = {head: np.linalg.norm(state[head]) for head in racing}
         patience = _PATIENCE / (rates[m] * max([norms[h] for h in racing if not owned[h]] or norms.values()))
         try:
-            path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale)
+            path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale, left)
         except IntegrationFailed as error:
             drops.reason = str(error)
             break
+        left -= path.steps
         if not path.crossed:
             if patience < until - now:
                 drops.reason = f"from these weights no head escapes within t/tau = {patience:.3g}"
@@ -172,7 +175,7 @@ def predicted_staircase(
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 
 
-def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float) -> Path:
+def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float, most: int) -> Path:
     """The heads until the first of them gains `enough`, or `until`."""
 
     def reached(state: np.ndarray) -> float:
@@ -185,4 +188,4 @@ def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float) 
         return banded(flow.jacobian(state.reshape(heads.shape)))
 
     band = heads.shape[1] - 1
-    return integrate(field, heads.ravel(), until, jacobian=jacobian, event=reached, band=band, scale=scale)
+    return integrate(field, heads.ravel(), until, jacobian=jacobian, event=reached, band=band, scale=scale, most=most)
