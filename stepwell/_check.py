@@ -17,7 +17,7 @@ def whole(name: str, value: Any, *, least: int = 1) -> int:
     """`value` as an int, if it is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    if value > _LARGEST_WHOLE:
+    if int(value) > _LARGEST_WHOLE:
         raise InvalidInput(f"{name} is {value!r}; it must be at most {_LARGEST_WHOLE}")
     return int(value)
 

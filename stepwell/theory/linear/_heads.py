@@ -106,7 +106,8 @@ class Heads:
             return v[:, 0, 0] ** 2, np.stack([np.sum((p * free) @ inverse * p, axis=(1, 2)) for p in (x, y)])
 
         (v0, p0), (v1, p1) = squares(before), squares(after)
-        return float(np.max(np.abs((v1 - p1) - (v0 - p0)) / (v1 + p1)))
+        size = v1 + p1  # 0 where squares underflow
+        return float(np.max(np.abs((v1 - p1) - (v0 - p0)) / np.where(size > 0, size, 1.0)))
 
     def _split(self, heads: State):
         pairs = heads[:, 1:].reshape(len(heads), 2, -1, self._free.shape[-1])

@@ -108,8 +108,8 @@ def drop_schedule(
     if not excess <= basis.gains.sum():
         return Drops(reason=too_large(excess, basis.gains.sum()))
     # A head of zeros never moves.
-    racing, owned, now, drops = [h for h in range(heads) if state[h].any()], [[] for _ in range(heads)], 0.0, Drops()
-    left = MOST_STEPS
+    racing, owned = [head for head in range(heads) if state[head].any()], [[] for _ in range(heads)]
+    drops, now, left = Drops[Drop](), 0.0, MOST_STEPS
     for m in range(basis.useful):
         racing = [head for head in racing if len(owned[head]) < rank]
         if not racing:
@@ -117,8 +117,9 @@ def drop_schedule(
         others = [[d for d in range(m) if d not in owned[head]] for head in racing]
         flow = Heads(basis, [owned[head] for head in racing], others)
         # Fresh heads are the slowest.
-        norms = {head: np.linalg.norm(state[head]) for head in racing}
-        patience = _PATIENCE / (rates[m] * max([norms[h] for h in racing if not owned[h]] or norms.values()))
+        sizes = {head: np.abs(state[head]).max() for head in racing}
+        with np.errstate(over="ignore", divide="ignore"):
+            patience = _PATIENCE / rates[m] / max([sizes[h] for h in racing if not owned[h]] or sizes.values())
         try:
             path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale, left)
         except IntegrationFailed as error:
