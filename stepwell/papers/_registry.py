@@ -70,7 +70,7 @@ def select(targets: Sequence[str]) -> list[str]:
             known = [*PAPERS, *FIGURES]
             near = difflib.get_close_matches(target, known, n=1, cutoff=0.5)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise InvalidInput(f"there is no target {target}; {meant}The targets are {', '.join(known)}")
+            raise InvalidInput(f"there is no target {target:.100}; {meant}The targets are {', '.join(known)}")
         chosen.update(matching)
     return [name for name in FIGURES if not targets or name in chosen]
 

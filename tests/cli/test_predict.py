@@ -140,7 +140,7 @@ def test_bad_usage(flags: list[str], word: str, capsys: pytest.CaptureFixture[st
         (["--eigenvalues", "1", "1e-6", "--model", "attnS", "--rank", "2"], 2, None),
         (["--eigenvalues", "1", "1e-30", "--model", "attnS"], 2, None),
         (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-20"], 1, None),
-        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-50"], 1, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-40"], 1, None),
         (["--eigenvalues", "1", "--model", "attnS", "--init", "1e49"], 0, "too large"),
         (["--eigenvalues", "1", "1e-6", "--model", "attnM", "--init", "1e49"], 0, "too large"),
     ],
