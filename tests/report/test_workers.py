@@ -12,7 +12,7 @@ import pytest
 
 from stepwell.report import _workers, reproduce
 
-QUICKEST = ["linear/landscape", "linear/in-context-pcr", "linear/beyond"]
+QUICKEST = ["linear/fig2", "softmax/regimes", "softmax/nonlinear"]
 
 
 def test_side_by_side_is_as_one_by_one(tmp_path: Path):
