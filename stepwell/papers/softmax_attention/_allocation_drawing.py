@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from stepwell._text import scientific
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, VERMILION, new_figure, styled
 
 from ._allocation_softmax import MARGIN
@@ -128,7 +129,7 @@ def _imbalance(axes: Any, trained: xr.Dataset) -> None:
             if part == 0
             else f"v/o = {(1 + part) ** 2:g}"
             if part > 1e-3
-            else f"v/o = 1 + {2 * part:.0e}"
+            else f"v/o = 1 + {scientific(2 * part)}"
         )
         colour = BLACK if part == 0 else PALETTE[row - 1]
         axes.plot(time[1:], trained["loss"].values[row, 1:], color=colour, label=label)

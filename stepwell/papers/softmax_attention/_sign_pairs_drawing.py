@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from stepwell._text import scientific
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
 
 
@@ -109,7 +110,7 @@ def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
         label = "positive, balanced" if run == 0 else None
         axes.plot(balanced["time"], balanced["loss"][run], color=BLUE, linewidth=1.4, label=label)
     for number, (delta, colour) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
-        axes.plot(left["time"], left["loss"][0, number], color=colour, label=f"positive, off balance by {delta:g}")
+        axes.plot(left["time"], left["loss"][0, number], color=colour, label=f"positive, off balance by {scientific(delta)}")
     for run in range(signed.sizes["run"]):
         label = "of either sign" if run == 0 else None
         axes.plot(signed["time"], signed["loss"][run], color=VERMILION, linewidth=1.2, label=label)
@@ -141,7 +142,7 @@ def _falls(axes: Axes, data: dict[str, xr.Dataset]) -> None:
         label = "of either sign" if run == 0 else None
         axes.plot(signed["time"], signed["loss"][run] - bound, color=VERMILION, linewidth=1.4, label=label)
     for number, (delta, colour) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
-        label = f"positive, off balance by {delta:g}"
+        label = f"positive, off balance by {scientific(delta)}"
         axes.plot(left["time"], left["loss"][0, number] - bound, color=colour, linewidth=1.4, label=label)
     for kind, style, words in (
         ("signed", "--", "law, at last $t^{-4/5}$"),
