@@ -110,7 +110,8 @@ def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
         label = "positive, balanced" if run == 0 else None
         axes.plot(balanced["time"], balanced["loss"][run], color=BLUE, linewidth=1.4, label=label)
     for number, (delta, colour) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
-        axes.plot(left["time"], left["loss"][0, number], color=colour, label=f"positive, off balance by {scientific(delta)}")
+        label = f"positive, off balance by {scientific(delta)}"
+        axes.plot(left["time"], left["loss"][0, number], color=colour, label=label)
     for run in range(signed.sizes["run"]):
         label = "of either sign" if run == 0 else None
         axes.plot(signed["time"], signed["loss"][run], color=VERMILION, linewidth=1.2, label=label)
