@@ -12,6 +12,7 @@ import io
 import os
 from pathlib import Path
 
+import h5py
 import xarray as xr
 
 from stepwell._arguments import checked
@@ -124,6 +125,8 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
     if not marked and not unverified:
         raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
     try:
+        with h5py.File(io.BytesIO(content)) as file:
+            dict(file.attrs)  # where this fails, h5netcdf also prints a traceback of its own
         with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
             return stored.load()
     except Exception as error:  # what HDF5 and its readers raise on a damaged file is of many kinds
