@@ -82,7 +82,8 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     - `setup`: what is to be trained, as `set_up` builds it.
     - `last`: the step at which the course ends.
 
-    **Returns:** the `Course`, by step, and an empty text; or None and the reason why there is no prediction.
+    **Returns:** the `Course`, by step, and an empty text, or the reason why some drops are missing; or None and the
+    reason why there is no prediction.
 
     **Example:**
 
@@ -99,7 +100,7 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     if reason is not None:
         return None, f"--theory: {reason}"
     try:
-        return _course(setup, last), ""
+        return _course(setup, last)
     except IntegrationFailed as error:
         return None, f"--theory: {error}"
 
@@ -120,7 +121,7 @@ def _reason(setup: Setup) -> str | None:
     return None
 
 
-def _course(setup: Setup, last: int) -> Course:
+def _course(setup: Setup, last: int) -> tuple[Course, str]:
     model, predictor = setup.model, _predictor(setup)
     factor = weight_factor("none", "1/N", length=setup.flags.context, factors=model.factors)
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
@@ -131,7 +132,9 @@ def _course(setup: Setup, last: int) -> Course:
         paper_time(setup, steps),
     )
     unit = float(paper_time(setup, 1.0))
-    return Course(course.times / unit, course.loss, [drop.time / unit for drop in course.drops], predictor.course_label)
+    drops = [drop.time / unit for drop in course.drops]
+    remark = f"--theory: {course.drops.reason}" if course.drops.reason else ""
+    return Course(course.times / unit, course.loss, drops, predictor.course_label), remark
 
 
 def _predictor(setup: Setup) -> linear.AbstractPredictor:

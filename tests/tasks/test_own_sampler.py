@@ -146,6 +146,42 @@ def test_theory_from_moments_is_that_from_covariances():
     assert nearest[0].distance == pytest.approx(nearest[1].distance, rel=1e-12)
 
 
+def test_drop_times_are_those_of_training():
+    r"""Inputs around $\pm\mu$, and task vectors of a covariance that has other eigenvectors than that of the inputs."""
+    mu, spread, omega, n = np.array([0.8, 0.3]), 0.5, np.array([[1.0, 0.4], [0.4, 0.6]]), 6
+    lam = np.outer(mu, mu) + spread**2 * np.eye(2)
+
+    def draw(size, key):
+        coins, inputs, vectors = jax.random.split(key, 3)
+        x = jax.random.rademacher(coins, (size, n + 1, 1), float) * mu
+        x = x + spread * jax.random.normal(inputs, (size, n + 1, 2))
+        w = jax.random.normal(vectors, (size, 2)) @ np.linalg.cholesky(omega).T
+        return x, jnp.einsum("sni,si->sn", x, w)
+
+    def of(normalisation):
+        """Isserlis' theorem, less what the fourth moments of ±μ have less than those of a Gaussian."""
+        scale = n * attention_scale(normalisation, n)
+        fourth = 2 * lam @ omega @ lam + np.sum(omega * lam) * lam - 2 * (mu @ omega @ mu) * np.outer(mu, mu)
+        second = (1 - 1 / n) * lam @ omega @ lam + fourth / n
+        return PopulationMoments(lam, scale * lam @ omega, scale**2 * second, float(np.sum(omega * lam)))
+
+    task = SamplerTask(draw, moments=of)
+    assert max(check_moments(task, 20_000, key=KEY).values()) < 6
+    model = SeparateAttention.random(dim=2, heads=2, scale=1e-3, key=jax.random.key(5))
+    weights = {name: np.asarray(value) for name, value in model.weights().items()}
+    drops = theory.linear.drop_schedule(task, **SeparateAttention.theory_weights(weights))
+    predicted = np.array([drop.time for drop in drops])
+    assert predicted.size == 2
+    run = flow(model, Population(task), until=float(2 * predicted[-1]), save=20_000, progress=False)
+    levels, loss = theory.linear.levels(task), np.asarray(run.loss[0])
+    times = np.asarray(run.time)
+    measured = np.array([times[np.argmax(loss < half)] for half in (levels[1:] + levels[:-1]) / 2])
+    # A drop shifts later ones by up to five of its own times 1/(ρ v_end), v_end³ the size of the component's map.
+    ends = np.linalg.norm(theory.linear.components(task).maps, axis=(1, 2)) ** (1 / 3)
+    own_time = 1 / (theory.linear.escape_rates(task) * ends)
+    assert np.all(np.abs(predicted - measured) < 5 * np.arange(1, 3) * own_time + np.diff(times).max())
+
+
 def test_theory_says_what_a_task_lacks():
     for task, words in (
         (SamplerTask(sample), ["SamplerTask has no covariance", "moments(normalisation)", "theory.Regression"]),

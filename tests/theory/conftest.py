@@ -45,6 +45,50 @@ def make_task():
 
 
 @dataclass(frozen=True)
+class Moments:
+    input: np.ndarray
+    cross: np.ndarray
+    second: np.ndarray
+    label_power: float
+
+
+@dataclass(frozen=True)
+class TaskOfMoments:
+    """A task that is known by its moments alone."""
+
+    own: Moments
+    lengths: Lengths = Lengths((20,), (1.0,))
+    outputs: int = 1
+
+    @property
+    def dim(self):
+        return len(self.own.input)
+
+    def moments(self, normalisation):
+        assert normalisation == "1/N"
+        return self.own
+
+
+def _make_task_of_moments(gains, seed, *, spread=2.0, rest=0.1):
+    r"""Moments without common eigenvectors, of these gains.
+
+    $M = C^{1/2} P\,\mathrm{diag}(\sqrt\gamma)\,Q^\top\Lambda^{-1/2}$ with random rotations P and Q. The eigenvalues of
+    $\Lambda$ and C are between one and one over `spread`; `rest` cannot be learned.
+    """
+    gains = np.asarray(gains, dtype=float)
+    turns = [_rotation(gains.size, (seed, number)) for number in range(4)]
+    spectrum = np.geomspace(1, 1 / spread, gains.size)
+    root, second_root = ((turn * np.sqrt(spectrum)) @ turn.T for turn in turns[:2])
+    cross = second_root @ (turns[2] * np.sqrt(gains)) @ turns[3].T @ np.linalg.inv(root)
+    return TaskOfMoments(Moments(root @ root, cross, second_root @ second_root, float(gains.sum()) + rest))
+
+
+@pytest.fixture(scope="session")
+def make_task_of_moments():
+    return _make_task_of_moments
+
+
+@dataclass(frozen=True)
 class MultiTask:
     dims: tuple[int, ...]
     strengths: tuple[float, ...]

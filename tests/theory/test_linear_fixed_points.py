@@ -1,5 +1,6 @@
 """All fixed points, one at a time, and the nearest: brute force over the subsets, and Monte Carlo for the metric."""
 
+import dataclasses
 import itertools
 import tracemalloc
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell._errors import InvalidInput
 from stepwell.theory import linear
 
 EPS = np.finfo(float).eps
@@ -111,3 +113,50 @@ def test_distance_is_that_of_predictions(make_task):
     assert abs(squares.mean() - linear.prediction_distance(task, first, second) ** 2) < 5 * error
     excess = linear.prediction_distance(task, first, linear.minimiser(task)) ** 2
     assert linear.loss_at(task, first) == pytest.approx(linear.minimal_loss(task) + excess, rel=1e-12)
+
+
+def test_a_task_of_moments(make_task_of_moments):
+    gains = [0.6, 0.4, 0.4, 0.0]
+    task = make_task_of_moments(gains, 3, rest=0.2)
+    lam, cross, second = (f(task) for f in (linear.input_moment, linear.cross_moment, linear.second_moment))
+    basis, points = linear.components(task), linear.fixed_points(task)
+    # Rounding, times the condition numbers of C and Λ, which are two.
+    close = {"rtol": 0, "atol": 1e-13}
+    np.testing.assert_allclose(basis.gains, gains, **close)
+    np.testing.assert_allclose(basis.keys.T @ second @ basis.keys, np.eye(4), **close)
+    np.testing.assert_allclose(basis.maps, [np.outer(a, a) @ cross for a in basis.keys.T], **close)
+    np.testing.assert_allclose(linear.minimiser(task), np.linalg.solve(second, cross), **close)
+    assert points.count == 8
+    for point in points:
+        residual = (cross - second @ point.effective_map) @ lam
+        np.testing.assert_allclose(point.effective_map.T @ residual, 0, **close)
+        assert point.loss == pytest.approx(1.6 - sum(gains[d] for d in point.learned), abs=1e-13)
+        assert linear.loss_at(task, point.effective_map) == pytest.approx(point.loss, abs=1e-13)
+    other = np.random.default_rng(0).normal(size=(4, 4))
+    loss = 1.6 + np.sum(other * ((second @ other - 2 * cross) @ lam))
+    assert linear.loss_at(task, other) == pytest.approx(loss, rel=1e-13)
+    distance = np.sqrt(np.sum(other * (second @ other @ lam)))
+    assert linear.prediction_distance(task, other, 0 * other) == pytest.approx(distance, rel=1e-13)
+    # Of equal gains, whichever the map has.
+    mixed = np.array([[0.6, 0.8], [-0.8, 0.6]])
+    keys = basis.keys[:, 1:3] @ mixed
+    learned = basis.maps[0] + np.outer(keys[:, 0], keys[:, 0]) @ cross
+    found, held = linear.shares(task, learned)
+    np.testing.assert_allclose(held, [1, 1, 0, 0], **close)
+    np.testing.assert_allclose(found.maps[:2].sum(axis=0), learned, **close)
+    assert linear.nearest_fixed_point(task, learned).distance < 1e-13
+    rates = [np.linalg.norm((cross - second @ basis.maps[:m].sum(axis=0)) @ lam, ord=2) for m in range(4)]
+    np.testing.assert_allclose(linear.escape_rates(task), rates, **close)
+
+
+def test_moments_that_are_singular_or_not_finite(make_task_of_moments):
+    task = make_task_of_moments([0.5, 0.3], 0)
+    singular = dataclasses.replace(task.own, input=np.ones((2, 2)), second=np.ones((2, 2)), cross=np.ones((2, 2)) / 2)
+    flat = dataclasses.replace(task, own=singular)
+    with pytest.raises(InvalidInput, match="singular"):
+        linear.levels(flat)
+    # In x = (a, a), β = (b, b) the answer is ab times the sum s of the entries of the map: the loss is 0.9 - 2s + s².
+    assert linear.loss_at(flat, np.eye(2) / 4) == pytest.approx(0.9 - 2 * 0.5 + 0.5**2, rel=1e-13)
+    broken = dataclasses.replace(task, own=dataclasses.replace(task.own, cross=np.full((2, 2), np.nan)))
+    with pytest.raises(InvalidInput, match=r"cross of moments\(\) has the entry nan"):
+        linear.levels(broken)

@@ -1,10 +1,16 @@
 """The schedule of drops against the flow of all heads together."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import scipy
 from scipy.integrate import solve_ivp
 
 from stepwell.theory import linear
+from stepwell.theory.linear import _schedule as schedule_module
+from stepwell.theory.linear._heads import Heads, banded, coordinates
+from stepwell.theory.linear._principal import principal
 
 
 def start(heads, dim, init, seed):
@@ -14,7 +20,7 @@ def start(heads, dim, init, seed):
 
 def full_flow(task, values, keys, queries, until):
     """Times at which the loss of the whole flow passes halfway between levels, its dense solution and its unpacking."""
-    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), task.covariance
+    cross, second, lam = linear.cross_moment(task), linear.second_moment(task), linear.input_moment(task)
     heads, dim = keys.shape
 
     def split(state):
@@ -61,6 +67,67 @@ def test_drop_times_and_heads(make_task, init, seed):
     v, k, q = split(solution(predicted[-1] * 2))
     taken = np.abs(v[:, None] * (k @ found.directions) * (q @ found.directions))
     assert [drop.head for drop in drops] == list(np.argmax(taken, axis=0))
+
+
+@pytest.mark.parametrize("init", [3e-3, 3e-4])
+@pytest.mark.parametrize("seed", range(2))
+def test_drop_times_of_a_task_of_moments(make_task_of_moments, init, seed):
+    task = make_task_of_moments([0.6, 0.3], seed)
+    weights = start(2, 2, init, seed)
+    drops = linear.drop_schedule(task, *weights)
+    assert [drop.component for drop in drops] == [0, 1] and {drop.head for drop in drops} == {0, 1}
+    predicted = np.array([drop.time for drop in drops])
+    measured, solution, split = full_flow(task, *weights, predicted[-1] * 2)
+    # As above: five of each drop's own times 1/(ρ v_end), with v_end the cube root of the size of the component's map.
+    sizes = np.linalg.norm(linear.components(task).maps, axis=(1, 2))
+    own_time = 1 / (linear.escape_rates(task) * sizes ** (1 / 3))
+    assert np.all(np.abs(predicted - measured) < 5 * np.arange(1, 3) * own_time)
+    half = split(solution(predicted.mean()))
+    found = linear.nearest_fixed_point(task, linear.separate_map(half[0], half[1][:, None], half[2][:, None]))
+    assert found.point.learned == (0,)
+
+
+def test_drop_times_from_moments_are_those_from_covariances(make_task, make_task_of_moments):
+    kwargs = {"rotation": 1, "task_rotation": 2, "noise": 0.3, "lengths": (20,)}
+    task = make_task([1.2, 0.7, 0.3], [0.5, 2.0, 1.0], **kwargs)
+    own = make_task_of_moments([1.0], 0)
+    read = linear.input_moment, linear.cross_moment, linear.second_moment, linear.label_power
+    same = dataclasses.replace(own, own=type(own.own)(*(moment(task) for moment in read)))
+    rng = np.random.default_rng(0)
+    for shape in ((3,), (3, 3), (3, 3)), ((2,), (2, 2, 3), (2, 2, 3)):
+        weights = [1e-3 * rng.normal(size=part) for part in shape]
+        by_covariances, by_moments = (linear.drop_schedule(one, *weights) for one in (task, same))
+        assert [(d.head, d.component) for d in by_moments] == [(d.head, d.component) for d in by_covariances]
+        # The solver's 1e-10 a step, in other coordinates, amplified by the growth of the weights.
+        np.testing.assert_allclose([d.time for d in by_moments], [d.time for d in by_covariances], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"variances": [0.3, 0.3, 0.3], "rotation": 1},
+        {"variances": [0.3 + 3e-6, 0.3, 0.15]},
+        # Equal gains, and the strongest driving is not that of the first.
+        {"variances": [0.3, 0.6], "task_variances": [2.0, 1.0]},
+    ],
+)
+def test_of_components_of_one_gain_the_head_chooses(make_task, kwargs):
+    task = make_task(lengths=(31,), **kwargs)
+    weights = start(5, len(task.covariance), 1e-3, 3)
+    predicted = np.array([drop.time for drop in linear.drop_schedule(task, *weights)])
+    measured, _, _ = full_flow(task, *weights, predicted[-1] * 2)
+    # A direction of half the driving has grown from w to sqrt(w) when the head is halfway down the strongest, and what
+    # it does from there on is left out.
+    np.testing.assert_allclose(predicted, measured, rtol=1e-3**0.5)
+
+
+def test_of_components_of_one_gain_the_head_chooses_in_a_task_of_moments(make_task_of_moments):
+    task = make_task_of_moments([0.4, 0.4], 0)
+    weights = start(4, 2, 1e-4, 3)
+    predicted = np.array([drop.time for drop in linear.drop_schedule(task, *weights)])
+    measured, _, _ = full_flow(task, *weights, predicted[-1] * 2)
+    # As above.
+    np.testing.assert_allclose(predicted, measured, rtol=1e-4**0.5)
 
 
 def test_small_heads_leave_the_first_plateau_exactly(make_task):
@@ -120,3 +187,94 @@ def test_limits_of_a_schedule(make_task):
 def test_components_without_gain_are_not_learned(make_task):
     task = make_task([0.5, 0.3, 0.2], [1.0, 1.0, 0.0], rotation=1)
     assert len(linear.drop_schedule(task, *start(4, 3, 0.01, 0))) == 2
+
+
+def test_the_jacobian_of_the_heads_is_that_of_their_velocity(make_task, make_task_of_moments):
+    regressions = (make_task([0.6, 0.4], [1.0, 0.5], rotation=0, task_rotation=other) for other in (None, 1))
+    for task in (*regressions, make_task_of_moments([0.6, 0.3], 0)):
+        basis = principal(task)
+        flow = Heads(basis, [[0], [], [1]], [[1], [0], []])
+        heads, width = np.random.default_rng(0).normal(size=(3, 1 + 2 * 2 * 2)), 9
+        step = 1e-5 * np.eye(width)
+        changes = [(flow.velocity(heads + d) - flow.velocity(heads - d)) / 2e-5 for d in step]
+        exact = flow.jacobian(heads)
+        # The third derivatives, of order one, times the squared step; and rounding over the step.
+        np.testing.assert_allclose(exact, np.stack(changes, axis=2), rtol=0, atol=1e-8)
+        blocks = scipy.linalg.block_diag(*exact)
+        packed = banded(exact)
+        assert all(packed[i - j + width - 1, j] == blocks[i, j] for i, j in np.ndindex(27, 27) if abs(i - j) < width)
+
+
+@pytest.mark.parametrize("known", [[], [0]])
+def test_velocity_and_gain_of_a_head_are_those_of_the_loss(make_task_of_moments, known):
+    """In the weights themselves: v, k and q, and the map of what others have learned, which follows at once."""
+    task = make_task_of_moments([0.6, 0.4, 0.2], 1)
+    basis, dim = principal(task), 3
+    lam, cross, second = (f(task) for f in (linear.input_moment, linear.cross_moment, linear.second_moment))
+    a = linear.components(task).keys[:, known]
+    b = cross.T @ a / np.sqrt(basis.gains[known])
+    left, right = second - second @ a @ a.T @ second, lam - lam @ b @ b.T @ lam
+    drive = (cross - second @ a @ a.T @ cross) @ lam
+    v, k, q = 0.7, *np.random.default_rng(2).normal(size=(2, dim))
+    g = drive - v * left @ np.outer(k, q) @ right
+    along = coordinates(basis)
+
+    def state(v, k, q):
+        return np.concatenate([[v], k @ along[0], q @ along[1]])[None]
+
+    flow = Heads(basis, [[]], [known])
+    moved = flow.velocity(state(v, k, q))
+    followed = np.array([True, *[d not in known for d in range(dim)] * 2])
+    expected = state(k @ g @ q, v * g @ q, v * g.T @ k)
+    np.testing.assert_allclose(moved[:, followed], expected[:, followed], rtol=0, atol=1e-12)
+    gain = 2 * v * k @ drive @ q - v**2 * (k @ left @ k) * (q @ right @ q)
+    np.testing.assert_allclose(flow.gains(state(v, k, q)), [gain], rtol=0, atol=1e-12)
+    # A short step of an accurate method leaves what is conserved.
+    path = solve_ivp(
+        lambda _, y: flow.velocity(y[None])[0], (0, 0.1), state(v, k, q)[0], method="DOP853", rtol=1e-12, atol=1e-12
+    )
+    assert flow.drift(state(v, k, q), path.y[:, -1][None]) < 1e-10
+
+
+def test_a_second_component_far_smaller_than_the_first_has_a_time(make_task):
+    rng = np.random.default_rng(0)
+    weights = [1e-3 * rng.normal(size=shape) for shape in ((2,), (2, 2, 2), (2, 2, 2))]
+    times = [linear.drop_schedule(make_task([1.0, small]), *weights)[1].time * small**2 for small in (1e-5, 1e-6)]
+    # The head that has learned the first waits for the second at the rate of its squared eigenvalue, to first order.
+    np.testing.assert_allclose(times[1], times[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("small", [1e-9, 1e-30])
+def test_what_float64_cannot_follow_ends_with_a_reason(make_task, small, monkeypatch):
+    monkeypatch.setattr(schedule_module, "MOST_STEPS", 600)
+    rng = np.random.default_rng(0)
+    weights = [1e-3 * rng.normal(size=shape) for shape in ((2,), (2, 2, 2), (2, 2, 2))]
+    drops = linear.drop_schedule(make_task([1.0, small]), *weights)
+    assert len(drops) == 1 and "steps did not lead further" in drops.reason
+
+
+def test_a_time_that_rounding_decides_is_not_given(make_task, monkeypatch):
+    weights = start(2, 2, 1e-3, 0)
+    assert len(linear.drop_schedule(make_task([0.6, 0.4]), *weights)) == 2
+    monkeypatch.setattr(schedule_module, "_MOST_DRIFT", 0.0)
+    drops = linear.drop_schedule(make_task([0.6, 0.4]), *weights)
+    assert drops == [] and "rounding" in drops.reason
+
+
+def test_no_time_from_weights_that_are_too_large(make_task):
+    for size in (1e2, 1e49, 1e100):
+        drops = linear.drop_schedule(make_task([0.6, 0.4]), *start(2, 2, size, 0))
+        assert drops == [] and "too large" in drops.reason
+
+
+def test_times_are_in_proportion_to_one_over_the_weights_until_their_squares_underflow(make_task):
+    sizes, task = (1e-20, 1e-40, 1e-290), make_task([0.6, 0.4])
+    large, small, none = (linear.drop_schedule(task, *start(2, 2, size, 0)) for size in sizes)
+    # To the solver's tolerance: the drop's own duration is far less.
+    np.testing.assert_allclose([d.time * 1e-40 for d in small], [d.time * 1e-20 for d in large], rtol=1e-5)
+    assert none == [] and "no head escapes" in none.reason
+
+
+def test_heads_that_run_out_need_no_reason(make_task):
+    drops = linear.drop_schedule(make_task([0.6, 0.4]), *start(1, 2, 1e-3, 0))
+    assert len(drops) == 1 and drops.reason == ""
