@@ -28,7 +28,7 @@ from ._fig01_claims import claims as claims
 from ._fig01_drawing import draw as draw
 from ._full_model import CONTEXT, DIMS, EMBEDDING, HEADS, SETTING, UNIT, spectral_model, start, train, whole_model
 from ._off_structure import gradient_variance, off_structure_gradient
-from ._softmax_search import Weights, softmax_slopes
+from ._softmax_search import DRAWS, Weights, least_softmax, softmax_slopes
 
 TITLE = "Three heads wait, emerge together and converge, each to a task of its own"
 CAPTION = (
@@ -92,6 +92,7 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     return {
         "descent": descents(chosen, float(predictions["middle"])),
         "population": population,
+        "scatter": scatter(chosen),
         "spectral": spectral_course(population["time"].values),
         "gradient": gradient(chosen),
         "noise": gradient_noise(chosen),
@@ -176,6 +177,21 @@ def exact_descent(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         {"time": ("time", time, {"units": UNIT})},
         run.attrs,
     )
+
+
+def scatter(chosen: Settings) -> xr.Dataset:
+    """Standard deviations of ω and μ of least loss over sets of as many sequences, on which no run is trained.
+
+    Where each task has a head of its own, they are those of one head on one task.
+    """
+    task, key = MultiTaskRegression(DIMS[:1], 1.0, CONTEXT), jax.random.key(chosen.seed + 3)
+    rng = np.random.default_rng(chosen.seed)
+    drawn = [
+        least_softmax(task, 1, chosen.sequences, key=jax.random.fold_in(key, draw), rng=rng) for draw in range(DRAWS)
+    ]
+    # The search may end at either of two signs.
+    spread = np.abs(drawn).std(axis=0, ddof=1).squeeze()
+    return xr.Dataset(dict(zip(("omega", "mu"), spread, strict=True)), attrs=provenance({"figure": NAME}))
 
 
 def _eigenvalues(run: xr.Dataset, model: SpectralAttention) -> dict[str, Any]:
