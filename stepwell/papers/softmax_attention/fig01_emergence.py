@@ -41,15 +41,17 @@ CAPTION = (
     "one over the root of the number of sequences; so are trained weights (Fig 2 measures that). (e) ω of each head "
     "and task at the end of training; in brackets, that of the exact loss at twice the time. (f), ours: what ω, μ and "
     "the loss of whole matrices differ by from training on the exact loss falls as one over the batch. Inferred of the "
-    "paper, whose text could not be consulted: strengths are those of a coordinate, and time is that of the plain "
-    "squared loss. Its code draws 10,000 sequences a step."
+    "paper, whose text could not be consulted: time is that of the plain squared loss. Its code draws 10,000 sequences "
+    "a step."
 )
 PAPER_SETTINGS: dict[str, Any] = {
     "tasks, heads": "3, 3",
     "dimensions of the tasks": [10, 10, 10],
     "context length L": 100,
-    "strength λ, noise σ": "1, 0",
+    "strength λ, noise σ": "1 in each coordinate (published code), 0",
     "width of a head d_e": 30,
+    "scores divided by": "√(d_x + d_y) (published code)",
+    "initial weights": "heads diagonal (published code), size not known",
     "sequences a step": "10,000 fresh ones (published code)",
 }
 
