@@ -19,6 +19,12 @@ def scientific(value: float, digits: int = 1) -> str:
     return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
 
 
+def shortened(text: Any, longest: int = 300) -> str:
+    """A message or path that has a word of thousands of letters in it, without its middle."""
+    text = str(text)
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
 def error_line(error: Exception) -> str:
     """An error in one line: its class and the first line of its message."""
     lines = str(error).strip().splitlines()
