@@ -16,6 +16,7 @@ from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.probes import head_task_allocation
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -39,8 +40,8 @@ CAPTION = (
     "they would have decayed, and the loss continues to fall, towards the lower bound for three heads."
 )
 
-RATE = 0.02
-SPREAD = 0.3
+RATE = setting("rate", 0.02)
+SPREAD = setting("spread", 0.3)
 """Standard deviation of the logarithms of random starts."""
 IMBALANCES = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 """Values are larger than outputs by this factor, and outputs smaller."""
@@ -54,6 +55,7 @@ WATCHED = 0.4
 """For so long its rate is measured."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     starts: int = 150

@@ -17,6 +17,7 @@ from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
 from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -52,6 +53,7 @@ class Fading(NamedTuple):
     cost: Float[np.ndarray, " task"]
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
