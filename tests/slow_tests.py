@@ -51,6 +51,7 @@ SLOW = (
     "tests/papers/test_published_runs.py",
     "tests/probes/test_weights.py",
     "tests/replay/test_replay.py",
+    "tests/report/test_report_settings.py::test_progress_comes_from_another_process",
     "tests/report/test_workers.py",
     "tests/tasks/test_normals.py::test_runs_are_the_same_with_and_without",
     "tests/test_arguments.py::test_no_public_function_answers_nonsense_with_an_error_of_a_library",
