@@ -48,7 +48,7 @@ reproduce: env
 	@$(VENV)/bin/stepwell reproduce --out reproduction $(ARGS) || { status=$$?; [ $$status -eq 1 ] || exit $$status; \
 		echo "Some claims are not as expected; the report shows which."; }
 
-test: lint types
+test: lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-fast: lint

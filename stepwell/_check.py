@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._errors import InvalidInput
+from ._spectrum import Covariance, symmetric_part
 from ._text import shown
 
 LARGEST_WHOLE = 2**63 - 1
@@ -79,4 +80,4 @@ def covariance_matrix(name: str, value: Any) -> np.ndarray:
         raise InvalidInput(
             f"{name} has a negative eigenvalue, {lowest:.3g}; a covariance must be positive semi-definite"
         )
-    return (matrix + matrix.T) / 2
+    return value if isinstance(value, Covariance) else symmetric_part(matrix)

@@ -14,6 +14,8 @@ _PATIENCE = 1.0
 """Seconds before a bar appears."""
 _LINE_EVERY = 15.0
 """Seconds between lines where there is no terminal."""
+_LONG = 3600.0
+"""Seconds: a job that will take longer says so."""
 
 
 _listeners: list[Callable[[str, float], None]] = []
@@ -30,9 +32,14 @@ def listening(listener: Callable[[str, float], None]) -> Iterator[None]:
 
 
 class Meter:
-    """`with Meter("training", total) as meter: meter.update(done, "loss 0.31")`."""
+    """`with Meter("training", total) as meter: meter.update(done, "loss 0.31")`.
 
-    def __init__(self, what: str, total: float, *, shown: bool = True):
+    `steady`: every part of the total takes about as long, so that after a second it is known how long the rest will.
+    """
+
+    def __init__(self, what: str, total: float, *, shown: bool = True, steady: bool = False):
+        self._steady = steady
+        self._first: tuple[float, float] | None = None
         self._what = what
         self._total = total
         self._shown = shown
@@ -49,9 +56,12 @@ class Meter:
         for listener in _listeners:
             listener(self._what, done / self._total)
         now = time.monotonic()
+        # From the first report on: what is before it may be compilation.
+        self._first = self._first or (now, done)
         if not self._shown or sys.stderr is None or now - self._start < _PATIENCE:
             return
         try:
+            self._warn(now, done)
             if sys.stderr.isatty():
                 self._draw(done, note)
             elif now - self._last_line >= _LINE_EVERY:
@@ -59,6 +69,17 @@ class Meter:
                 print(f"{self._what}: {100 * done / self._total:.0f} % {note}".rstrip(), file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self._shown = False
+
+    def _warn(self, now: float, done: float) -> None:
+        """One line, once, if the rest will take more than an hour."""
+        assert self._first is not None
+        begun, before = self._first
+        if not self._steady or now - begun < _PATIENCE or done <= before:
+            return
+        self._steady = False
+        rest = (now - begun) / (done - before) * (self._total - done)
+        if rest > _LONG:
+            print(f"{self._what} will take about {_duration(rest)} at this pace; Ctrl-C ends it", file=sys.stderr)
 
     def _draw(self, done: float, note: str) -> None:
         if self._bar is None:
@@ -81,3 +102,10 @@ class Meter:
         if self._bar is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._bar.stop()
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 365.25 * 86400), ("days", 86400.0), ("hours", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds / 60:.3g} minutes"

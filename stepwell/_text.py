@@ -12,6 +12,19 @@ def superscript(power: int | str) -> str:
     return str(power).translate(_RAISED)
 
 
+def scientific(value: float, digits: int = 1) -> str:
+    """A number as a mantissa of so many digits and a power of ten: 2·10⁻⁸; 10⁻³ rather than 1·10⁻³."""
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+    plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
+
+
+def shortened(text: Any, longest: int = 300) -> str:
+    """A message or path that has a word of thousands of letters in it, without its middle."""
+    text = str(text)
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
 def error_line(error: Exception) -> str:
     """An error in one line: its class and the first line of its message."""
     lines = str(error).strip().splitlines()

@@ -62,6 +62,7 @@ SLOW = (
     "tests/test_cache.py::test_programs_are_kept_where_files_are_made_for_a_group",
     "tests/test_cache.py::test_shared_filled_damaged_and_off",
     "tests/test_docs.py",
+    "tests/test_types.py",
     "tests/theory/test_linear_rank.py",
     "tests/theory/test_softmax_limits.py",
     "tests/theory/test_softmax_theory_allocation.py",

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from stepwell._errors import InvalidInput
-
-_LONGEST = 300
-"""Letters of a message, at the most."""
+from stepwell._text import shortened
 
 
 class Parser(argparse.ArgumentParser):
@@ -49,17 +47,12 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
             self.unknown("flag" if unknown[1].startswith("-") else "argument", unknown[1].split("=")[0], flags)
-        raise InvalidInput(f"{_shortened(message)}; see {self.prog} --help")
+        raise InvalidInput(f"{shortened(message)}; see {self.prog} --help")
 
     def unknown(self, kind: str, given: str, allowed: Iterable[str]) -> NoReturn:
         """Refuse a word that is not known, and name the nearest that is."""
         near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
         raise InvalidInput(
-            f"there is no {kind} {_shortened(given)}; "
+            f"there is no {kind} {shortened(given)}; "
             + (f"did you mean {near[0]}?" if near else f"see {self.prog.split()[0]} --help")
         )
-
-
-def _shortened(message: str) -> str:
-    """A message that quotes a word of thousands of letters, without its middle."""
-    return message if len(message) <= _LONGEST else f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS, Kind
-from stepwell.theory import IntegrationFailed, Regression, linear
+from stepwell.theory import Regression, linear
 
 from ._predict_format import as_loss, counted
 
@@ -17,10 +16,7 @@ def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -
     """The JSON document. Indices in it count from 1. The eigenvectors of the task are the axes."""
     kind = None if model is None else KINDS[model]
     learned = _plateaus(task, kind, start)
-    try:
-        drops = [] if kind is None else _drops(task, kind, start)
-    except IntegrationFailed as error:
-        raise InvalidInput(str(error)) from None
+    drops = linear.Drops() if kind is None else _predictor(kind).drops(task, _weights(task, kind, start))
     levels = linear.levels(task)
     modes = linear.modes(task)
     columns = zip(modes.variances, modes.task_variances, modes.gains, strict=True)
@@ -40,7 +36,10 @@ def predict_linear(task: Regression, model: str | None, start: dict[str, Any]) -
         ],
         "levels": [float(levels[m]) for m in learned],
         "subsets": [list(range(1, m + 1)) for m in learned],
-        "drops": drops,
+        "drops": [
+            {"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in drops
+        ],
+        "drops_missing": drops.reason or None,
         "final_loss": float(levels[learned[-1]]),
         "time_unit": TIME_UNIT,
     }
@@ -60,7 +59,7 @@ def tables(predictions: dict[str, Any]) -> str:
         lines.append(f"{as_loss(level):>10}  {_listed(subset)}")
     if model is not None:
         lines += ["", _model_line(model)]
-        lines += _drop_lines(predictions["drops"], predictions["levels"])
+        lines += _drop_lines(predictions["drops"], predictions["levels"], predictions["drops_missing"])
     lines += ["", f"final loss {as_loss(predictions['final_loss'])}"]
     return "\n".join(lines)
 
@@ -78,7 +77,7 @@ def _model_line(model: dict[str, Any]) -> str:
     return f"linear {model['name']}, {heads}{rank}, init {model['init']:g}, seed {model['seed']}{balanced}"
 
 
-def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
+def _drop_lines(drops: list[dict[str, Any]], levels: list[float], reason: str | None) -> list[str]:
     """The table of drops; the time of a drop is when the loss is halfway down."""
     lines = ["drop at t/tau        loss to  head  component"]
     for drop, level in zip(drops, levels[1:], strict=False):
@@ -87,7 +86,7 @@ def _drop_lines(drops: list[dict[str, Any]], levels: list[float]) -> list[str]:
         lines.append(f"{drop['time']:>13.6g}  {as_loss(level):>13}  {head:>4}  {component:>9}")
     if len(drops) < len(levels) - 1:
         missing = counted(len(levels) - 1 - len(drops), "later drop")
-        lines.append(f"no time is given for {missing}: from these weights the wait would be too long")
+        lines.append(f"no time is given for {missing}: {reason or 'no head is left'}")
     return lines
 
 
@@ -97,11 +96,6 @@ def _plateaus(task: Regression, kind: Kind | None, start: dict[str, Any]) -> lis
     if kind is None:
         return list(range(most + 1))
     return _predictor(kind).plateaus(most, start["heads"] * _pairs(task, kind, start))
-
-
-def _drops(task: Regression, kind: Kind, start: dict[str, Any]) -> list[dict[str, Any]]:
-    drops = _predictor(kind).drops(task, _weights(task, kind, start))
-    return [{"time": drop.time, "head": _from_1(drop.head), "component": _from_1(drop.component)} for drop in drops]
 
 
 def _from_1(index: int | None) -> int | None:

@@ -169,6 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise KeyboardInterrupt
         if trajectory.sizes["step"] == 0:
             _say(f"{trajectory.attrs['message']}; there is nothing to keep")
+            checkpoint.file.unlink(missing_ok=True)
             return 1
         place, later = training.write_trajectory(folder, setup, trajectory, previous, overwrite=arguments.overwrite)
         if later and later != remark:

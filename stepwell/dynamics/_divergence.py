@@ -1,5 +1,7 @@
 """Advice after a divergence: a smaller rate, tried before it is named."""
 
+import bisect
+import math
 import time
 
 import jax.numpy as jnp
@@ -12,6 +14,10 @@ from ._ensemble import Ensemble
 from ._loop import ConstantRate, Fresh, TrainLoop, advance
 
 _HALVINGS = 20
+_HALVINGS_LONGER = 7
+"""A trial takes more steps the smaller its rate, but no more than after so many halvings."""
+_SMALL_RATE = 1e-6
+"""The search goes on down to this rate: where that diverges too, the rate is not the cause."""
 _SECONDS = 10.0
 """Time given to all trials together."""
 _PIECE = 20
@@ -28,21 +34,36 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
     source = loop.source.member(run) if isinstance(loop.source, Ensemble) else loop.source
     weights = initial if loop.runs is None else initial[run]
     deadline = time.monotonic() + _SECONDS
-    rate = float(rule.rate)
-    for halving in range(1, _HALVINGS + 1):
-        rate = float(rule.rate) / 2**halving
-        trial = TrainLoop(loop.skeleton, source, ConstantRate(jnp.asarray(rate)), {}, None)
-        wanted = 4 * (step + 50) * 2**halving
-        try:
-            with Interruptible() as ctrl_c:
-                taken = _stable_steps(trial, weights, wanted, deadline, ctrl_c)
-        except KeyboardInterrupt:
-            return "lower the rate (the search for a stable one was interrupted)"
-        if taken is not None and taken >= wanted:
-            return f"a rate of {rate:.3g} stayed stable for {taken} steps from the same start"
-        if taken is not None:
-            return f"lower the rate: {rate:.3g} was stable for the {taken} steps that there was time to try"
-    return f"no rate down to {rate:.3g} is stable from this start; make the initial weights smaller"
+    halvings = max(_HALVINGS, math.ceil(math.log2(rule.rate) - math.log2(_SMALL_RATE)))
+
+    def rate(halving: int) -> float:
+        return math.ldexp(float(rule.rate), -halving)
+
+    def stable(halving: int, wanted: int) -> int | None:
+        trial = TrainLoop(loop.skeleton, source, ConstantRate(jnp.asarray(rate(halving))), {}, None)
+        return _stable_steps(trial, weights, wanted, deadline, ctrl_c)
+
+    try:
+        with Interruptible() as ctrl_c:
+            # The largest rate that survives a moment; a rate far too large would take hundreds of trials one by one.
+            likely = range(1, halvings + 1)
+            first = 1 + bisect.bisect_left(likely, True, key=lambda halving: stable(halving, 2 * _PIECE) is not None)
+            for halving in likely[first - 1 :]:
+                wanted = 4 * (step + 50) * 2 ** min(halving, _HALVINGS_LONGER)
+                taken = stable(halving, wanted)
+                if taken is not None and taken >= wanted:
+                    return f"a rate of {rate(halving):.3g} stayed stable for {taken} steps from the same start"
+                if taken is not None:
+                    return (
+                        f"lower the rate: {rate(halving):.3g} was stable for the {taken} steps that there was time "
+                        "to try"
+                    )
+    except KeyboardInterrupt:
+        return "lower the rate (the search for a stable one was interrupted)"
+    return (
+        f"no rate down to {rate(halvings):.3g} is stable from this start; make the initial weights smaller, or the "
+        "inputs"
+    )
 
 
 def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float, ctrl_c: Interruptible) -> int | None:
@@ -55,6 +76,6 @@ def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float
         first = loss if first is None else first
         if not np.isfinite(loss) or loss > first * allowed:
             return None
-        if int(at) >= wanted or time.monotonic() > deadline:
+        if int(at) >= wanted or (time.monotonic() > deadline and int(at) >= 2 * _PIECE):
             return int(at)
     raise KeyboardInterrupt

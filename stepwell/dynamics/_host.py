@@ -213,7 +213,7 @@ def _run(loop: TrainLoop, plan: _Plan, progress: _Progress, saves: Saves, shown:
     gaps = np.diff(recorded, append=recorded[-1])
     capacity = min(_CAPACITY, 1 << int(recorded.size - 1).bit_length())
     size = ChunkSize(_FIRST_STEPS)
-    with Meter("training", plan.steps, shown=shown) as meter, Interruptible() as ctrl_c:
+    with Meter("training", plan.steps, shown=shown, steady=True) as meter, Interruptible() as ctrl_c:
         try:
             while progress.now.done < recorded.size:
                 if ctrl_c.pressed:

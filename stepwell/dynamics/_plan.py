@@ -67,10 +67,15 @@ class Plan(NamedTuple):
 
     def exhausted(self, steps: int, time: float) -> tuple[str, str]:
         """Outcome and message of a run that was given up at a time, after so many steps."""
-        wanted = "convergence" if self.until is None else f"time {self.until:.3g}"
+        wanted, instead = "convergence", "until= a time"
+        if self.until is not None:
+            wanted, instead = (
+                f"time {self.until:.3g}",
+                "an earlier until= (without one a run ends at convergence)",
+            )
         return "solver failed", (
             f"not followed beyond time {time:.4g}, since {steps} steps did not lead to {wanted}; try a larger rtol, "
-            "another solver, or an earlier until="
+            f"another solver, or {instead}"
         )
 
     def times(self, end: float) -> Float[np.ndarray, " time"]:

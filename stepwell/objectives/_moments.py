@@ -245,7 +245,7 @@ class Moments(AbstractQuadraticObjective):
 def _counted(chunks: Iterable[Batch], n: int, progress: bool) -> Iterator[Batch]:
     """The chunks, with progress shown."""
     done = 0
-    with Meter("gathering moments", n, shown=progress) as meter:
+    with Meter("gathering moments", n, shown=progress, steady=True) as meter:
         for chunk in chunks:
             yield chunk
             done += chunk.size

@@ -115,7 +115,8 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     - `setup`: what is to be trained, as `set_up` builds it.
     - `last`: the step at which the course ends.
 
-    **Returns:** the `Course`, by step, and an empty text; or None and the reason why there is no prediction.
+    **Returns:** the `Course`, by step, and an empty text, or the reason why some drops are missing; or None and the
+    reason why there is no prediction.
 
     **Example:**
 
@@ -134,7 +135,7 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     if not setup.beyond.plain:
         return None, "--theory: there is no prediction of times but for gradient descent at a constant rate"
     try:
-        return _course(setup, last), ""
+        return _course(setup, last)
     except IntegrationFailed as error:
         return None, f"--theory: {error}"
 
@@ -157,7 +158,7 @@ def _reason(setup: Setup) -> str | None:
     return None
 
 
-def _course(setup: Setup, last: int) -> Course:
+def _course(setup: Setup, last: int) -> tuple[Course, str]:
     model, predictor = setup.model, _predictor(setup)
     factor = weight_factor(setup.normalisation, "1/N", length=setup.flags.context, factors=model.factors)  # pyright: ignore
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
@@ -168,7 +169,9 @@ def _course(setup: Setup, last: int) -> Course:
         paper_time(setup, steps),
     )
     unit = float(paper_time(setup, 1.0))
-    return Course(course.times / unit, course.loss, [drop.time / unit for drop in course.drops], predictor.course_label)
+    drops = [drop.time / unit for drop in course.drops]
+    remark = f"--theory: {course.drops.reason}" if course.drops.reason else ""
+    return Course(course.times / unit, course.loss, drops, predictor.course_label), remark
 
 
 def _predictor(setup: Setup) -> linear.AbstractPredictor:

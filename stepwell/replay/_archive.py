@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
+from stepwell._text import shortened
 
 
 class Archive:
@@ -96,7 +97,7 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
                     f"{path} is not an .npz file, or it is cut short; give a recording written by numpy.savez"
                 )
     except OSError as error:
-        raise InvalidInput(f"cannot read {path} ({error.strerror or error}); check the name") from None
+        raise InvalidInput(f"cannot read {shortened(path)} ({error.strerror or error}); check the name") from None
     arrays: dict[str, Any] = {}
     try:
         with zipfile.ZipFile(path) as archive:

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepwell import _check
 from stepwell._arguments import checked
-from stepwell._text import superscript
+from stepwell._text import scientific
 
 
 @checked
@@ -30,9 +30,7 @@ def number(value: float | None, digits: int = 6) -> str:
     if value is None or not math.isfinite(value):
         return "not a number"
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
-        mantissa, _, power = f"{value:.{min(digits, 4) - 1}e}".partition("e")
-        plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
+        return scientific(value, min(digits, 4))
     return f"{value:.{digits}g}".replace("-", "−")
 
 

@@ -190,7 +190,7 @@ class AbstractTask(eqx.Module):
                 f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
             )
         totals = None
-        with Meter("centring and whitening", n) as meter:
+        with Meter("centring and whitening", n, steady=True) as meter:
             for number, normals in enumerate(_all_normals(self, key, n)):
                 sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
                 totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)

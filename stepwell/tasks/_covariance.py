@@ -9,6 +9,7 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays
+from stepwell._spectrum import from_spectrum, spectrum_of
 from stepwell._types import RandomKey
 
 from ._generator import generator
@@ -58,7 +59,9 @@ def covariance(
       otherwise the axes.
     - `key`: a JAX random key for random eigenvectors; not used if `eigenvectors` are given.
 
-    **Returns:** the matrix $\Lambda$, exactly symmetric.
+    **Returns:** the matrix $\Lambda$, exactly symmetric. It carries its eigenvalues and eigenvectors, which tasks and
+    the theory use: those far below the largest are lost to rounding in the entries. What is computed from the matrix,
+    such as a multiple of it, carries none.
 
     **Example:**
 
@@ -83,8 +86,7 @@ def covariance(
         gap = float(np.abs(vectors.T @ vectors - np.eye(lam.size)).max())
         if gap > 1e-8:
             raise InvalidInput(f"eigenvectors are not orthonormal (off by {gap:.2g}); take the Q of numpy.linalg.qr")
-    matrix = (vectors * lam) @ vectors.T
-    return (matrix + matrix.T) / 2
+    return from_spectrum(lam, vectors)
 
 
 @checked
@@ -120,5 +122,5 @@ def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Fl
 
 def square_root(matrix: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
     """The symmetric square root of a covariance."""
-    lam, vectors = np.linalg.eigh(matrix)
+    lam, vectors, _ = spectrum_of(matrix)
     return (vectors * np.sqrt(np.clip(lam, 0.0, None))) @ vectors.T

@@ -12,11 +12,13 @@ import io
 import os
 from pathlib import Path
 
+import h5py
 import xarray as xr
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import why, write_bytes
+from stepwell._text import shortened
 
 _MARK = b"stepwell_checksum=sha256"
 _END = len(b"\n" + _MARK + b":" + b"\n") + hashlib.sha256().digest_size * 2
@@ -115,15 +117,17 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
             raise InvalidInput(f"{path} is not a file; check the name")
         content = Path(path).read_bytes()
     except FileNotFoundError:
-        raise InvalidInput(f"there is no file {path}; check the name") from None
+        raise InvalidInput(f"there is no file {shortened(path)}; check the name") from None
     except OSError as error:
-        raise InvalidInput(f"cannot read {path} ({why(error)})") from None
+        raise InvalidInput(f"cannot read {shortened(path)} ({why(error)})") from None
     marked = _MARK in content
     if marked and content[-_END:] != _line(memoryview(content)[:-_END]):
         raise InvalidInput(f"{path} is damaged or was changed: it does not match its checksum; restore it from a copy")
     if not marked and not unverified:
         raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
     try:
+        with h5py.File(io.BytesIO(content)) as file:
+            dict(file.attrs)  # where this fails, h5netcdf also prints a traceback of its own
         with xr.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
             return stored.load()
     except Exception as error:  # what HDF5 and its readers raise on a damaged file is of many kinds

@@ -113,7 +113,6 @@ def test_tables(capsys: pytest.CaptureFixture[str]):
         (["--eigenvalues", "-1"], "--eigenvalues is -1.0"),
         (["--eigenvalues", "0.4", "nan"], "nan"),
         (["--eigenvalues", "1e99"], "1e+50"),
-        (["--eigenvalues", "1", "1e-30"], "singular"),
         (["--eigenvalues", "1", "--context", "0"], "--context"),
         (["--eigenvalues", "1", "--noise", "-1"], "--noise"),
         (["--eigenvalues", "1", "--task-eigenvalues", "1", "2"], "the same number"),
@@ -124,7 +123,6 @@ def test_tables(capsys: pytest.CaptureFixture[str]):
         (["--eigenvalues", "1", "--model", "attnS", "--heads", "0"], "--heads"),
         (["--eigenvalues", "1", "--model", "attnS", "--heads", "1000000000000"], "smaller --heads"),
         (["--eigenvalues", "1", "--model", "attnS", "--init", "0"], "--init"),
-        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-20"], "larger start"),
         (["--eigenvalues", "1", "--model", "attnS", "--seed", "-1"], "--seed"),
         (["--eigenvalues", "1", "--model", "attnS", "--rank", "2", "--balanced"], "--balanced needs"),
         (["--eigenvalues", "1", "--headz", "2"], "did you mean --heads"),
@@ -134,6 +132,26 @@ def test_bad_usage(flags: list[str], word: str, capsys: pytest.CaptureFixture[st
     assert main(["predict", *flags]) == 2
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1 and word in told.err
+
+
+@pytest.mark.parametrize(
+    "flags, times, reason",
+    [
+        (["--eigenvalues", "1", "1e-6", "--model", "attnS", "--rank", "2"], 2, None),
+        (["--eigenvalues", "1", "1e-30", "--model", "attnS"], 2, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-20"], 1, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e-40"], 1, None),
+        (["--eigenvalues", "1", "--model", "attnS", "--init", "1e49"], 0, "too large"),
+        (["--eigenvalues", "1", "1e-6", "--model", "attnM", "--init", "1e49"], 0, "too large"),
+    ],
+)
+def test_extreme_values_end_with_times_or_with_the_reason(flags, times, reason, capsys: pytest.CaptureFixture[str]):
+    assert main(["predict", *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["drops"]) == times
+    assert (found["drops_missing"] is None) if reason is None else (reason in found["drops_missing"])
+    assert main(["predict", *flags]) == 0
+    assert (reason or "final loss") in capsys.readouterr().out
 
 
 def test_no_jax_without_a_model():

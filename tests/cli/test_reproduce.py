@@ -42,12 +42,12 @@ def test_an_output_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_quick_with_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    assert main(["reproduce", "linear/fig1", "--quick", "--json", "--out", str(tmp_path)]) == 0
+    assert main(["reproduce", "linear/fig2", "--quick", "--json", "--out", str(tmp_path)]) == 0
     printed = capfd.readouterr().out
     assert printed == (tmp_path / "claims.json").read_text()
     document = json.loads(printed)
     assert all(claim["passed"] for claim in document["claims"])
-    assert [entry["name"] for entry in document["figures"]] == ["linear/fig1"]
+    assert [entry["name"] for entry in document["figures"]] == ["linear/fig2"]
     assert document["figures"][0]["quick"] is True
     assert (tmp_path / "index.html").is_file()
 

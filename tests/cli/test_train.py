@@ -604,6 +604,13 @@ def test_where_there_is_no_theory_a_line_says_so(flags: list[str], tmp_path: Pat
     assert "nothing is drawn" in err and err.count("\n") == 1
 
 
+def test_why_predicted_drops_are_missing_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for model in ("attnM", "attnS"):
+        assert train(tmp_path, *PREDICTED, "--model", model, "--init", "1e3", "--lr", "1e-30") == 0
+        err = capsys.readouterr().err
+        assert "--theory: the initial weights are too large" in err and err.count("\n") == 1
+
+
 def test_the_script_at_the_root_works_from_anywhere(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, ROOT / "train.py", *SMALL, "--json", "--show"],

@@ -16,6 +16,12 @@ SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", 
 NAME = "attnM_head1_D2_R1_P40_N6_seed10"
 
 
+@pytest.fixture(autouse=True)
+def empty_plots(monkeypatch: pytest.MonkeyPatch):
+    """Plots are written, with nothing on them, which takes no time."""
+    monkeypatch.setattr(_files, "draw", lambda *_: None)
+
+
 @pytest.fixture
 def train(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Train, and return the report with what was said on standard error as `said`."""
@@ -39,28 +45,34 @@ def content(folder: Path) -> dict[str, bytes]:
 OTHERS = [["--lr", "0.01"], ["--softmax"], ["--engine", "population"], ["--init", "0.1"], ["--epoch", "13"]]
 
 
-@pytest.mark.parametrize("flags", OTHERS, ids=" ".join)
-def test_another_run_gets_a_name_of_its_own(flags: list[str], train, tmp_path: Path):
-    first = train()
-    before = content(tmp_path)
-    other = train(*flags)
-    assert stem(first) == NAME and re.fullmatch(NAME + "_[0-9a-f]{8}", stem(other))
-    assert {Path(path).stem for path in other["files"].values()} == {stem(other)}
-    assert other["said"].count("\n") == 1
-    assert f"{NAME}.nc holds another run" in other["said"] and stem(other) in other["said"]
-    changed = flags[0] if flags != ["--softmax"] else "--softmax False instead of True"
-    assert changed in other["said"] and ("--engine" in other["said"]) == (flags[0] in ("--softmax", "--engine"))
-    assert before.items() <= content(tmp_path).items()
-    losses, run = np.loadtxt(other["files"]["loss"]), load(other["files"]["trajectory"])
-    np.testing.assert_array_equal(losses, run["loss"].values[0, : losses.size])
-    # Each finds its own files again.
+def test_another_run_gets_a_name_of_its_own(train, tmp_path: Path):
+    assert stem(train()) == NAME
+    before, stems = content(tmp_path), set()
+    for flags in OTHERS:
+        other = train(*flags)
+        assert re.fullmatch(NAME + "_[0-9a-f]{8}", stem(other))
+        assert {Path(path).stem for path in other["files"].values()} == {stem(other)}
+        assert other["said"].count("\n") == 1
+        assert f"{NAME}.nc holds another run" in other["said"] and stem(other) in other["said"]
+        changed = flags[0] if flags != ["--softmax"] else "--softmax False instead of True"
+        assert changed in other["said"] and ("--engine" in other["said"]) == (flags[0] in ("--softmax", "--engine"))
+        assert before.items() <= content(tmp_path).items()
+        losses, run = np.loadtxt(other["files"]["loss"]), load(other["files"]["trajectory"])
+        np.testing.assert_array_equal(losses, run["loss"].values[0, : losses.size])
+        stems.add(stem(other))
+    assert len(stems) == len(OTHERS)
+
+
+def test_a_run_finds_its_own_files_again(train, tmp_path: Path):
+    flags = OTHERS[0]
+    train()
+    other = stem(train(*flags))
     names = set(content(tmp_path))
-    assert stem(train(*flags)) == stem(other) and stem(train()) == NAME
+    assert stem(train(*flags)) == other and stem(train()) == NAME
     assert set(content(tmp_path)) == names
-    # Also when the first is gone.
-    for path in tmp_path.glob(f"{NAME}.*"):
+    for path in tmp_path.glob(f"{NAME}.*"):  # also when the first is gone
         path.unlink()
-    assert stem(train(*flags)) == stem(other)
+    assert stem(train(*flags)) == other
     assert stem(train()) == NAME
 
 

@@ -174,6 +174,20 @@ def test_a_rate_is_not_called_stable_if_there_was_no_time_to_try_it(monkeypatch)
     assert "time to try" in found.attrs["message"] and "stayed stable" not in found.attrs["message"]
 
 
+@pytest.mark.parametrize("rate", [1e30, 1e308])
+def test_a_rate_that_is_far_too_large_is_named_as_the_cause(rate):
+    found = descend(separate(), OBJECTIVE, rate=rate, steps=50)
+    told = found.attrs["message"]
+    assert found.attrs["outcome"] == "diverged" and "initial weights" not in told
+    stable = float(re.findall(r"rate of ([\d.e+-]+) stayed stable", told)[0])
+    assert descend(separate(), OBJECTIVE, rate=stable, steps=500).attrs["outcome"] == "finished"
+
+
+def test_weights_that_are_far_too_large_are_named_as_the_cause():
+    found = descend(separate(scale=1e40), OBJECTIVE, rate=1e-3, steps=50)
+    assert found.attrs["outcome"] == "diverged" and "make the initial weights smaller" in found.attrs["message"]
+
+
 def test_the_trajectory_says_how_it_came_about():
     found = descend(separate(), OBJECTIVE, rate=0.1, steps=10, configuration={"seeds": {"data": 3}})
     told = json.loads(found.attrs["configuration"])

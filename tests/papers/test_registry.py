@@ -44,3 +44,9 @@ def test_an_unknown_target_names_the_near_one_and_the_list(wrong: str, near: str
 def test_nothing_like_a_target_gets_the_list_alone():
     with pytest.raises(InvalidInput, match="The targets are linear"):
         select(["zzzz"])
+
+
+def test_a_target_of_any_length_is_answered_in_a_line():
+    with pytest.raises(InvalidInput) as caught:
+        select(["9" * 5000])
+    assert len(str(caught.value)) < 2000

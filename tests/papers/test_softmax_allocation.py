@@ -7,24 +7,46 @@ from stepwell.papers.softmax_attention import allocation
 FIGURE = "softmax/allocation"
 
 
-def test_the_opposite_rule_fails(data, failing):
-    """The head of smallest ω in place of the largest."""
-    starts = data["starts"]
-    other = (starts["predicted"] + 1) % 3
-    wrong = {**data, "starts": starts.assign(predicted=other)}
-    assert failing(wrong) >= {"equal-mu", "random-mu"}
+def test_the_claims_hold(data, failing):
+    assert failing(data) == set()
+
+
+def test_another_rule_fails(data, failing):
+    """The next head in place of the predicted one."""
+    for name, claims in (
+        ("equal", {"softmax-winners"}),
+        ("unequal", {"softmax-unequal-winners"}),
+        ("starts", {"equal-mu", "random-mu"}),
+    ):
+        runs = data[name]
+        other = (runs["predicted"] + 1) % 3
+        assert failing({**data, name: runs.assign(predicted=other)}) == claims
+
+
+def test_heads_that_share_the_work_fail(data, failing):
+    """Two heads that give half of each answer."""
+    for name, claim in (("equal", "softmax-one-head"), ("unequal", "softmax-unequal-one-head")):
+        assert failing({**data, name: data[name].assign(share=data[name]["share"] / 2)}) == {claim}
+
+
+def test_the_limit_of_the_surrogate_is_not_that_of_softmax_attention(data, failing):
+    """It is a tenth lower."""
+    runs = data["unequal"]
+    assert failing({**data, "unequal": runs.assign(level=runs["limit"])}) == {"softmax-unequal-end"}
 
 
 def test_sharing_that_costs_nothing_fails(data, failing):
-    starts = data["starts"]
+    starts, equal = data["starts"], data["equal"]
     wrong = starts.assign(cost=0 * starts["cost"] + starts["cost"].values.min())
-    assert "cost-2-heads" in failing({**data, "starts": wrong})
+    assert failing({**data, "starts": wrong}) == {"cost-2-heads", "cost-1-heads"}
+    free = equal.assign(level=0 * equal["level"] + equal["level"].sel(used=3))
+    assert failing({**data, "equal": free}) == {"softmax-cost-2-heads"}
 
 
 def test_heads_that_merge_by_contention_fail(data, failing):
-    starts = data["starts"]
-    merged = starts.assign(heads_used=0 * starts["heads_used"] + 1)
-    assert "contention" in failing({**data, "starts": merged})
+    for name, claim in (("starts", "contention"), ("equal", "softmax-contention")):
+        merged = data[name].assign(heads_used=0 * data[name]["heads_used"] + 1)
+        assert claim in failing({**data, name: merged})
 
 
 def test_another_context_fails_the_rate(data, failing):
@@ -46,9 +68,12 @@ def test_an_imbalance_that_does_nothing_fails(data, failing):
 
 def test_a_rate_of_half_fails(data, failing):
     imbalance = data["imbalance"]
-    wrong = {**data, "imbalance": imbalance.assign(dying=imbalance["dying"] / 2)}
-    assert failing(wrong) >= {"unbalanced-rate", "unbalanced-time"}
+    slower = imbalance["log_mu"][0] + (imbalance["log_mu"] - imbalance["log_mu"][0]) / 2
+    wrong = {**data, "imbalance": imbalance.assign(log_mu=slower)}
+    assert failing(wrong) == {"unbalanced-rate", "unbalanced-time"}
 
 
-def test_the_drawing_has_four_panels(data):
-    assert len(allocation.draw(data).axes) == 4
+def test_the_drawing_has_six_panels_with_words(data):
+    drawn = allocation.draw(data)
+    assert len(drawn.axes) == 6
+    assert all(axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

@@ -185,3 +185,9 @@ def test_a_damaged_byte_never_ends_in_a_traceback(place: float, value: int, tmp_
         load(path)  # a byte that carries nothing, such as a date, does no harm
     except InvalidInput as error:
         assert "\n" not in str(error)
+
+
+def test_a_very_long_name_is_not_repeated():
+    with pytest.raises(InvalidInput) as refusal:
+        load("9" * 3000)
+    assert "cannot read" in str(refusal.value) and len(str(refusal.value)) < 500

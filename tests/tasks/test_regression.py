@@ -1,5 +1,8 @@
 """Samples against their stated law, and closed-form moments against Monte Carlo."""
 
+import copy
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from stepwell.tasks import (
     published_covariance,
     random_rotation,
 )
+from stepwell.theory import linear
 
 KEY = jax.random.key(0)
 
@@ -108,6 +112,25 @@ def test_covariance_has_the_given_eigenvalues_whatever_its_eigenvectors(dim, see
     matrix = covariance(values, key=jax.random.key(seed))
     np.testing.assert_allclose(np.linalg.eigvalsh(matrix), values, atol=1e-14)
     np.testing.assert_array_equal(matrix, matrix.T)
+
+
+def test_a_covariance_of_the_largest_numbers_is_finite():
+    np.testing.assert_array_equal(covariance([1e308]), [[1e308]])
+    assert np.all(np.isfinite(covariance([1e308, 1e307], key=KEY)))
+    assert np.all(np.isfinite(InContextRegression(covariance([1e308]), 3).covariance))
+
+
+def test_a_covariance_that_was_changed_has_the_spectrum_of_its_entries():
+    matrix = covariance([1.0, 0.5], key=KEY)
+    kept = pickle.loads(pickle.dumps(matrix))
+    matrix[0, 0] += 1.0
+    plain = np.array(matrix)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(matrix)), plain)
+    np.testing.assert_array_equal(copy.deepcopy(matrix), plain)
+    found, expected = (linear.component_gains(InContextRegression(part, 31)) for part in (matrix, plain))
+    np.testing.assert_array_equal(found, expected)
+    assert not np.allclose(kept, plain)
+    assert type(2 * matrix) is np.ndarray and type(matrix @ matrix) is np.ndarray and type(matrix.sum()) is np.float64
 
 
 def test_published_covariance_has_trace_one_and_eigenvalues_in_proportion_to_their_number():

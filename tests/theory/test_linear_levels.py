@@ -1,6 +1,8 @@
 """Levels and fixed points: the reference values, the paper's formulae, and direct minimisation."""
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from stepwell._errors import InvalidInput
+from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
 
 EPS = np.finfo(float).eps
@@ -110,3 +113,26 @@ def test_refusals(make_task):
         linear.level(skew, [2])
     with pytest.raises(InvalidInput, match="singular"):
         linear.levels(make_task([1.0, 0.0]))
+
+
+def test_a_rotated_covariance_keeps_small_eigenvalues():
+    lam, vectors = np.array([1.0, 1e-6, 1e-12]), np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    along = InContextRegression(np.diag(lam), 31)
+    turned = InContextRegression(covariance(lam, vectors), 31)
+    for task in (turned, copy.deepcopy(turned), pickle.loads(pickle.dumps(turned))):
+        np.testing.assert_allclose(linear.component_gains(task), linear.component_gains(along), rtol=100 * EPS)
+        np.testing.assert_allclose(linear.levels(task), linear.levels(along), rtol=100 * EPS)
+        np.testing.assert_allclose(linear.escape_rates(task), lam**2, rtol=100 * EPS)
+
+
+def test_the_last_level_of_a_long_context_keeps_its_digits(make_task):
+    # 1 - 1/(1 + 2/N), of which nothing is left if it is computed as that difference.
+    task = make_task([1.0], lengths=(10**15,))
+    assert linear.levels(task)[-1] == pytest.approx(2e-15, rel=1e-12)
+    assert linear.minimal_loss(task) == pytest.approx(2e-15, rel=1e-12)
+    assert linear.loss_at(task, linear.minimiser(task)) == pytest.approx(2e-15, rel=1e-12)
+
+
+def test_eigenvalues_beyond_float64_are_refused():
+    with pytest.raises(InvalidInput, match="other units"):
+        linear.levels(InContextRegression(covariance([1e200]), 31))

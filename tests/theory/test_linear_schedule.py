@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy
 from scipy.integrate import solve_ivp
 
 from stepwell.theory import linear
+from stepwell.theory.linear import _schedule as schedule_module
+from stepwell.theory.linear._heads import Heads, banded
+from stepwell.theory.linear._principal import principal
 
 
 def start(heads, dim, init, seed):
@@ -120,3 +124,62 @@ def test_limits_of_a_schedule(make_task):
 def test_components_without_gain_are_not_learned(make_task):
     task = make_task([0.5, 0.3, 0.2], [1.0, 1.0, 0.0], rotation=1)
     assert len(linear.drop_schedule(task, *start(4, 3, 0.01, 0))) == 2
+
+
+def test_the_jacobian_of_the_heads_is_that_of_their_velocity(make_task):
+    for other in (None, 1):
+        basis = principal(make_task([0.6, 0.4], [1.0, 0.5], rotation=0, task_rotation=other))
+        flow = Heads(basis, [[0], [], [1]], [[1], [0], []])
+        heads, width = np.random.default_rng(0).normal(size=(3, 1 + 2 * 2 * 2)), 9
+        step = 1e-5 * np.eye(width)
+        changes = [(flow.velocity(heads + d) - flow.velocity(heads - d)) / 2e-5 for d in step]
+        exact = flow.jacobian(heads)
+        # The third derivatives, of order one, times the squared step; and rounding over the step.
+        np.testing.assert_allclose(exact, np.stack(changes, axis=2), rtol=0, atol=1e-8)
+        blocks = scipy.linalg.block_diag(*exact)
+        packed = banded(exact)
+        assert all(packed[i - j + width - 1, j] == blocks[i, j] for i, j in np.ndindex(27, 27) if abs(i - j) < width)
+
+
+def test_a_second_component_far_smaller_than_the_first_has_a_time(make_task):
+    rng = np.random.default_rng(0)
+    weights = [1e-3 * rng.normal(size=shape) for shape in ((2,), (2, 2, 2), (2, 2, 2))]
+    times = [linear.drop_schedule(make_task([1.0, small]), *weights)[1].time * small**2 for small in (1e-5, 1e-6)]
+    # The head that has learned the first waits for the second at the rate of its squared eigenvalue, to first order.
+    np.testing.assert_allclose(times[1], times[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("small", [1e-9, 1e-30])
+def test_what_float64_cannot_follow_ends_with_a_reason(make_task, small, monkeypatch):
+    monkeypatch.setattr(schedule_module, "MOST_STEPS", 600)
+    rng = np.random.default_rng(0)
+    weights = [1e-3 * rng.normal(size=shape) for shape in ((2,), (2, 2, 2), (2, 2, 2))]
+    drops = linear.drop_schedule(make_task([1.0, small]), *weights)
+    assert len(drops) == 1 and "steps did not lead further" in drops.reason
+
+
+def test_a_time_that_rounding_decides_is_not_given(make_task, monkeypatch):
+    weights = start(2, 2, 1e-3, 0)
+    assert len(linear.drop_schedule(make_task([0.6, 0.4]), *weights)) == 2
+    monkeypatch.setattr(schedule_module, "_MOST_DRIFT", 0.0)
+    drops = linear.drop_schedule(make_task([0.6, 0.4]), *weights)
+    assert drops == [] and "rounding" in drops.reason
+
+
+def test_no_time_from_weights_that_are_too_large(make_task):
+    for size in (1e2, 1e49, 1e100):
+        drops = linear.drop_schedule(make_task([0.6, 0.4]), *start(2, 2, size, 0))
+        assert drops == [] and "too large" in drops.reason
+
+
+def test_times_are_in_proportion_to_one_over_the_weights_until_their_squares_underflow(make_task):
+    sizes, task = (1e-20, 1e-40, 1e-290), make_task([0.6, 0.4])
+    large, small, none = (linear.drop_schedule(task, *start(2, 2, size, 0)) for size in sizes)
+    # To the solver's tolerance: the drop's own duration is far less.
+    np.testing.assert_allclose([d.time * 1e-40 for d in small], [d.time * 1e-20 for d in large], rtol=1e-5)
+    assert none == [] and "no head escapes" in none.reason
+
+
+def test_heads_that_run_out_need_no_reason(make_task):
+    drops = linear.drop_schedule(make_task([0.6, 0.4]), *start(1, 2, 1e-3, 0))
+    assert len(drops) == 1 and drops.reason == ""

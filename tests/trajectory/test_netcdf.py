@@ -1,5 +1,7 @@
 """Trajectories survive a file."""
 
+import contextlib
+import gc
 import io
 import resource
 
@@ -107,6 +109,18 @@ def test_files_of_other_programs_are_read_unless_a_checksum_is_wanted(tmp_path, 
     with h5py.File(path, "r+") as file:
         file.attrs["remark"] = "changed"
     assert "changed" in refusal(path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_damaged_file_without_a_checksum_is_refused_without_a_traceback(tmp_path, content):
+    """h5netcdf prints one when it is given up half-opened."""
+    path = tmp_path / "run.nc"
+    plain = content[: content.rindex(b"\nstepwell_checksum")].replace(b"stepwell_checksum", b"stepwell_otherthing")
+    for place in range(48, min(len(plain), 4000), 16):
+        path.write_bytes(plain[:place] + bytes(8) + plain[place + 8 :])
+        with contextlib.suppress(InvalidInput):
+            load(path)
+    gc.collect()
 
 
 def test_files_that_are_no_trajectories_are_refused(tmp_path):

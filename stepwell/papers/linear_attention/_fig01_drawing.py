@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from stepwell._text import scientific
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, SKY, VERMILION, new_figure, styled
 from stepwell.probes import passage_time
 
@@ -71,8 +72,8 @@ def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
         axes.plot(place + spread, ratio, marker, color=colour, markersize=3.6, linestyle="none")
     axes.axhline(1.0, color=BLACK, linewidth=0.8, zorder=0)
     worst = float(np.max(np.abs(np.array(own) / expected["step"].values - 1)))
-    axes.annotate(f"off by {worst:.0e}\nat most", (1, 1), xytext=(0, 14), ha="center", textcoords="offset points",
-                  fontsize=8.5, color=VERMILION)  # fmt: skip
+    how = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "fontsize": 8.5, "color": VERMILION}
+    axes.annotate(f"off by {scientific(worst)}\nat most", (1, 1), **how)
     axes.set_xticks([0, 1], ["half of the drop,\nfrom infinite data", "its beginning,\nfrom own data"])
     axes.set_xlim(-0.5, 1.5)
     axes.set_ylim(0.85, 1.15)

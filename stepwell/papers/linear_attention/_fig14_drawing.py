@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from stepwell._text import scientific
 from stepwell.papers._style import BLACK, GREY, new_figure, styled
 
 from ._fig14_settings import SHARES
@@ -117,5 +118,5 @@ def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
     axes.set_xlabel("predicted step of the onset")
     axes.set_ylabel("measured step")
-    axes.set_title(f"(h) When the loss begins to fall; off by {worst:.0e} at most")
+    axes.set_title(f"(h) When the loss begins to fall; off by {scientific(worst)} at most")
     axes.legend(loc="upper left", fontsize=8.5)

@@ -6,7 +6,10 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from stepwell._text import scientific
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, VERMILION, new_figure, styled
+
+from ._allocation_softmax import MARGIN
 
 _COLOURS = {3: BLUE, 2: VERMILION, 1: GREEN}
 _WORDS = {3: "a head for each task", 2: "two tasks in one head", 1: "three tasks in one head"}
@@ -15,58 +18,85 @@ _TIME = "time t = rate × step"
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
     with styled():
-        figure = new_figure(11.0, 7.6)
-        panels = figure.subplots(2, 2)
-        _courses(panels[0, 0], data["starts"])
-        _winners(panels[0, 1], data["starts"])
-        _sharing(panels[1, 0], data["sharing"])
-        _imbalance(panels[1, 1], data["imbalance"])
+        figure = new_figure(15.0, 8.6)
+        panels = figure.subplots(2, 3)
+        equal, starts = data["equal"], data["starts"]
+        levels = {int(used): float(level) for used, level in zip(equal["used"], equal["level"], strict=True)}
+        _courses(panels[0, 0], equal, levels, "(a) Softmax attention: random starts")
+        _winners(panels[0, 1], {"softmax\n3 heads": equal, "softmax\n4 heads": data["unequal"], "surrogate": starts})
+        _converged(panels[0, 2], data["unequal"])
+        costs = dict(zip(starts["heads_used"].values.tolist(), starts["cost"].values.tolist(), strict=True))
+        _courses(panels[1, 0], starts, costs, "(d) The surrogate: random starts")
+        _sharing(panels[1, 1], data["sharing"])
+        _imbalance(panels[1, 2], data["imbalance"])
     return figure
 
 
-def _courses(axes: Any, trained: xr.Dataset) -> None:
+def _courses(axes: Any, trained: xr.Dataset, levels: dict[int, float], title: str) -> None:
     time, used = trained["time"].values, trained["heads_used"].values
     for heads, colour in _COLOURS.items():
         chosen = np.flatnonzero(used == heads)
-        label = f"{_WORDS[heads]}: {chosen.size} of {used.size} starts"
-        axes.plot([], [], color=colour, label=label)
+        axes.plot([], [], color=colour, label=f"{_WORDS[heads]}: {chosen.size} of {used.size} starts")
         for run in chosen[:25]:
             axes.plot(time, trained["loss"].values[run], color=colour, linewidth=0.7, alpha=0.6)
-        if chosen.size:
-            cost = float(trained["cost"].values[chosen[0]])
-            axes.axhline(cost, color=BLACK, linestyle="--", linewidth=0.9)
-            axes.annotate(
-                f"{cost:.2f}", (20.0, cost), xytext=(-2, 3), textcoords="offset points", ha="right", fontsize=9
-            )
-    axes.set_xlim(0, 20)
-    axes.set_ylim(0, 32)
+    for level in levels.values():
+        axes.axhline(level, color=BLACK, linestyle="--", linewidth=0.9)
+        axes.annotate(f"{level:.2f}", (0.0, level), xytext=(3, 3), textcoords="offset points", fontsize=9)
+    axes.set_xlim(0, 24)
+    axes.set_ylim(0, 39)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss, summed over tasks")
-    axes.set_title("(a) Random starts end in three kinds of states")
-    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
+    axes.set_title(title)
+    axes.legend(loc="upper right")
 
 
-def _winners(axes: Any, trained: xr.Dataset) -> None:
-    right = (trained["head"] == trained["predicted"]).values
-    contested, equal = trained["contested"].values, trained["equal_mu"].values[:, None]
-    places, names = [], []
-    for place, (kind, word) in enumerate(((equal, "equal μ"), (~equal, "random μ"))):
-        for step, (chosen, name) in enumerate(
-            ((~contested, "alone with\nits head"), (contested, "contending\nfor it"))
-        ):
-            among = kind & chosen
+def _winners(axes: Any, sets: dict[str, xr.Dataset]) -> None:
+    colours = (BLUE, PALETTE[5], PALETTE[1])
+    words = ("named for it alone, leads clearly", "named for it alone, leads by little", "named for several tasks")
+    for place, runs in enumerate(sets.values()):
+        right = (runs["served_by"] == runs["predicted"]).values
+        contested, clear = runs["contested"].values, runs["lead"].values > MARGIN
+        for step, among in enumerate((~contested & clear, ~contested & ~clear, contested)):
             number, got = int(among.sum()), int((right & among).sum())
-            spot = 2.6 * place + step
-            axes.bar(spot, got / number, width=0.8, color=(BLUE, PALETTE[5])[step])
+            if number == 0:
+                continue
+            spot = 3.6 * place + step
+            axes.bar(spot, got / number, width=0.85, color=colours[step])
             axes.annotate(
-                f"{got}/{number}", (spot, got / number), xytext=(0, 3), textcoords="offset points", ha="center"
+                f"{got}\nof {number}",
+                (spot, got / number),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
             )
-            places.append(spot)
-            names.append(f"{name}\n({word})")
-    axes.set_xticks(places, names, fontsize=9)
-    axes.set_ylim(0, 1.12)
-    axes.set_ylabel("tasks won by the predicted head")
+    for colour, word in zip(colours, words, strict=True):
+        axes.bar([0], [0], color=colour, label=word)
+    axes.set_xticks([1, 3.6, 8.2], list(sets))
+    axes.set_ylim(0, 1.62)
+    axes.set_yticks(np.linspace(0, 1, 6))
+    axes.set_ylabel("tasks learned by the head that theory names")
     axes.set_title("(b) The initial weights decide, but for contention")
+    axes.legend(loc="upper left", title="the head is", fontsize=8.5, title_fontsize=8.5)
+
+
+def _converged(axes: Any, runs: xr.Dataset) -> None:
+    for run in range(runs.sizes["run"]):
+        label = f"softmax attention, {runs.sizes['run']} starts" if run == 0 else None
+        axes.plot(runs["time"], runs["loss"][run], color=BLUE, linewidth=0.9, alpha=0.8, label=label)
+    mean = float(runs["tested"].mean())
+    axes.plot(
+        float(runs["time"][-1]), mean, "o", color=BLACK, label="mean at the end, on fresh sequences", clip_on=False
+    )
+    level, limit = float(runs["level"]), float(runs["limit"])
+    axes.axhline(level, color=BLACK, linestyle="--", linewidth=1.1, label=f"least loss by quadrature, {level:.2f}")
+    axes.axhline(limit, color=GREY, linestyle=":", linewidth=1.4, label=f"limit of the surrogate, {limit:.2f}")
+    axes.set_xlim(0, float(runs["time"][-1]))
+    axes.set_ylim(0, 36)
+    axes.set_xlabel(_TIME)
+    axes.set_ylabel("loss, summed over tasks")
+    axes.set_title("(c) Softmax attention: 4 heads, 3 unequal noisy tasks")
+    axes.legend(loc="upper right")
 
 
 def _sharing(axes: Any, trained: xr.Dataset) -> None:
@@ -74,7 +104,7 @@ def _sharing(axes: Any, trained: xr.Dataset) -> None:
     axes.plot(trained["x"], trained["predicted_rate"], color=BLACK, linewidth=1.3, label="theory")
     axes.plot(trained["x"], trained["rate"], "o", color=BLUE, markersize=5, fillstyle="none", label="trained")
     threshold = float(trained["threshold"])
-    axes.axvline(threshold, color=GREY, linestyle=":", linewidth=1.2)
+    axes.axvline(threshold, ymax=0.77, color=GREY, linestyle=":", linewidth=1.2)
     axes.annotate(f"x = {threshold:.3f}", (threshold, -0.85), xytext=(5, 0), textcoords="offset points")
     split = np.abs(trained["end_loss"].values - float(trained["split"])) < 0.1
     for kind, marker, colour in ((~split, "v", VERMILION), (split, "^", GREEN)):
@@ -82,12 +112,12 @@ def _sharing(axes: Any, trained: xr.Dataset) -> None:
         word = "splits" if marker == "^" else "stays shared"
         ends = trained["end"].values[kind]
         axes.plot(
-            ends, np.full(ends.size, -1.25), marker, color=colour, label=f"end of a long run: {word}, loss {level:.4f}"
+            ends, np.full(ends.size, -1.25), marker, color=colour, label=f"end of a long run: {word}, loss {level:.2f}"
         )
-    axes.set_ylim(-1.4, 1.6)
+    axes.set_ylim(-1.4, 1.9)
     axes.set_xlabel("x, ω of the second head over the first's")
     axes.set_ylabel("growth rate of the second head's μ")
-    axes.set_title("(c) Two tasks in one head: a second head revives or dies")
+    axes.set_title("(e) The surrogate: two tasks in one head, and a second")
     axes.legend(loc="upper left", fontsize=8.5)
 
 
@@ -99,7 +129,7 @@ def _imbalance(axes: Any, trained: xr.Dataset) -> None:
             if part == 0
             else f"v/o = {(1 + part) ** 2:g}"
             if part > 1e-3
-            else f"v/o = 1 + {2 * part:.0e}"
+            else f"v/o = 1 + {scientific(2 * part)}"
         )
         colour = BLACK if part == 0 else PALETTE[row - 1]
         axes.plot(time[1:], trained["loss"].values[row, 1:], color=colour, label=label)
@@ -114,5 +144,5 @@ def _imbalance(axes: Any, trained: xr.Dataset) -> None:
     axes.set_ylim(3, 12)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss, summed over tasks")
-    axes.set_title("(d) An imbalance undoes the limit")
+    axes.set_title("(f) The surrogate: an imbalance undoes the limit")
     axes.legend(loc="upper right")

@@ -1,6 +1,7 @@
 """Settings of `sign_pairs`."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stepwell.papers._settings import changeable, setting
 
@@ -23,17 +24,48 @@ DEVIATIONS = 4.0
 """Standard errors allowed."""
 
 
+RANDOM_SCALE = 0.3
+"""Standard deviation of random weights."""
+
+
+class _Whole(NamedTuple):
+    dim: int = 5
+    context: int = 40
+    noise: float = 0.1
+    batch: int = 256
+    rate: float = 0.05
+
+
+WHOLE = _Whole()
+"""Of whole matrices."""
+
+
 @changeable
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = (120, 121, 122)
     sequences: int = 8000
     rate: float = 0.02
     steps: int = 20_000
     exact_steps: int = 3000
     exact_sequences: int = 500
     starts: int = 3
+    whole_seeds: tuple[int, ...] = (130, 131, 132, 133, 134, 135)
+    whole_steps: int = 2000
+    random_heads: tuple[int, ...] = (2, 4)
+    random_sequences: int = 1000
+    random_steps: int = 6000
 
 
 FULL = Settings()
-QUICK = Settings(seeds=(0,), sequences=3000, steps=5000, exact_steps=1500, exact_sequences=200, starts=2)
+QUICK = Settings(
+    seeds=(120,),
+    sequences=3000,
+    steps=5000,
+    exact_steps=1500,
+    exact_sequences=200,
+    starts=2,
+    whole_seeds=(130, 131),
+    random_heads=(2,),
+    random_sequences=500,
+)

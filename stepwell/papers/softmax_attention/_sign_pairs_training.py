@@ -64,7 +64,7 @@ def unbalanced(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
     times = np.concatenate([np.arange(0.0, 100.0, SPACING), np.geomspace(100.0, UNTIL, 20)])
     middle = (theory.limits.flow_limit_loss(task)[0] + theory.bounds.lower_bound(task, 2)[0]) / 2
     shape = (len(chosen.seeds), len(OFF_BALANCE))
-    loss, passed, rate, sizes = np.empty((*shape, times.size)), np.empty(shape), [], np.empty(shape)
+    loss, passed, rate = np.empty((*shape, times.size)), np.empty(shape), []
     objective = Spectral(task)
     for row, seed in enumerate(chosen.seeds):
         start = _positive(seed)
@@ -74,14 +74,12 @@ def unbalanced(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
             run = _flow(SpectralAttention.balanced(*start, task.dims), delta, objective, times)
             loss[row, column] = run["loss"].values[0] / SIGNAL
             passed[row, column] = passage_time(times, run["loss"].values[0], middle)
-            sizes[row, column] = _largest(run)
     dims = ("run", "delta")
     return xr.Dataset(
         {
             "loss": ((*dims, "time"), loss),
             "passage": (dims, passed),
             "rate": ("run", rate),
-            "size": (dims, sizes),
         },
         coords={"run": list(chosen.seeds), "delta": list(OFF_BALANCE), "time": times},
     )
@@ -106,12 +104,6 @@ def _moved(model: SpectralAttention, delta: float) -> SpectralAttention:
     )
 
 
-def _largest(run: xr.Dataset) -> float:
-    r"""The largest $d\omega^2$ at the end."""
-    omega = (run["key"] * run["query"]).values[0, -1] * DIM**-0.5 / DIM
-    return float(DIM * (omega**2).max())
-
-
 def signed(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
     """Flow from weights of which the second head's are negative."""
     times = np.concatenate([[0.0], np.geomspace(0.02, SIGNED_UNTIL, 120)])
@@ -122,39 +114,39 @@ def signed(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
         model = SpectralAttention.balanced(sign * omega, sign * mu, task.dims)
         runs.append(_flow(model, 0.0, objective, times))
     return xr.Dataset(
-        {
-            "loss": (("run", "time"), [run["loss"].values[0] / SIGNAL for run in runs]),
-            "size": ("run", [_largest(run) for run in runs]),
-        },
+        {"loss": (("run", "time"), [run["loss"].values[0] / SIGNAL for run in runs])},
         coords={"run": list(chosen.seeds), "time": times},
     )
 
 
 def exact_softmax(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
     """Descent on softmax itself, over stored sequences, from positive weights off balance; tested on others."""
-    start = _moved(SpectralAttention.balanced(*_positive(0), task.dims), EXACT_OFF_BALANCE)
-    objective = ReducedSampled(task, chosen.exact_sequences, key=jax.random.key(0))
+    starts = [SpectralAttention.balanced(*_positive(seed), task.dims) for seed in chosen.seeds]
+    models = [_moved(start, EXACT_OFF_BALANCE) for start in starts]
+    objective = ReducedSampled(task, chosen.exact_sequences, key=jax.random.key(chosen.seeds[0]))
     steps = np.unique(np.concatenate([[0], np.geomspace(1, chosen.exact_steps, 80).astype(int)]))
     options: dict[str, Any] = {"record": steps, "snapshots": 2, "progress": False}
-    run = completed(descend(start, objective, rate=chosen.rate, steps=chosen.exact_steps, **options))
-    last = {name: run[name].values[0, -1, :, 0] for name in ("key", "query", "value", "output")}
+    run = completed(descend(Ensemble.of(models), objective, rate=chosen.rate, steps=chosen.exact_steps, **options))
+    last = {name: run[name].values[:, -1, :, 0] for name in ("key", "query", "value", "output")}
     omega, mu = last["key"] * last["query"] * DIM**-1.5, last["value"] * last["output"]
-    rng = np.random.default_rng(0)
-    tested = sampled_loss(
-        np.eye(DIM),
-        lambda s: np.sum([m * softmax(w * s) for w, m in zip(omega, mu, strict=True)], axis=0),
-        CONTEXT,
-        chosen.sequences,
-        noise=NOISE,
-        rng=rng,
-    )
+    tested = [
+        sampled_loss(
+            np.eye(DIM),
+            lambda s, heads=heads: np.sum([m * softmax(w * s) for w, m in zip(*heads, strict=True)], axis=0),
+            CONTEXT,
+            chosen.sequences,
+            noise=NOISE,
+            rng=np.random.default_rng([seed, 1]),
+        )
+        for seed, heads in zip(chosen.seeds, zip(omega, mu, strict=True), strict=True)
+    ]
     return xr.Dataset(
         {
-            "loss": ("time", run["loss"].values[0] / SIGNAL),
-            "tested": tested.mean,
-            "tested_error": tested.error,
-            "omega": ("head", omega),
-            "mu": ("head", mu),
+            "loss": (("run", "time"), run["loss"].values / SIGNAL),
+            "tested": ("run", [each.mean for each in tested]),
+            "tested_error": ("run", [each.error for each in tested]),
+            "omega": (("run", "head"), omega),
+            "mu": (("run", "head"), mu),
         },
-        coords={"time": chosen.rate * run["step"].values},
+        coords={"run": list(chosen.seeds), "time": chosen.rate * run["step"].values},
     )

@@ -1,8 +1,8 @@
-r"""Which head wins which task, what sharing a head costs, and why the limit of the flow is a saddle.
+r"""Which head learns which task, where training ends, what sharing a head costs, and why the limit is a saddle.
 
-Eigenvalues are trained by gradient descent on the spectral loss, all starts as one ensemble. A task that has its
-winner (`theory.allocation.winners`) to itself gets it. Tasks with one winner share that head, or one of them is driven
-away.
+Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more starts,
+all as ensembles. A task that has its winner (`theory.allocation.winners`) to itself gets it. Tasks with one winner
+share that head, or one of them is driven away.
 """
 
 from dataclasses import asdict, dataclass
@@ -22,27 +22,31 @@ from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 from stepwell.trajectory import provenance
 
+from . import _allocation_softmax as softmax
 from ._allocation_claims import NAME
 from ._allocation_claims import claims as claims
 from ._allocation_drawing import draw as draw
+from ._allocation_softmax import SPREAD, leads
 from ._full_model import CONTEXT, DIMS, EMBEDDING, HEADS, MU, OMEGA, SETTING, TASKS, UNIT, start
 
 TITLE = "Heads are allocated by the initial weights; sharing lasts; an imbalance undoes the limit"
 CAPTION = (
-    "(a) Loss from random small weights, three tasks and three heads: where each task has a head of its own (blue), "
-    "where two share one (red), where all three do (green); dashed, the final loss predicted for each. (b) How many "
-    "tasks get the head predicted from the initial weights, where that head is predicted for no other task, and where "
-    "tasks contend for it. Contention can drive a task to another head, so that more runs end one to one than by "
-    "chance. (c) Two tasks in one head, and a small second head whose ω on one of them is x times that of the first: "
-    "the rate at which its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing "
-    "lasts; triangles are the ends of long runs. (d) The limit of the flow holds only where values and outputs are "
-    "balanced, o = v. With an imbalance, however small, heads without a task become negative, at the rate at which "
-    "they would have decayed, and the loss continues to fall, towards the lower bound for three heads."
+    "Ours: the paper has no such figure. Above, softmax attention itself: its eigenvalues, on sampled sequences. "
+    "(a) Three equal tasks and three heads, random small weights: runs end with a head for each task (blue), with two "
+    "tasks in one head (red) or all three (green); dashed, the least losses by quadrature. (b) How many tasks get the "
+    "head that theory names from the initial weights: where it is named for no other task and leads clearly, where it "
+    "leads by less than the error of the rule, and where tasks contend for it; softmax attention and its surrogate. "
+    "(c) Three unequal tasks with noise and four heads: every start for which theory names a head for each task "
+    "converges to the least loss by quadrature; the limit of the surrogate is lower by what is of next order in 1/d. "
+    "Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random starts, as in (a). (e) Two tasks "
+    "in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which its μ "
+    "grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; triangles are the "
+    "ends of long runs. (f) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
+    "imbalance, however small, heads without a task become negative, at the rate at which they would have decayed, and "
+    "the loss continues to fall, towards the lower bound for three heads."
 )
 
 RATE = setting("rate", 0.02)
-SPREAD = setting("spread", 0.3)
-"""Standard deviation of the logarithms of random starts."""
 IMBALANCES = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 """Values are larger than outputs by this factor, and outputs smaller."""
 PAIR = (10, 10)
@@ -51,6 +55,8 @@ SECOND = 1e-3
 ENDS = (0.2, 0.35, 0.4, 0.45, 0.5, 0.6, 0.8)
 SIZES = np.linspace(0.05, 0.95, 19)
 """x of the small second head, where its rate is measured."""
+FADED = 0.75
+"""The part of the time, at least, for which scores off task have faded: all tasks emerge in the first quarter."""
 WATCHED = 0.4
 """For so long its rate is measured."""
 
@@ -58,8 +64,11 @@ WATCHED = 0.4
 @changeable
 @dataclass(frozen=True)
 class Settings:
+    """Of the surrogate; those of softmax attention itself are apart."""
+
     starts: int = 150
     steps: int = 10_000
+    seed: int = 102
 
 
 FULL = Settings()
@@ -71,23 +80,29 @@ PAPER_SETTINGS: dict[str, Any] = {}
 
 
 def settings(quick: bool) -> dict[str, Any]:
+    itself, unequal = asdict(softmax.QUICK if quick else softmax.FULL), softmax.unequal_task()
     return {
         **SETTING,
         "initial weights": f"logarithms Gaussian around ω = {1.5 * OMEGA:g} and μ = {MU:g}, deviation {SPREAD:g}",
-        "kinds of starts": "equal μ; random μ",
-        "rate": RATE,
+        "unequal tasks": f"d = {unequal.dims}, λ = {unequal.strengths}, σ² = {unequal.noise_variance:g}, "
+        f"{softmax.UNEQUAL_HEADS} heads",
+        **{f"softmax attention: {name.replace('_', ' ')}": value for name, value in itself.items()},
+        "surrogate: kinds of starts": "equal μ; random μ",
+        "surrogate: rate": f"{RATE:g}; {RATE / 4:g} for unbalanced starts",
+        **{f"surrogate: {name}": value for name, value in asdict(QUICK if quick else FULL).items()},
         "imbalances": [f"{value:g}" for value in IMBALANCES],
-        **asdict(QUICK if quick else FULL),
     }
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
+    chosen, itself = (QUICK, softmax.QUICK) if quick else (FULL, softmax.FULL)
     weights = random_starts(chosen)
-    runs = train(weights, chosen)
+    off_balance = [unbalanced(part) for part in IMBALANCES]
     return {
-        "starts": starts(*weights, runs),
-        "imbalance": imbalance(runs.isel(run=slice(-len(IMBALANCES), None))),
+        "equal": softmax.equal_tasks(itself),
+        "unequal": softmax.unequal_tasks(itself),
+        "starts": starts(*weights, train(weights, chosen)),
+        "imbalance": imbalance(descent(off_balance, the_task(), 4 * chosen.steps, rate=RATE / 4)),
         "sharing": sharing(chosen),
     }
 
@@ -98,7 +113,7 @@ def the_task(dims: tuple[int, ...] = DIMS, *, context: int = CONTEXT) -> MultiTa
 
 def random_starts(chosen: Settings) -> tuple[np.ndarray, np.ndarray]:
     """ω and μ of all starts; in the first half all μ are equal."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(chosen.seed)
     shape = (2 * chosen.starts, HEADS, TASKS)
     omega = 1.5 * OMEGA * np.exp(SPREAD * rng.standard_normal(shape))
     mu = MU * np.exp(SPREAD * rng.standard_normal(shape))
@@ -107,10 +122,9 @@ def random_starts(chosen: Settings) -> tuple[np.ndarray, np.ndarray]:
 
 
 def train(weights: tuple[np.ndarray, np.ndarray], chosen: Settings) -> xr.Dataset:
-    """Random starts, then the unbalanced ones, as one program."""
-    task = the_task()
+    """Random starts, as one program."""
     models = [SpectralAttention.balanced(*each, DIMS, embedding=EMBEDDING) for each in zip(*weights, strict=True)]
-    return descent([*models, *(unbalanced(part) for part in IMBALANCES)], task, chosen.steps)
+    return descent(models, the_task(), chosen.steps)
 
 
 def unbalanced(part: float) -> SpectralAttention:
@@ -122,15 +136,20 @@ def unbalanced(part: float) -> SpectralAttention:
     return model.with_weights({name: jax.device_put(weight) for name, weight in weights.items()})
 
 
-def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: int) -> xr.Dataset:
-    """`loss`, `omega` and `mu` over (run, time): densely at first, then at ever longer intervals, and at the middle."""
-    kept = np.unique([*range(0, min(steps, 1500), 10), *np.geomspace(1500, steps, 80).astype(int), steps // 2, steps])
+def descent(
+    models: list[SpectralAttention], task: MultiTaskRegression, steps: int, *, rate: float = RATE
+) -> xr.Dataset:
+    """`loss`, `omega` and `mu` over (run, time): densely at first, then at ever longer intervals."""
+    early = round(30 / rate)
+    kept = np.unique(
+        [*np.linspace(0, min(steps, early), 151).astype(int), *np.geomspace(early, steps, 80).astype(int), steps]
+    )
     kept = kept[kept <= steps]
     run = completed(
         descend(
             Ensemble.of(models),
             Spectral(task),
-            rate=RATE,
+            rate=rate,
             steps=steps,
             record=kept,
             snapshots=kept,
@@ -146,7 +165,7 @@ def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: i
             "omega": (dims, key * query * models[0].score_scale / np.array(task.dims)),
             "mu": (dims, value * output),
         },
-        {"time": ("time", RATE * run["step"].values, {"units": UNIT})},
+        {"time": ("time", rate * run["step"].values, {"units": UNIT})},
         run.attrs,
     )
 
@@ -154,8 +173,8 @@ def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: i
 def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int = CONTEXT) -> xr.Dataset:
     """The heads predicted for each random start, and those observed; `lead` is by how much the predicted head leads.
 
-    Leads are in units of log ω, by the rule's own weights (`theory.allocation.head_advantage`). `context` is the
-    prediction's.
+    `cost` is the predicted loss of the tasks in the heads that they are observed in, and `tail` what it may be short of
+    the loss at the end: see `fading_tail`. `context` is the prediction's.
     """
     theory_task, count = the_task(context=context), len(omega)
     allocated = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
@@ -163,21 +182,18 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
     predicted = np.array(
         [theory.allocation.winners(theory_task, *each, **training) for each in zip(omega, mu, strict=True)]
     )
-    lead = np.array([_leads(theory_task, *each) for each in zip(omega, mu, strict=True)])
-    contested = (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1
-    cost = np.array([theory.allocation.shared_loss(theory_task, _groups(heads)).sum() for heads in allocated.head])
-    loss = runs["loss"].values[:count]
-    middle = loss[:, _middle(runs)]
+    groups = [_groups(heads) for heads in allocated.head]
+    until = float(runs["time"][-1])
     return xr.Dataset(
         {
-            "loss": (("run", "time"), loss),
-            "middle": ("run", middle),
+            "loss": (("run", "time"), runs["loss"].values[:count]),
             "predicted": (("run", "task"), predicted),
-            "head": (("run", "task"), allocated.head),
-            "lead": (("run", "task"), lead),
-            "contested": (("run", "task"), contested),
+            "served_by": (("run", "task"), allocated.head),
+            "lead": (("run", "task"), np.array([leads(theory_task, *each) for each in zip(omega, mu, strict=True)])),
+            "contested": (("run", "task"), (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1),
             "heads_used": ("run", allocated.heads_used),
-            "cost": ("run", cost),
+            "cost": ("run", [theory.allocation.shared_loss(theory_task, each).sum() for each in groups]),
+            "tail": ("run", [fading_tail([len(group) for group in each], TASKS, until) for each in groups]),
             "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
         },
         {"time": runs["time"]},
@@ -185,38 +201,46 @@ def starts(omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset, *, context: int 
     )
 
 
-def _leads(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    ratio = np.exp(np.mean(np.log(mu / omega), axis=0))
-    worth = theory.allocation.head_advantage(task, ratio, heads=HEADS, embedding=EMBEDDING)
-    ordered = np.sort(np.log(omega) + worth.mu / worth.omega * np.log(mu), axis=0)
-    return ordered[-1] - ordered[-2]
+def fading_tail(sizes: list[int], tasks: int, until: float, *, context: int = CONTEXT) -> float:
+    r"""At most what scores off task still cost at a time, where heads serve so many equal tasks each.
+
+    In a head that serves the tasks G, $P = \tfrac eL\sum_GS\phi\mu^2$, the score of another task j fades as
+    $d(1/\omega_j)/dt = 4sP$ and costs $d_j\omega_j^2P$. It has faded for the part `FADED` of the time at least.
+    """
+    cost = 0.0
+    for size in sizes:
+        group = the_task((DIMS[0],) * size, context=context)
+        best = theory.limits.single_head_optimum(group)
+        push = np.e / context * float(np.sum(group.signals * group.noise_factors * best.mu**2))
+        score = 1 / (4 * EMBEDDING**-0.5 * push * FADED * until)
+        cost += (tasks - size) * DIMS[0] * score**2 * push
+    return cost
 
 
 def _groups(heads: np.ndarray) -> list[list[int]]:
     return [np.flatnonzero(heads == head).tolist() for head in np.unique(heads)]
 
 
-def _middle(runs: xr.Dataset) -> int:
-    """The place of half of the time."""
-    return int(np.argmin(np.abs(runs["time"].values - runs["time"].values[-1] / 2)))
-
-
 def imbalance(runs: xr.Dataset) -> xr.Dataset:
-    """Unbalanced starts: the loss, a losing μ, the rate at which it dies by theory, and δ = |o² - v²| at the start."""
-    theory_task = the_task()
-    relative = runs["omega"].values[:, :, 0, 1] / np.einsum("...hh->...h", runs["omega"].values)[..., 1]
-    training: theory.conventions.Training = {"embedding": EMBEDDING}
-    rate = theory.flow.losing_head_rate(
-        theory_task, np.broadcast_to(relative[..., None], (*relative.shape, TASKS)), **training
-    )
+    r"""Unbalanced starts: the loss and a losing μ. Besides, δ = |o² - v²| at the start, and what theory says.
+
+    `log_mu` is the losing log μ of the balanced flow. With an imbalance μ = (δ/2) sinh s, and s has the velocity that
+    log μ has where weights are balanced, as long as μ is small: s = $\mathrm{arsinh}(2\mu_0/\delta) +
+    \log\mu(t) - \log\mu_0$.
+    """
+    theory_task, time = the_task(), runs["time"].values
+    course = theory.flow.spectral_flow(theory_task, *start(), time, embedding=EMBEDDING)
+    fallen = np.log(course.mu[:, 0, 1] / MU)
+    delta = np.array([MU * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES])
     return xr.Dataset(
         {
             "loss": (("part", "time"), runs["loss"].values),
             "losing_mu": (("part", "time"), runs["mu"].values[:, :, 0, 1]),
-            "delta": ("part", [MU * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES]),
-            "dying": (("part", "time"), rate[..., 0]),
+            "delta": ("part", delta),
+            "log_mu": ("time", fallen + np.log(MU)),
             "settled": _settled(theory_task),
             "limit": theory.limits.flow_limit_loss(theory_task).sum(),
+            "tail": fading_tail([1] * HEADS, TASKS, float(time[-1])),
             "bound": theory.bounds.lower_bound(theory_task, HEADS).sum(),
         },
         {"part": list(IMBALANCES), "time": runs["time"]},
@@ -250,7 +274,7 @@ def sharing(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             "predicted_rate": ("x", drive * (SIZES - np.exp(SIZES / 2 - 1))),
             "threshold": theory.allocation.revival_threshold(0.5),
             "end_loss": ("end", runs["loss"].values[SIZES.size :, -1]),
-            "end_middle": ("end", runs["loss"].values[SIZES.size :, _middle(runs)]),
+            "tail": fading_tail([1, 1], 2, float(runs["time"][-1])),
             "revives": ("end", theory.allocation.revives(np.array(ENDS), 0.5)),
             "shared": theory.allocation.shared_loss(theory_task, [(0, 1)]).sum(),
             "split": theory.limits.flow_limit_loss(theory_task).sum(),

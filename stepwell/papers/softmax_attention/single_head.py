@@ -1,49 +1,60 @@
-r"""One head against one for each task: the best single head in closed form, and heads trained.
+r"""One head for several unequal tasks: what the best is in closed form, and what softmax attention learns.
 
 A head has a budget of attention, $\sum_id_is_i \le 1/e$. One for all tasks divides it by water-filling
-(`theory.limits.single_head_optimum`) and may leave tasks out.
+(`theory.limits.single_head_optimum`) and may leave tasks out. That is to leading order in d and L; softmax attention
+itself is trained on its exact loss.
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics import Ensemble, descend, flow
 from stepwell.models import SpectralAttention
-from stepwell.objectives import Spectral
-from stepwell.papers._claim import Claim, slug
+from stepwell.objectives import Exact, Spectral
+from stepwell.papers._claim import Claim, Known, slug
 from stepwell.papers._completed import completed
 from stepwell.papers._settings import changeable
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._sizes import like_tasks
 from ._worst import worst_point
 
 NAME = "softmax/single-head"
-TITLE = "A single head divides its attention among the tasks, and costs up to I times as much as a head for each"
+TITLE = "A single head divides its attention among unequal tasks, and leaves some out"
 CAPTION = (
-    "To leading order in d and L. Left: loss of the best single head for I equal tasks over that of a head for each "
-    "task, against d/L at signal-to-noise ratio 1 (signal counted in total, φ = 2: an inference); points are two "
-    "models trained, one with a single head. As d/L falls the ratio tends to I. Middle: how a single head divides its "
-    "attention among unequal tasks: bars, the closed form; points, trained heads, one for each seed. Some tasks get "
-    "nothing. Right: scores of the tasks left out do not fall exponentially while training goes on, but as "
-    "1/(K t), with K known; time is that of the squared loss, rate times steps."
+    "Ours: the paper has no such figure (its comparison of one head with several, for equal tasks, is in Fig 5). Three "
+    "sets of unequal tasks. Bars, the closed form to leading order in d and L; symbols, softmax attention itself, "
+    "trained on its exact loss, for tasks of two sizes: it nears the closed form as 1/d. (a) The price of a single "
+    "head: its loss over that of a head for each task. (b) How a single head divides its attention. Some tasks get "
+    "nothing. (c) The surrogate, the spectral loss, trained: scores of the tasks left out do not fall exponentially "
+    "while training goes on, but as 1/(K t), with K known; time is that of the squared loss, rate times steps."
 )
 
-COUNTS = (2, 5, 10)
 INSTANCES = {
-    "unequal dimensions": ((4, 8, 16), (1.0, 1.0, 1.0), 100),
-    "one left out": ((10, 10, 10, 10), (4.0, 2.0, 1.0, 0.05), 100),
-    "two left out": ((5, 10, 15, 20), (2.0, 1.0, 0.05, 0.02), 60),
+    "unequal dimensions": ((4, 8, 16), (4.0, 8.0, 16.0), 100),
+    "one left out": ((10, 10, 10, 10), (40.0, 20.0, 10.0, 0.5), 100),
+    "two left out": ((5, 10, 15, 20), (10.0, 10.0, 0.75, 0.4), 60),
 }
-"""Dimensions, strengths of a coordinate, context length; the noise has variance 1."""
+"""Dimensions, signals in total, context length; the noise has variance 1. Larger tasks have m times the dimensions and
+m times the context: to leading order they are alike."""
 ROUNDING = 1e-9
+REACH = 10.0
+"""Of the table of the exact loss: heads have scores of a variance of about 1."""
+UNTIL = 4000.0
+"""The flow of softmax attention ends then, times the root of m/4: what is left is below 1e-6 of the loss."""
+
+SYMMETRIC = Known(
+    "with coordinates of equal strength symmetry divides attention almost exactly at any size: the term of order 1/d "
+    "nearly vanishes, and the next order shows",
+    "a-division-that-symmetry-makes-almost-exact",
+)
 
 
 class Fading(NamedTuple):
@@ -56,20 +67,17 @@ class Fading(NamedTuple):
 @changeable
 @dataclass(frozen=True)
 class Settings:
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    points: int = 80
-    trained: tuple[tuple[int, int, float, int], ...] = (
-        (1, 1000, 0.1, 20_000),
-        (3, 100, 0.1, 20_000),
-        (50, 50, 0.5, 200_000),
-    )
-    """Dimension, context, rate and steps for equal tasks: the smaller d/L the sharper the loss, and the faster."""
+    """`sizes` are values of m for softmax attention; the rest is of the surrogate, at m = 1."""
+
+    seeds: tuple[int, ...] = (110, 111, 112)
+    sizes: tuple[int, int] = (4, 8)
+    instances: tuple[str, ...] = tuple(INSTANCES)
     rate: float = 0.01
-    steps: int = 200_000
+    steps: int = 100_000
 
 
 FULL = Settings()
-QUICK = Settings(seeds=(0, 1), points=40, trained=((3, 100, 0.1, 20_000),), steps=50_000)
+QUICK = Settings(seeds=(110,), instances=("one left out",), steps=50_000)
 
 
 PAPER_SETTINGS: dict[str, Any] = {}
@@ -78,58 +86,81 @@ PAPER_SETTINGS: dict[str, Any] = {}
 
 def settings(quick: bool) -> dict[str, Any]:
     chosen = asdict(QUICK if quick else FULL)
-    chosen["trained"] = [f"d = {d}, L = {n}, rate {r:g}, {m} steps" for d, n, r, m in chosen["trained"]]
-    unequal = [f"{name}: d = {d}, λ = {lam}, L = {n}" for name, (d, lam, n) in INSTANCES.items()]
-    return {"equal tasks I": list(COUNTS), "unequal tasks": unequal, "noise σ²": 1, **chosen}
+    unequal = [f"{name}: d = {d}, S = {signals}, L = {n}" for name, (d, signals, n) in INSTANCES.items()]
+    return {
+        "unequal tasks": unequal,
+        "noise σ²": 1,
+        "surrogate: seeds": chosen["seeds"],
+        "surrogate: rate": chosen["rate"],
+        "surrogate: steps": chosen["steps"],
+        "softmax attention: seed": chosen["seeds"][0],
+        "softmax attention: factor m of d and L": chosen["sizes"],
+        "softmax attention: instances": chosen["instances"],
+    }
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
-    data = {"ratio": ratios(np.geomspace(1e-3, 5, chosen.points)), "trained": trained(chosen)}
+    data = {f"softmax{number + 1}": softmax_head(name, chosen) for number, name in enumerate(chosen.instances)}
     for number, name in enumerate(INSTANCES):
         data[f"unequal{number + 1}"] = unequal(name, chosen)
     return data
 
 
-def ratios(over: np.ndarray) -> xr.Dataset:
-    """Loss of the best single head over that of a head for each task."""
+def the_task(name: str, size: int = 1) -> MultiTaskRegression:
+    dims, signals, context = INSTANCES[name]
+    larger = tuple(size * d for d in dims)
+    return MultiTaskRegression(larger, signals, size * context, noise_variance=1.0, convention="total")
+
+
+def softmax_head(name: str, chosen: Settings) -> xr.Dataset:
+    """A single head of softmax attention by the flow of its exact loss, from positive weights, for each size.
+
+    `several` is the least loss of a head for each task, by quadrature. `growth` is that of 1/ω over the last half of
+    the time, for tasks that the closed form leaves out.
+    """
     rows = []
-    for count in COUNTS:
-        tasks = [like_tasks(ratio, count) for ratio in over]
-        rows.append(
-            [theory.limits.single_head_optimum(t).loss.sum() / theory.limits.flow_limit_loss(t).sum() for t in tasks]
-        )
-    return xr.Dataset({"ratio": (("tasks", "over"), rows)}, coords={"tasks": list(COUNTS), "over": over})
-
-
-def trained(chosen: Settings) -> xr.Dataset:
-    """Equal tasks, as many as in the last of `COUNTS`: one head trained on all, and heads on a task each."""
-    count, rows = COUNTS[-1], []
-    for d, context, rate, steps in chosen.trained:
-        task = MultiTaskRegression((d,) * count, 1.0, context, noise_variance=1.0, convention="total")
-        ends = []
-        for heads in (1, count):
-            own = np.ones((1, count)) if heads == 1 else np.eye(count)
-            models = [_start(task, own, seed) for seed in chosen.seeds]
-            ends.append(_train(models, task, rate, steps, 2)["loss"].values[:, -1])
-        rows.append((*ends, float(ratios(np.array([d / context]))["ratio"][-1, 0])))
-    single, multiple, predicted = (np.array(column) for column in zip(*rows, strict=True))
+    for size in chosen.sizes:
+        task = the_task(name, size)
+        model = _start(task, chosen.seeds[0], score_scale=1.0)
+        until = UNTIL * (size / 4) ** 0.5
+        run = completed(flow(model, Exact(task, reach=REACH), until=until, save=3, progress=False))
+        omega = (run["key"] * run["query"]).values[0, :, 0] / np.array(task.dims)
+        best = theory.limits.single_head_optimum(task)
+        # Trajectories count time at half the speed.
+        growth = (1 / omega[2] - 1 / omega[1]) / (until / 4)
+        several = theory.losses.exact_optimum(task).loss.sum()
+        law = np.where(best.omega == 0, fading(task, best, 1.0).rate, np.nan)
+        rows.append((float(run["loss"][0, -1]), several, np.array(task.dims) * omega[-1] ** 2, growth / law))
+    loss, several, square, faded = (np.array(column) for column in zip(*rows, strict=True))
+    task = the_task(name)
+    best = theory.limits.single_head_optimum(task)
     return xr.Dataset(
         {
-            "single": (("size", "run"), single),
-            "multiple": (("size", "run"), multiple),
-            "predicted": ("size", predicted),
+            "loss": ("size", loss),
+            "several": ("size", several),
+            "square": (("size", "task"), square),
+            "faded": (("size", "task"), faded),
+            "best_loss": best.loss.sum(),
+            "best_several": theory.limits.flow_limit_loss(task).sum(),
+            "best_square": ("task", np.array(task.dims) * best.omega**2),
+            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.lengths.longest for t in _sizes(name, chosen)]),
         },
-        coords={"over": ("size", [d / n for d, n, _, _ in chosen.trained]), "run": list(chosen.seeds)},
+        {"size": list(chosen.sizes)},
+        {"name": name},
     )
+
+
+def _sizes(name: str, chosen: Settings) -> list[MultiTaskRegression]:
+    return [the_task(name, size) for size in chosen.sizes]
 
 
 def unequal(name: str, chosen: Settings) -> xr.Dataset:
     """A single head trained on unequal tasks from each seed's positive weights, and what theory says of its end."""
-    dims, strengths, context = INSTANCES[name]
-    task = MultiTaskRegression(dims, strengths, context, noise_variance=1.0)
-    models = [_start(task, np.ones((1, len(dims))), seed) for seed in chosen.seeds]
-    run = _train(models, task, chosen.rate, chosen.steps, 60)
+    task = the_task(name)
+    dims = task.dims
+    models = [_start(task, seed) for seed in chosen.seeds]
+    run = _train(models, task, chosen.rate, chosen.steps)
     scale = models[0].score_scale
     omega = (run["key"] * run["query"]).values[:, :, 0] * scale / np.array(dims)
     time = chosen.rate * run["snapshot"].values
@@ -171,17 +202,14 @@ def fading(task: MultiTaskRegression, best: theory.limits.SingleHead, scale: flo
     return Fading(4 * scale * (push - lam * ray), cost)
 
 
-def _start(task: MultiTaskRegression, own: np.ndarray, seed: int) -> SpectralAttention:
+def _start(task: MultiTaskRegression, seed: int, score_scale: float | Literal["head"] = "head") -> SpectralAttention:
     roots = np.array(task.dims) ** 0.5
-    omega, mu = own * np.random.default_rng(seed).uniform(0.1, 0.4, (2, *own.shape))
-    return SpectralAttention.balanced(omega / roots, mu * roots, task.dims)
+    omega, mu = np.random.default_rng(seed).uniform(0.1, 0.4, (2, 1, roots.size))
+    return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
 
 
-def _train(
-    models: list[SpectralAttention], task: MultiTaskRegression, rate: float, steps: int, kept: int
-) -> xr.Dataset:
-    every = np.unique(np.geomspace(1, steps, kept).astype(int)) if kept > 2 else np.array([0, steps])
-    listed = np.unique(np.concatenate([[0], every]))
+def _train(models: list[SpectralAttention], task: MultiTaskRegression, rate: float, steps: int) -> xr.Dataset:
+    listed = np.unique(np.concatenate([[0], np.geomspace(1, steps, 60).astype(int)]))
     run = descend(
         Ensemble.of(models),
         Spectral(task),
@@ -196,144 +224,201 @@ def _train(
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    equal, count = data["trained"], COUNTS[-1]
-    all_claims = [
+    of_softmax = [claim for runs in _named(data, "softmax") for claim in _softmax(runs)]
+    return of_softmax + [claim for flows in _named(data, "unequal") for claim in _surrogate(flows)]
+
+
+def _softmax(runs: xr.Dataset) -> list[Claim]:
+    name, factors = runs.attrs["name"], " to ".join(str(size) for size in runs["size"].values)
+    next_order = float(runs["next_order"][0])
+    price = runs["loss"] / runs["several"] / (runs["best_loss"] / runs["best_several"])
+    divided = runs["square"] / runs["square"].sum("task")
+    both = "next order at the smaller size, spread of |q|² 2/d and self-normalisation e²/L, in each of two quantities"
+    softmax_claims = [
+        Claim.close(
+            f"{NAME}/{slug(name)}-softmax-{kind}",
+            f"Softmax attention, {name}: {words}, as d and L grow {factors}-fold: exponent in 1/d of the {difference}",
+            predicted=1.0,
+            measured=_exponent(away, runs["size"].values),
+            tolerance=quantities * next_order,
+            basis=both if quantities == 2 else both.removesuffix(", in each of two quantities"),
+            kind="theory",
+            source=source,
+            known=SYMMETRIC if (name, kind) == ("unequal dimensions", "shares") else None,
+            explored=True,
+        )
+        for kind, words, difference, away, quantities, source in (
+            (
+                "loss",
+                "the loss of a single head comes down to that of water-filling",
+                "relative difference",
+                runs["loss"] / runs["best_loss"] - 1,
+                1,
+                "theory.softmax.limits.single_head_optimum",
+            ),
+            (
+                "price",
+                "the loss of a single head over that of a head for each task tends to the closed form",
+                "relative difference",
+                1 - price,
+                2,
+                "abstract: single-head against multi-head; closed forms: theory.softmax.limits",
+            ),
+            (
+                "shares",
+                "a single head divides its attention, the parts of Σ d_iω_i², by water-filling",
+                "sum of the differences",
+                abs(divided - runs["best_square"]).sum("task"),
+                2,
+                "theory.softmax.limits.single_head_optimum",
+            ),
+        )
+    ]
+    out = np.flatnonzero(runs["best_square"] == 0)
+    if out.size:
+        softmax_claims.append(
+            Claim.over(
+                f"{NAME}/{slug(name)}-softmax-fading",
+                f"Softmax attention, {name}: scores that water-filling leaves out fade as 1/(K t), K to leading order: "
+                "growth of 1/ω over the last half of the time, over K, for each such task and size",
+                predicted=1.0,
+                measured=runs["faded"].isel(task=out).values.ravel(),
+                tolerance=np.repeat(2 * runs["next_order"].values, out.size),
+                basis=both,
+                counted="tasks and sizes",
+                kind="theory",
+                source="docstring of fading: tasks left out fade as 1/(K t)",
+                explored=True,
+            )
+        )
+    return softmax_claims
+
+
+def _exponent(away: xr.DataArray, sizes: np.ndarray) -> float:
+    """The power of 1/m with which a positive difference falls from the first size to the last."""
+    first, last = float(away[0]), float(away[-1])
+    return float(np.log(first / last) / np.log(sizes[-1] / sizes[0])) if min(first, last) > 0 else np.nan
+
+
+def _surrogate(flows: xr.Dataset) -> list[Claim]:
+    name = flows.attrs["name"]
+    square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
+    leftover = float((flows["dim"] * flows["left"] ** 2).sum())
+    surrogate_claims = [
         worst_point(
-            f"{NAME}/ratio-trained",
-            f"{count} equal tasks: loss of a trained single head over that of {count} trained heads, as predicted",
-            measured=equal["single"] / equal["multiple"],
-            predicted=equal["predicted"],
-            tolerance=1e-6 * equal["predicted"],
-            basis="training goes on until less than this is left",
-            kind="paper",
-            source="abstract: single-head against multi-head; sizes: theory.softmax.limits.single_head_optimum",
+            f"{NAME}/{slug(name)}-shares",
+            f"Spectral loss, {name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
+            measured=square,
+            predicted=flows["dim"] * flows["best_omega"] ** 2,
+            tolerance=2 * leftover + 1e-6,
+            basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+            kind="theory",
+            source="theory.softmax.limits.single_head_optimum, water-filling",
+        ),
+        Claim.over(
+            f"{NAME}/{slug(name)}-loss",
+            f"Spectral loss, {name}: loss of trained heads above the best",
+            predicted=0.0,
+            measured=(flows["loss"] - flows["best_loss"]).values,
+            tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
+            basis="twice what tasks left out still cost, by the same law; rounding",
+            kind="theory",
+            source="theory.softmax.limits.single_head_optimum",
         ),
     ]
-    for flows in _unequal(data):
-        name = flows.attrs["name"]
-        square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
-        best = flows["dim"] * flows["best_omega"] ** 2
-        leftover = float((flows["dim"] * flows["left"] ** 2).sum())
-        all_claims.append(
+    out = np.flatnonzero(flows["best_omega"] == 0)
+    if out.size:
+        time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
+        half = int(np.searchsorted(time, time[-1] / 2))
+        growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
+        surrogate_claims.append(
             worst_point(
-                f"{NAME}/{slug(name)}-shares",
-                f"{name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
-                measured=square,
-                predicted=best,
-                tolerance=2 * leftover + 1e-6,
-                basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
-                kind="theory",
-                source="theory.softmax.limits.single_head_optimum, water-filling",
-            )
-        )
-        all_claims.append(
-            Claim.over(
-                f"{NAME}/{slug(name)}-budget",
-                f"{name}: trained heads have B = Σ d_iω_i² = 1",
+                f"{NAME}/{slug(name)}-fading",
+                f"Spectral loss, {name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the "
+                "time, over K",
+                measured=growth / rate,
                 predicted=1.0,
-                measured=square.sum("task").values,
-                tolerance=2 * leftover + 1e-6,
-                basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+                tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
+                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the start; twice that",
                 kind="theory",
-                source="theory.softmax.limits.single_head_optimum, B = 1",
+                source="docstring of fading: tasks left out fade as 1/(K t)",
             )
         )
-        all_claims.append(
-            Claim.over(
-                f"{NAME}/{slug(name)}-loss",
-                f"{name}: loss of trained heads above the best",
-                predicted=0.0,
-                measured=(flows["loss"] - flows["best_loss"]).values,
-                tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
-                basis="twice what tasks left out still cost, by the same law; rounding",
-                kind="theory",
-                source="theory.softmax.limits.single_head_optimum",
-            )
-        )
-        out = np.flatnonzero(flows["best_omega"] == 0)
-        if out.size:
-            time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
-            half = int(np.searchsorted(time, time[-1] / 2))
-            growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
-            all_claims.append(
-                worst_point(
-                    f"{NAME}/{slug(name)}-fading",
-                    f"{name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the time, over K",
-                    measured=growth / rate,
-                    predicted=1.0,
-                    tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
-                    basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)); twice that",
-                    kind="theory",
-                    source="docstring of fading: tasks left out fade as 1/(K t)",
-                )
-            )
-    return all_claims
+    return surrogate_claims
 
 
-def _unequal(data: dict[str, xr.Dataset]) -> list[xr.Dataset]:
-    return [dataset for name, dataset in data.items() if name.startswith("unequal")]
+def _named(data: dict[str, xr.Dataset], kind: str) -> list[xr.Dataset]:
+    return [dataset for name, dataset in data.items() if name.startswith(kind)]
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    over, equal = data["ratio"], data["trained"]
+    runs, flows = _named(data, "softmax"), _named(data, "unequal")
     with styled():
-        figure = new_figure(13.0, 4.4)
-        left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
-        for count, colour in zip(COUNTS, PALETTE, strict=False):
-            left.plot(over["over"], over["ratio"].sel(tasks=count), color=colour, label=f"I = {count}")
-            left.axhline(count, color=colour, linestyle=":", linewidth=1.0)
-        points = (equal["single"] / equal["multiple"]).mean("run")
-        left.plot(equal["over"], points, "o", color=BLACK, markersize=5, label=f"trained, I = {COUNTS[-1]}")
-        left.set_xscale("log")
-        left.set_xlim(1e-3, 5)
-        left.set_ylim(0, 11.5)
-        left.set_xlabel("dimension of a task over context, d/L")
-        left.set_ylabel("loss: single head / a head for each task")
-        left.set_title("(a) The price of a single head")
-        left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.84))
-
-        position, ticks, names = 0.0, [], []
-        for number, flows in enumerate(_unequal(data)):
-            square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
-            places = position + np.arange(flows.sizes["task"])
-            colour = PALETTE[number]
-            middle.bar(
-                places, flows["dim"] * flows["best_omega"] ** 2, color=colour, alpha=0.45, label=flows.attrs["name"]
-            )
-            runs = flows.sizes["run"]
-            for run in range(runs):
-                middle.plot(
-                    places + 0.12 * (run - (runs - 1) / 2), square.isel(run=run), "o", color=BLACK, markersize=3.5
-                )
-            ticks += list(places)
-            names += [f"{i + 1}" for i in range(places.size)]
-            position = places[-1] + 2
-        middle.plot([], [], "o", color=BLACK, markersize=3.5, label="trained, one a seed")
-        middle.set_xticks(ticks, names)
-        middle.set_ylim(0, 0.95)
-        middle.set_xlabel("task")
-        middle.set_ylabel("part of attention, $d_i\\omega_i^2$ (adds up to 1)")
-        middle.set_title("(b) One head for unequal tasks")
-        middle.legend(loc="upper right", ncols=2, fontsize=8.5)
-
-        number = 0
-        for flows in _unequal(data):
-            for i in np.flatnonzero(flows["best_omega"] == 0):
-                colour = PALETTE[1 + number]
-                time = flows["time"].values[1:]
-                label = f"{flows.attrs['name']}, task {i + 1}"
-                for run in range(flows.sizes["run"]):
-                    right.plot(time, flows["omega"].values[run, 1:, i], color=colour, linewidth=1.2, label=label)
-                    label = None
-                late = time > 3 / (float(flows["fading"][i]) * float(flows["omega"][0, 0, i]))
-                right.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
-                number += 1
-        right.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
-        right.set_xscale("log")
-        right.set_yscale("log")
-        right.set_xlabel("time, rate × steps")
-        right.set_ylabel("score ω of a task left out")
-        right.set_title("(c) Tasks left out fade slowly")
-        right.legend(loc="lower left")
-        left.axhline(1, color=GREY, linewidth=0.8)
+        figure = new_figure(13.6, 4.6)
+        left, middle, right = figure.subplots(1, 3, width_ratios=(0.9, 1.35, 1))
+        _prices(left, runs)
+        _shares(middle, runs)
+        _fading(right, flows)
     return figure
+
+
+_MARKERS = ("o", "D")
+
+
+def _prices(axes: Axes, runs: list[xr.Dataset]) -> None:
+    for place, one in enumerate(runs):
+        price = float(one["best_loss"] / one["best_several"])
+        axes.bar(place, price, width=0.6, color=PALETTE[place], alpha=0.45)
+        for number, size in enumerate(one["size"].values):
+            label = f"softmax attention, d, L × {size}" if place == 0 else None
+            spot = place + 0.22 * (number - 0.5)
+            measured = float((one["loss"] / one["several"])[number])
+            axes.plot(spot, measured, _MARKERS[number], color=BLACK, markersize=5, label=label)
+    axes.axhline(1, color=GREY, linewidth=0.8)
+    axes.bar([0], [0], color=GREY, alpha=0.45, label="closed form")
+    axes.set_xticks(range(len(runs)), [one.attrs["name"].replace(" ", "\n", 1) for one in runs])
+    axes.set_xlim(-0.6, len(runs) - 0.4)
+    axes.set_ylim(0, 2.75)
+    axes.set_ylabel("loss: single head / a head for each task")
+    axes.set_title("(a) The price of a single head")
+    axes.legend(loc="upper right", fontsize=8.5)
+
+
+def _shares(axes: Axes, runs: list[xr.Dataset]) -> None:
+    position, ticks, names = 0.0, [], []
+    for number, one in enumerate(runs):
+        places = position + np.arange(one.sizes["task"])
+        axes.bar(places, one["best_square"], color=PALETTE[number], alpha=0.45, label=one.attrs["name"])
+        for k in range(one.sizes["size"]):
+            axes.plot(places + 0.3 * (k - 0.5), one["square"][k], _MARKERS[k], color=BLACK, markersize=4.5)
+        ticks += list(places)
+        names += [f"{i + 1}" for i in range(places.size)]
+        position = places[-1] + 2
+    axes.set_xticks(ticks, names)
+    axes.set_ylim(0, 0.95)
+    axes.set_xlabel("task")
+    axes.set_ylabel("attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
+    axes.set_title("(b) One head for unequal tasks")
+    axes.legend(loc="upper right", ncols=3, fontsize=8.5)
+
+
+def _fading(axes: Axes, several: list[xr.Dataset]) -> None:
+    number = 0
+    for flows in several:
+        for i in np.flatnonzero(flows["best_omega"] == 0):
+            colour = PALETTE[1 + number]
+            time = flows["time"].values[1:]
+            label = f"{flows.attrs['name']}, task {i + 1}"
+            for run in range(flows.sizes["run"]):
+                axes.plot(time, flows["omega"].values[run, 1:, i], color=colour, linewidth=1.2, label=label)
+                label = None
+            late = time > 3 / (float(flows["fading"][i]) * float(flows["omega"][0, 0, i]))
+            axes.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
+            number += 1
+    axes.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("time, rate × steps")
+    axes.set_ylabel("score ω of a task left out")
+    axes.set_title("(c) The surrogate: tasks left out fade slowly")
+    axes.legend(loc="lower left")

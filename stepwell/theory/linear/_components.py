@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask
-from ._moments import cross_moment, second_moment
+from ._principal import principal, require_regular
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,11 @@ def components(task: RegressionTask) -> Components:
     >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
     ([0.712, 0.201], [[1.069, 0.879], [0.879, 0.724]])
     """
-    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
-    spectrum = np.linalg.eigvalsh(second)
-    if spectrum[0] <= spectrum.size * np.finfo(float).eps * spectrum[-1]:
-        raise InvalidInput(
-            "the covariance is singular to working precision; leave out the directions in which the inputs do not vary"
-        )
-    target = cross @ lam @ cross.T
-    gains, keys = scipy.linalg.eigh((target + target.T) / 2, second)
-    gains, keys = np.clip(gains[::-1], 0.0, None), keys[:, ::-1]
-    maps = np.einsum("id,jd->dij", keys, cross.T @ keys)
-    return Components(gains=gains, keys=keys, maps=maps)
+    basis = principal(task)
+    require_regular(basis)
+    some = basis.sizes > 0
+    keys = np.empty_like(basis.tasks)
+    keys[:, some] = basis.tasks[:, some] / np.sqrt(basis.sizes[some])
+    if not some.all():
+        keys[:, ~some] = np.linalg.solve(basis.inputs.T, np.eye(basis.sizes.size)[:, ~some])
+    return Components(gains=basis.gains, keys=keys / np.sqrt(basis.curvatures), maps=basis.maps)

@@ -11,7 +11,8 @@ from stepwell._arguments import checked
 
 from .._task import RegressionTask
 from ._components import Components, components
-from ._moments import cross_moment, label_power, second_moment
+from ._levels import fixed_point_loss
+from ._principal import principal
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class FixedPoints:
     """
 
     def __init__(self, task: RegressionTask):
-        self._power = label_power(task)
-        self._components = components(task)
-        self._useful = useful_components(self._components, self._power)
+        self._maps = components(task).maps
+        self._principal = principal(task)
+        self._useful = self._principal.useful
 
     @property
     def count(self) -> int:
@@ -51,9 +52,7 @@ class FixedPoints:
         return [self._point(tuple(range(size))) for size in range(self._useful + 1)]
 
     def _point(self, learned: tuple[int, ...]) -> FixedPoint:
-        chosen = list(learned)
-        basis = self._components
-        return FixedPoint(learned, basis.maps[chosen].sum(axis=0), self._power - float(basis.gains[chosen].sum()))
+        return FixedPoint(learned, self._maps[list(learned)].sum(axis=0), fixed_point_loss(self._principal, learned))
 
 
 @checked
@@ -107,8 +106,8 @@ def prediction_distance(
     >>> print(f"{distance**2:.3f}, {1 - sw.theory.linear.minimal_loss(task):.3f}")
     0.864, 0.864
     """
-    change = first - second
-    return float(np.sqrt(max(0.0, float(np.sum(change * (second_moment(task) @ change @ task.covariance))))))
+    basis = principal(task)
+    return float(np.linalg.norm(np.sqrt(basis.curvatures)[:, None] * basis.coefficients(first - second)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,8 @@ def nearest_fixed_point(task: RegressionTask, effective_map: Float[np.ndarray, "
     basis, held = shares(task, effective_map)
     chosen = np.flatnonzero(held > 0.5)
     maps = basis.maps[chosen].sum(axis=0)
-    point = FixedPoint(tuple(chosen.tolist()), maps, label_power(task) - float(basis.gains[chosen].sum()))
+    learned = tuple(chosen.tolist())
+    point = FixedPoint(learned, maps, fixed_point_loss(principal(task), learned))
     return Nearest(point, prediction_distance(task, effective_map, maps))
 
 
@@ -174,24 +174,20 @@ def shares(
     >>> sw.theory.linear.shares(task, 0.9 * first + 0.2 * second)[1].round(3).tolist()
     [0.9, 0.2]
     """
-    basis = components(task)
-    cross, held = cross_moment(task), np.zeros(basis.gains.size)
+    basis, own = components(task), principal(task)
+    held = np.zeros(basis.gains.size)
     keys, maps = basis.keys.copy(), basis.maps.copy()
-    driven = second_moment(task) @ effective_map @ task.covariance @ cross.T
-    useful = useful_components(basis, label_power(task))
+    parts = own.coefficients(effective_map)
     tolerance = basis.gains.size * np.sqrt(np.finfo(float).eps)
-    breaks = np.flatnonzero(np.diff(basis.gains[:useful]) < -tolerance * basis.gains[0]) + 1
-    for block in np.split(np.arange(useful), breaks):
-        overlap = keys[:, block].T @ driven @ keys[:, block] / basis.gains[block]
+    gains = basis.gains[: own.useful]
+    breaks = np.flatnonzero(gains[1:] < (1 - tolerance) * gains[:-1]) + 1
+    for block in np.split(np.arange(own.useful), breaks):
+        overlap = parts[np.ix_(block, block)] * own.curvatures[block, None] / own.sizes[block]
         if block.size == 1:
             held[block] = overlap[0]
             continue
         rising, rotation = np.linalg.eigh((overlap + overlap.T) / 2)
         held[block], keys[:, block] = rising[::-1], keys[:, block] @ rotation[:, ::-1]
-        maps[block] = np.einsum("id,jd->dij", keys[:, block], cross.T @ keys[:, block])
+        tasks = own.tasks[:, block] @ rotation[:, ::-1]
+        maps[block] = np.einsum("id,jd,d->dij", tasks, tasks, 1 / own.curvatures[block])
     return Components(basis.gains, keys, maps), held
-
-
-def useful_components(basis: Components, power: float) -> int:
-    """How many components bring a gain that is more than rounding."""
-    return int(np.sum(basis.gains > basis.gains.size * np.finfo(float).eps * power))

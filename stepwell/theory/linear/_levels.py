@@ -1,6 +1,6 @@
 """Levels of the loss: at every fixed point, and on the path from small initial weights."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +10,8 @@ from stepwell._errors import InvalidInput
 
 from .._task import RegressionTask
 from ._components import components
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import label_power
+from ._principal import Principal, principal, require_regular
 
 
 @checked
@@ -57,8 +58,8 @@ def level(task: RegressionTask, learned: Collection[int]) -> float:
     >>> print(f"{sw.theory.linear.level(task, [0]):.3f}, {sw.theory.linear.level(task, [0, 2]):.3f}")
     0.641, 0.473
     """
-    gains = component_gains(task)
-    return label_power(task) - float(np.sum(gains[component_indices(learned, gains.size)]))
+    basis = _regular(task)
+    return fixed_point_loss(basis, component_indices(learned, basis.sizes.size))
 
 
 @checked
@@ -85,7 +86,12 @@ def levels(task: RegressionTask) -> Float[np.ndarray, " level"]:
     >>> sw.theory.linear.levels(task).round(3).tolist()
     [1.0, 0.641, 0.377, 0.21, 0.136]
     """
-    return label_power(task) - np.concatenate([[0.0], np.cumsum(component_gains(task))])
+    basis = _regular(task)
+    # Sums of positive terms, so that the last, which may be far below the first, keeps its digits.
+    learned = np.concatenate([[0.0], np.cumsum(basis.remains)])
+    losses = learned + np.concatenate([np.cumsum(basis.sizes[::-1])[::-1], [0.0]])
+    losses[0] = label_power(task)
+    return losses
 
 
 @checked
@@ -134,9 +140,22 @@ def escape_rates(task: RegressionTask) -> Float[np.ndarray, " component"]:
     >>> sw.theory.linear.escape_rates(task).round(3).tolist()
     [0.16, 0.09, 0.04, 0.01]
     """
-    maps = np.cumsum(components(task).maps, axis=0)
-    driving = cross_moment(task) - second_moment(task) @ np.concatenate([np.zeros_like(maps[:1]), maps[:-1]])
-    return np.linalg.norm(driving @ task.covariance, ord=2, axis=(1, 2))
+    basis = _regular(task)
+    driven = basis.inputs * np.sqrt(basis.sizes)
+    return np.array([np.linalg.norm(driven[:, m:], ord=2) ** 2 for m in range(basis.sizes.size)])
+
+
+def fixed_point_loss(basis: Principal, learned: Sequence[int]) -> float:
+    """The loss where these components are learned, a sum of positive terms."""
+    losses = basis.sizes.copy()
+    losses[list(learned)] = basis.remains[list(learned)]
+    return float(losses.sum())
+
+
+def _regular(task: RegressionTask) -> Principal:
+    basis = principal(task)
+    require_regular(basis)
+    return basis
 
 
 def component_indices(learned: Collection[int], size: int) -> list[int]:

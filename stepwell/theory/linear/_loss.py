@@ -6,7 +6,8 @@ from jaxtyping import Float
 from stepwell._arguments import checked
 
 from .._task import RegressionTask
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import cross_moment, second_moment
+from ._principal import principal
 
 
 @checked
@@ -33,8 +34,9 @@ def loss_at(task: RegressionTask, effective_map: Float[np.ndarray, "dim dim"]) -
     >>> [round(sw.theory.linear.loss_at(task, part * best), 3) for part in (0.0, 0.5, 1.0)]
     [1.0, 0.352, 0.136]
     """
-    gradient = second_moment(task) @ effective_map - 2 * cross_moment(task)
-    return label_power(task) + float(np.sum(effective_map * (gradient @ task.covariance)))
+    basis = principal(task)
+    excess = basis.coefficients(effective_map) - np.diag(basis.sizes / basis.curvatures)
+    return float(basis.remains.sum() + np.sum(basis.curvatures[:, None] * excess**2))
 
 
 @checked
@@ -59,12 +61,17 @@ def minimiser(task: RegressionTask) -> Float[np.ndarray, "dim dim"]:
     >>> sw.theory.linear.minimiser(task).diagonal().round(3).tolist()
     [1.316, 1.852]
     """
+    basis = principal(task)
+    if basis.regular:
+        return (basis.tasks / basis.curvatures) @ basis.tasks.T
     return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]
 
 
 @checked
 def minimal_loss(task: RegressionTask) -> float:
     r"""The loss of the `minimiser`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
+
+    It is computed without that difference, which for a long context has no digits left.
 
     **Arguments:**
 
@@ -80,4 +87,4 @@ def minimal_loss(task: RegressionTask) -> float:
     >>> print(f"{sw.theory.linear.minimal_loss(task):.4f}")
     0.1360
     """
-    return label_power(task) - float(np.sum(minimiser(task) * (cross_moment(task) @ task.covariance)))
+    return float(principal(task).remains.sum())

@@ -9,9 +9,11 @@ from stepwell._arguments import checked
 
 from .._integrate import integrate, require_positive, require_times
 from .._task import RegressionTask
-from ._levels import levels
 from ._modes import Modes, modes
-from ._moments import cross_moment, label_power
+from ._moments import cross_moment
+
+_PATIENCE = 1e6
+"""The drop is waited for so many times as long as the slowest mode would take to grow."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,12 @@ def merged_course(
     if times[-1] == 0.0 or not start.any():
         states = np.tile(start, (times.size, 1))
     else:
-        states = integrate(_field(eigenmodes), start, float(times[-1]), times=times).y.T
-    return MergedCourse(times, _loss(task, eigenmodes, states), states[:, 0], states[:, 1:])
+        field, jacobian = _equations(eigenmodes)
+        states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times).states
+    # A sum of positive terms: what cannot be learned, and what is not learned yet.
+    missing = states[:, :1] * states[:, 1:] - eigenmodes.ends
+    loss = eigenmodes.remains.sum() + missing**2 @ eigenmodes.curvature
+    return MergedCourse(times, loss, states[:, 0], states[:, 1:])
 
 
 @checked
@@ -173,32 +179,39 @@ def half_drop_time(task: RegressionTask, value: float, key_query: Float[np.ndarr
     start = np.concatenate([[value], key_query])
     size = float(np.linalg.norm(start))
     require_positive("size of the initial weights", size)
-    halfway = float(levels(task)[[0, -1]].mean())
+    half = float(eigenmodes.gains.sum()) / 2
 
-    def fallen(_: float, state: np.ndarray) -> float:
-        return halfway - float(_loss(task, eigenmodes, state[None])[0])
+    def fallen(state: np.ndarray) -> float:
+        return merged_gain(eigenmodes, state[0], state[1:]) - half
 
-    if fallen(0.0, start) >= 0:
+    if fallen(start) >= 0:
         return 0.0
     # Far beyond the time wanted: the event ends the integration.
-    until = 1e6 * (1 + abs(np.log(size))) / merged_escape_rate(task)
-    solution = integrate(_field(eigenmodes), start, until, event=fallen)
-    return float(solution.t_events[0][0]) if solution.status == 1 else np.inf
+    slowest = float(eigenmodes.driving[eigenmodes.driving > 0].min())
+    field, jacobian = _equations(eigenmodes)
+    path = integrate(field, start, _PATIENCE * (1 + abs(np.log(size))) / slowest, jacobian=jacobian, event=fallen)
+    return path.time if path.crossed else np.inf
 
 
-def _field(eigenmodes: Modes):
+def merged_gain(eigenmodes: Modes, value: float, key_query: Float[np.ndarray, " mode"]) -> float:
+    r"""By how much the loss is below that of zero weights, $\sum_d (2g_da_d - \lambda_dc_da_d^2)$, $a_d = vu_d$."""
+    a = value * key_query
+    return float(a @ (2 * eigenmodes.driving - eigenmodes.curvature * a))
+
+
+def _equations(eigenmodes: Modes):
+    """The field of the scalar equations, and its Jacobian."""
     driving, curvature = eigenmodes.driving, eigenmodes.curvature
 
-    def field(_: float, state: np.ndarray) -> np.ndarray:
+    def field(state: np.ndarray) -> np.ndarray:
         v, u = state[0], state[1:]
         r = driving - curvature * v * u
         return np.concatenate([[u @ r], v * r])
 
-    return field
+    def jacobian(state: np.ndarray) -> np.ndarray:
+        v, u = state[0], state[1:]
+        matrix = np.diag(np.concatenate([[-curvature @ u**2], -curvature * v**2]))
+        matrix[0, 1:] = matrix[1:, 0] = driving - 2 * curvature * v * u
+        return matrix
 
-
-def _loss(
-    task: RegressionTask, eigenmodes: Modes, states: Float[np.ndarray, "time state"]
-) -> Float[np.ndarray, " time"]:
-    a = states[:, :1] * states[:, 1:]
-    return label_power(task) - a @ (2 * eigenmodes.driving) + a**2 @ eigenmodes.curvature
+    return field, jacobian

@@ -7,9 +7,13 @@ from jaxtyping import Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._spectrum import spectrum_of
 
-from .._task import RegressionTask, require_regression
-from ._moments import label_power, mean_inverse_length
+from .._task import RegressionTask
+from ._moments import mean_inverse_length
+from ._principal import principal, require_regular, rotated
+
+_EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Modes:
     - `variances`: $\lambda_d$; `task_variances`: $\omega_d$.
     - `cross`: $m_d = \lambda_d\omega_d$.
     - `second`: $c_d = (1+\nu)\lambda_d^2\omega_d + \nu(\mathrm{tr}(\Omega\Lambda)+\sigma^2)\lambda_d$.
+    - `remains`: $m_d - \gamma_d$, what the mode leaves in the loss when it is learned.
     """
 
     directions: Float[np.ndarray, "dim mode"]
@@ -27,6 +32,7 @@ class Modes:
     task_variances: Float[np.ndarray, " mode"]
     cross: Float[np.ndarray, " mode"]
     second: Float[np.ndarray, " mode"]
+    remains: Float[np.ndarray, " mode"]
 
     @property
     def driving(self) -> Float[np.ndarray, " mode"]:
@@ -71,28 +77,35 @@ def modes(task: RegressionTask) -> Modes:
     >>> modes.variances.round(3).tolist(), modes.task_variances.round(3).tolist(), modes.cross.round(3).tolist()
     ([0.4, 0.6], [2.0, 1.0], [0.8, 0.6])
     """
-    require_regression(task)
-    lam, vectors = np.linalg.eigh(task.covariance)
-    if lam[0] <= 0:
-        raise InvalidInput("the covariance is singular; leave out the directions in which the inputs do not vary")
-    tolerance = lam.size * np.sqrt(np.finfo(float).eps)
-    breaks = np.flatnonzero(np.diff(lam) > tolerance * lam[-1]) + 1
-    for block in np.split(np.arange(lam.size), breaks):
-        space = vectors[:, block]
-        vectors[:, block] = space @ np.linalg.eigh(space.T @ task.task_covariance @ space)[1]
-    shared = vectors.T @ task.task_covariance @ vectors
-    omega = np.diagonal(shared)
-    off_diagonal = float(np.abs(shared - np.diag(omega)).max())
-    if off_diagonal > tolerance * np.abs(shared).max():
+    basis = principal(task)
+    require_regular(basis)
+    lam, vectors, exact = spectrum_of(task.covariance)
+    lam, vectors = lam[order := np.argsort(lam)], vectors[:, order]
+    tasks = spectrum_of(task.task_covariance)
+    shared = rotated(tasks, vectors)
+    if _off_diagonal(shared) > 64 * lam.size * _EPS * np.abs(shared).max():
+        # Within an eigenspace of the inputs any basis will do, so take that of the tasks.
+        tolerance = lam.size * np.sqrt(_EPS) * lam + (0.0 if exact else lam.size * _EPS * lam[-1])
+        for block in np.split(np.arange(lam.size), np.flatnonzero(np.diff(lam) > tolerance[1:]) + 1):
+            rotation = np.linalg.eigh(shared[np.ix_(block, block)])[1]
+            vectors[:, block], lam[block] = vectors[:, block] @ rotation, rotation.T**2 @ lam[block]
+        shared = rotated(tasks, vectors)
+    off_diagonal = _off_diagonal(shared)
+    if off_diagonal > lam.size * np.sqrt(_EPS) * np.abs(shared).max():
         raise InvalidInput(
             "covariance and task_covariance have no common eigenvectors "
             f"(off-diagonal {off_diagonal:.2g}), which scalar equations need; use levels and drop_schedule, "
             "which need none"
         )
-    # A rotation inside a block of nearly equal eigenvalues moves them a little.
-    lam = np.einsum("id,ij,jd->d", vectors, task.covariance, vectors)
+    omega = np.clip(np.diagonal(shared), 0.0, None)
     order = np.argsort(-lam * omega, kind="stable")
-    lam, omega = lam[order], np.clip(omega[order], 0.0, None)
-    nu = mean_inverse_length(task)
-    second = (1 + nu) * lam**2 * omega + nu * (label_power(task) + task.noise_variance) * lam
-    return Modes(vectors[:, order], lam, omega, lam * omega, second)
+    lam, omega = lam[order], omega[order]
+    cross = lam * omega
+    surplus = mean_inverse_length(task) * (cross + cross.sum() + task.noise_variance)
+    remains = cross * (surplus / (cross + surplus))
+    return Modes(vectors[:, order], lam, omega, cross, lam * (cross + surplus), remains)
+
+
+def _off_diagonal(matrix: Float[np.ndarray, "dim dim"]) -> float:
+    """The largest entry off the diagonal."""
+    return float(np.abs(matrix - np.diag(np.diagonal(matrix))).max())

@@ -11,9 +11,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._integrate import IntegrationFailed
 from .._task import RegressionTask
-from ._merged import half_drop_time, merged_course, merged_start
-from ._schedule import drop_schedule, predicted_staircase
+from ._merged import half_drop_time, merged_course, merged_gain, merged_start
+from ._modes import modes
+from ._schedule import Drop, Drops, drop_schedule, predicted_staircase, too_large
 from ._weights import merged_map, separate_map
 
 Weights = Mapping[str, Float[np.ndarray, "..."]]
@@ -32,7 +34,7 @@ class PredictedCourse(NamedTuple):
 
     times: Float[np.ndarray, " time"]
     loss: Float[np.ndarray, " time"]
-    drops: list[PredictedDrop]
+    drops: Drops[PredictedDrop]
 
 
 class AbstractPredictor(abc.ABC):
@@ -45,8 +47,8 @@ class AbstractPredictor(abc.ABC):
         """How many components are learned on each plateau: `most` at the most, by `pairs` of key and query in all."""
 
     @abc.abstractmethod
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
-        """The drops of the loss from initial `weights`, up to time `until`."""
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+        """The drops of the loss from initial `weights`, up to time `until`; with the reason if some are missing."""
 
     @abc.abstractmethod
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
@@ -69,10 +71,20 @@ class _Merged(AbstractPredictor):
     def plateaus(self, most: int, pairs: int) -> list[int]:
         return [0, most]
 
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
-        start = merged_start(task, **weights)
-        time = half_drop_time(task, *start) if start[0] > 0 else np.inf
-        return [PredictedDrop(time, None, None)] if np.isfinite(time) and time <= until else []
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+        value, key_query = merged_start(task, **weights)
+        eigenmodes = modes(task)
+        with np.errstate(over="ignore", invalid="ignore"):
+            excess, gains = -merged_gain(eigenmodes, value, key_query), float(eigenmodes.gains.sum())
+        if not excess <= gains:
+            return Drops(reason=too_large(excess, gains))
+        try:
+            time = half_drop_time(task, value, key_query) if value > 0 else np.inf
+        except IntegrationFailed as error:
+            return Drops(reason=str(error))
+        if np.isfinite(time):
+            return Drops([PredictedDrop(time, None, None)] if time <= until else [])
+        return Drops(reason="from these weights the drop does not come")
 
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         loss = merged_course(task, times, *merged_start(task, **weights)).loss
@@ -93,24 +105,27 @@ class _Separate(AbstractPredictor):
     def plateaus(self, most: int, pairs: int) -> list[int]:
         return list(range(min(most, pairs) + 1))
 
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> list[PredictedDrop]:
-        schedule = drop_schedule(task, **weights, until=until)
-        return [PredictedDrop(drop.time, drop.head, drop.component) for drop in schedule]
+    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+        return _as_predicted(drop_schedule(task, **weights, until=until))
 
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         drops = drop_schedule(task, **weights, until=float(times[-1]))
         edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
         times = np.union1d(times, edges)
         loss = predicted_staircase(task, drops, times)
-        return PredictedCourse(times, loss, [PredictedDrop(drop.time, drop.head, drop.component) for drop in drops])
+        return PredictedCourse(times, loss, _as_predicted(drops))
 
     def effective_map(self, weights: Weights) -> Float[np.ndarray, "*lead dim dim"]:
         return separate_map(**weights)
 
     def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
-        # SciPy keeps the banded Jacobian of all heads.
+        # SciPy keeps the banded Jacobian of all fresh heads.
         width = 1 + 2 * pairs * dim
         return 8 * heads * width * 3 * width
+
+
+def _as_predicted(drops: Drops[Drop]) -> Drops[PredictedDrop]:
+    return Drops((PredictedDrop(drop.time, drop.head, drop.component) for drop in drops), drops.reason)
 
 
 PREDICTORS: dict[str, AbstractPredictor] = {"merged": _Merged(), "separate": _Separate()}

@@ -13,7 +13,6 @@ from .._integrate import integrate, require_positive, require_times
 from .._task import RegressionTask
 from ._levels import component_indices
 from ._modes import modes
-from ._moments import label_power
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,31 @@ def head_course(
     onto = np.zeros((pairs.size, eigenmodes.variances.size))
     onto[np.arange(pairs.size), list(along)] = 1.0
 
-    def field(_: float, state: np.ndarray) -> np.ndarray:
+    same = onto @ onto.T
+    driving, curvature = onto @ eigenmodes.driving, onto @ eigenmodes.curvature
+
+    def field(state: np.ndarray) -> np.ndarray:
         v, u = state[0], state[1:]
-        drive = onto @ (eigenmodes.driving - eigenmodes.curvature * v * (u**2 @ onto))
+        drive = driving - curvature * v * (same @ u**2)
         return np.concatenate([[u**2 @ drive], v * u * drive])
+
+    def jacobian(state: np.ndarray) -> np.ndarray:
+        v, u = state[0], state[1:]
+        by_value, by_pair = -curvature * (same @ u**2), -2 * v * curvature[:, None] * same * u
+        drive = driving + v * by_value
+        matrix = np.empty((state.size, state.size))
+        matrix[0, 0], matrix[0, 1:] = u**2 @ by_value, 2 * u * drive + u**2 @ by_pair
+        matrix[1:, 0], matrix[1:, 1:] = u * (drive + v * by_value), v * (np.diag(drive) + u[:, None] * by_pair)
+        return matrix
 
     start = np.concatenate([[value], pairs])
     if times[-1] == 0.0 or not start.any():
         states = np.tile(start, (times.size, 1))
     else:
         small = float(np.abs(start[start != 0]).min())
-        states = integrate(field, start, float(times[-1]), times=times, scale=small).y.T
+        states = integrate(field, start, float(times[-1]), jacobian=jacobian, times=times, scale=small).states
     a = states[:, :1] * (states[:, 1:] ** 2 @ onto)
-    loss = label_power(task) - a @ (2 * eigenmodes.driving) + a**2 @ eigenmodes.curvature
+    loss = eigenmodes.remains.sum() + (a - eigenmodes.ends) ** 2 @ eigenmodes.curvature
     return HeadCourse(times, loss, states[:, 0], states[:, 1:])
 
 

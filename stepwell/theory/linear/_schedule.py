@@ -1,21 +1,29 @@
 """Separate key and query: which head learns which component, and when, from the initial weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from stepwell._arguments import checked
 
-from .._integrate import integrate
+from .._integrate import MOST_STEPS, IntegrationFailed, Path, integrate
 from .._task import RegressionTask
-from ._components import Components, components
+from ._heads import Heads, State, banded, coordinates
 from ._levels import escape_rates, levels
-from ._moments import cross_moment, label_power, second_moment
+from ._moments import label_power
+from ._principal import principal
+
+Found = TypeVar("Found")
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
+
+
+_MOST_DRIFT = 1e-6
+"""By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
 
 
 @dataclass(frozen=True)
@@ -32,37 +40,12 @@ class Drop:
     level_after: float
 
 
-@dataclass(frozen=True)
-class _Plateau:
-    r"""What each head gains: $2\langle A, R\rangle - \langle A, KAQ\rangle$ with its map $A = v\sum_r k_r q_r^\top$.
+class Drops(list[Found]):
+    """Drops in order of time, and in `reason` why there are no more; that is empty if there are all that can be."""
 
-    `driving` is R, `keys` K and `queries` Q of `drop_schedule`, for each head. A row of `heads` has v, all k, all q.
-    """
-
-    driving: Float[np.ndarray, "head dim dim"]
-    keys: Float[np.ndarray, "head dim dim"]
-    queries: Float[np.ndarray, "head dim dim"]
-
-    def split(self, heads: Float[np.ndarray, "head weights"]):
-        count, dim, _ = self.keys.shape
-        pairs = heads[:, 1:].reshape(count, 2, -1, dim)
-        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
-
-    def gains(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, " head"]:
-        v, k, q = self.split(heads)
-        a = v * (np.swapaxes(k, 1, 2) @ q)
-        return np.sum(a * (2 * self.driving - self.keys @ a @ self.queries), axis=(1, 2))
-
-    def velocity(self, heads: Float[np.ndarray, "head weights"]) -> Float[np.ndarray, "head weights"]:
-        v, k, q = self.split(heads)
-        product = np.swapaxes(k, 1, 2) @ q
-        g = self.driving - v * (self.keys @ product @ self.queries)
-        moved = np.empty_like(heads)
-        moved[:, 0] = np.sum(product * g, axis=(1, 2))
-        _, dk, dq = self.split(moved)
-        np.matmul(v * q, np.swapaxes(g, 1, 2), out=dk)
-        np.matmul(v * k, g, out=dq)
-        return moved
+    def __init__(self, drops: Iterable[Found] = (), reason: str = ""):
+        super().__init__(drops)
+        self.reason = reason
 
 
 @checked
@@ -73,7 +56,7 @@ def drop_schedule(
     queries: Float[np.ndarray, "head *pair dim"],
     *,
     until: float = np.inf,
-) -> list[Drop]:
+) -> Drops[Drop]:
     r"""Which head learns which component, and when, from the initial weights; exact as these become small.
 
     On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
@@ -100,7 +83,9 @@ def drop_schedule(
     - `until`: the time at which to stop, in units of τ; by default never.
 
     **Returns:** the drops in order of time, each a `Drop` with its `time`, `head`, `component` and the levels before
-    and after. There are as many as components with a gain, or fewer if heads or time run out, or no head escapes.
+    and after. There are as many as components with a gain, or fewer if heads or time run out. If there are fewer for
+    another reason, the list has it as `reason`: no head escapes, the solver does not get further, or the initial
+    weights are so large that a head alone raises the loss by more than can be learned.
 
     **Example:** the larger head learns the first component, the smaller one the second.
 
@@ -113,35 +98,58 @@ def drop_schedule(
     t = 152.2: head 1 learns component 0: 0.448
     t = 644.4: head 0 learns component 1: 0.088
     """
-    basis, steps, rates = components(task), levels(task), escape_rates(task)
+    basis, steps, rates = principal(task), levels(task), escape_rates(task)
     heads = len(values)
     if heads == 0:
-        return []
-    state = np.concatenate([values[:, None], keys.reshape(heads, -1), queries.reshape(heads, -1)], axis=1)
-    rank = keys.size // (heads * basis.gains.size)
-    scale = float(np.abs(state).max())
-    racing, owned, now, drops = list(range(heads)), [[] for _ in range(heads)], 0.0, []
-    for m, gain in enumerate(basis.gains):
-        if not racing or not state.any() or gain <= np.finfo(float).eps * steps[0]:
+        return Drops()
+    dim, along = basis.sizes.size, coordinates(basis)
+    pairs = ((part.reshape(-1, dim) @ along).reshape(heads, -1) for part in (keys, queries))
+    state = np.concatenate([values[:, None], *pairs], axis=1)
+    rank, scale = keys.size // (heads * dim), float(np.abs(state).max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        excess = -float(Heads(basis, [[]] * heads, [[]] * heads).gains(state).min())
+    if not excess <= basis.gains.sum():
+        return Drops(reason=too_large(excess, basis.gains.sum()))
+    # A head of zeros never moves.
+    racing, owned = [head for head in range(heads) if state[head].any()], [[] for _ in range(heads)]
+    drops, now, left = Drops[Drop](), 0.0, MOST_STEPS
+    for m in range(basis.useful):
+        racing = [head for head in racing if len(owned[head]) < rank]
+        if not racing:
             break
-        plateau = _plateau(task, basis, [[d for d in range(m) if d not in owned[head]] for head in racing])
-        had = np.array([basis.gains[owned[head]].sum() for head in racing])
-        # Fresh heads are the slowest; a head of zeros never moves.
-        norms = np.linalg.norm(state, axis=1)
-        fresh = [norm for norm, head in zip(norms, racing, strict=True) if norm > 0 and not owned[head]]
-        patience = _PATIENCE / (rates[m] * max(fresh or norms))
-        state, waited = _wait(plateau, state, had + float(gain) / 2, min(patience, until - now), scale)
-        if waited is None:
+        others = [[d for d in range(m) if d not in owned[head]] for head in racing]
+        flow = Heads(basis, [owned[head] for head in racing], others)
+        # Fresh heads are the slowest.
+        sizes = {head: np.abs(state[head]).max() for head in racing}
+        with np.errstate(over="ignore", divide="ignore"):
+            patience = _PATIENCE / rates[m] / max([sizes[h] for h in racing if not owned[h]] or sizes.values())
+        try:
+            path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale, left)
+        except IntegrationFailed as error:
+            drops.reason = str(error)
             break
-        now += waited
-        row = int(np.argmax(plateau.gains(state) - had))
-        winner = racing[row]
+        left -= path.steps
+        if not path.crossed:
+            if patience < until - now:
+                drops.reason = f"from these weights no head escapes within t/tau = {patience:.3g}"
+            break
+        after = path.state.reshape(len(racing), -1)
+        if flow.drift(state[racing], after) > _MOST_DRIFT:
+            drops.reason = "rounding decides when: the slowest rate is too far below the fastest for float64"
+            break
+        now, state[racing] = now + path.time, after
+        winner = racing[int(np.argmax(flow.gains(state[racing])))]
         owned[winner].append(m)
         drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
-        if len(owned[winner]) == rank:
-            racing.pop(row)
-            state = np.delete(state, row, axis=0)
     return drops
+
+
+def too_large(excess: float, gains: float) -> str:
+    """Why there is no prediction for initial weights that raise the loss by more than can be learned."""
+    return (
+        f"the initial weights are too large for a prediction, which is for small ones: they raise the loss by "
+        f"{excess:.3g}, and all components together lower it by {gains:.3g}"
+    )
 
 
 @checked
@@ -172,40 +180,17 @@ def predicted_staircase(
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
 
 
-def _plateau(task: RegressionTask, basis: Components, known: Sequence[list[int]]) -> _Plateau:
-    """The matrices that drive each head, once other heads have learned the components `known`, one list for each."""
-    lam, cross, second = task.covariance, cross_moment(task), second_moment(task)
+def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float, most: int) -> Path:
+    """The heads until the first of them gains `enough`, or `until`."""
 
-    def remaining(indices: list[int]):
-        a, gains = basis.keys[:, indices], basis.gains[indices]
-        b = cross.T @ a / np.sqrt(gains)
-        ca, lb = second @ a, lam @ b
-        return (cross - ca @ a.T @ cross) @ lam, second - ca @ ca.T, lam - lb @ lb.T
+    def reached(state: np.ndarray) -> float:
+        return float(flow.gains(state.reshape(heads.shape)).max()) - enough
 
-    cases = {tuple(indices): remaining(indices) for indices in known}
-    return _Plateau(*(np.stack(part) for part in zip(*(cases[tuple(indices)] for indices in known), strict=True)))
+    def field(state: np.ndarray) -> np.ndarray:
+        return flow.velocity(state.reshape(heads.shape)).ravel()
 
+    def jacobian(state: np.ndarray) -> np.ndarray:
+        return banded(flow.jacobian(state.reshape(heads.shape)))
 
-def _wait(
-    plateau: _Plateau,
-    heads: Float[np.ndarray, "head weights"],
-    enough: Float[np.ndarray, " head"],
-    until: float,
-    scale: float,
-) -> tuple[Float[np.ndarray, "head weights"], float | None]:
-    """The heads when the first of them gains `enough`, and how long that took (None if it did not by `until`)."""
-
-    def reached(_: float, state: np.ndarray) -> float:
-        return float((plateau.gains(state.reshape(heads.shape)) - enough).max())
-
-    def field(_: float, state: np.ndarray) -> np.ndarray:
-        return plateau.velocity(state.reshape(heads.shape)).ravel()
-
-    if reached(0.0, heads.ravel()) >= 0:
-        return heads, 0.0
-    if until <= 0:
-        return heads, None
-    solution = integrate(field, heads.ravel(), until, event=reached, band=heads.shape[1] - 1, scale=scale)
-    if solution.status != 1:
-        return heads, None
-    return solution.y_events[0][0].reshape(heads.shape), float(solution.t_events[0][0])
+    band = heads.shape[1] - 1
+    return integrate(field, heads.ravel(), until, jacobian=jacobian, event=reached, band=band, scale=scale, most=most)

@@ -11,7 +11,6 @@ from .._integrate import require_positive, require_times
 from .._task import RegressionTask
 from ._merged import MergedCourse
 from ._modes import Modes, modes
-from ._moments import label_power
 
 
 @checked
@@ -51,8 +50,8 @@ def white_course(task: RegressionTask, times: Float[np.ndarray, " time"], initia
     if ratio >= 1:
         raise InvalidInput(f"initial_weight is {initial_weight}; the closed form starts below the end, {end**0.5:.3g}")
     s = end * scipy.special.expit(np.log(ratio) - np.log1p(-ratio) + rate * times)
-    driving, curvature = eigenmodes.driving[0], eigenmodes.curvature[0]
-    loss = label_power(task) - 2 * np.sqrt(dim) * driving * s + curvature * s**2
+    missing = end * scipy.special.expit(np.log1p(-ratio) - np.log(ratio) - rate * times)
+    loss = eigenmodes.remains.sum() + eigenmodes.curvature[0] * missing**2
     return MergedCourse(times, loss, np.sqrt(s), np.tile(np.sqrt(s / dim)[:, None], (1, dim)))
 
 

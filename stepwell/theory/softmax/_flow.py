@@ -153,7 +153,7 @@ def spectral_flow(
             else sign * np.exp(state)
         )
 
-    def field(_: float, state: np.ndarray) -> np.ndarray:
+    def field(state: np.ndarray) -> np.ndarray:
         velocity = _log_rates(constants, *rates, *weights(state))
         return (np.concatenate(velocity) * moving).ravel()
 
@@ -164,9 +164,8 @@ def spectral_flow(
     ).ravel()
     path = begun[None]
     if times[-1] > 0:
-        points = times if times[0] == 0 else np.concatenate([[0.0], times])
         with np.errstate(over="ignore", invalid="ignore"):
-            path = integrate(field, begun, float(times[-1]), times=points, scale=_SCALE).y.T[-times.size :]
+            path = integrate(field, begun, float(times[-1]), times=times, scale=_SCALE).states
     course = weights(path)
     return FlowCourse(course[:, 0], course[:, 1], spectral_loss(task, course[:, 0], course[:, 1]))
 

@@ -107,14 +107,12 @@ def reduced_course(
     require_times(times)
     require_positive("the smallest omega", float(np.min(omega)))
 
-    def field(_: float, log: np.ndarray) -> np.ndarray:
+    def field(log: np.ndarray) -> np.ndarray:
         return reduced_velocity(task, np.exp(log), **training) * np.exp(-log)
 
     if times[-1] == 0:
         return omega[None].copy()
-    points = times if times[0] == 0 else np.concatenate([[0.0], times])
-    path = integrate(field, np.log(omega), float(times[-1]), times=points, scale=1e-2).y.T
-    return np.exp(path[-times.size :])
+    return np.exp(integrate(field, np.log(omega), float(times[-1]), times=times, scale=1e-2).states)
 
 
 @checked

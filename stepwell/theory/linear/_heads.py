@@ -1,0 +1,127 @@
+r"""The flow of heads on a plateau, where they do not interact.
+
+In the principal directions of the task (`_principal`), with $n_d = \|w_d\|^2$, $\hat w_d = w_d/\sqrt{n_d}$,
+$x_{rd} = \hat w_d^\top k_r$, $y_{rd} = \hat w_d^\top q_r$, $P = \sum_r x_r y_r^\top$, $Z = vP$ and
+$N_{de} = \hat w_d^\top\hat w_e$, a head moves by
+
+$\tau\dot v = \langle P, G\rangle$, $\tau\dot x_r = vNGy_r$, $\tau\dot y_r = vNG^\top x_r$,
+$G_{de} = n_ds_d\,\delta_{de} - T_{de}Z_{de}$, $T_{de} = t_dn_dn_e$,
+
+over the components d, e that other heads have not learned. Beyond the components S that it has learned itself, where
+$Z^S_{dd} = s_d/(t_dn_d)$, it gains $\sum_{d\notin S} 2n_ds_dZ_{dd} - \sum_{de}T_{de}(Z_{de} - Z^S_{de})^2$.
+With the components that it does not follow left out, $v^2 - \sum_r x_r^\top N^{-1}x_r$ is conserved, and so with y.
+In the paper's case $x_{rd}$ and $y_{rd}$ are the coordinates of key and query along $e_d$, N = 1 and
+$n_ds_d = \lambda_d^2$.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ._principal import Principal
+
+State = Float[np.ndarray, "head weights"]
+"""A row for each head: v, then all x, then all y."""
+
+
+def coordinates(basis: Principal) -> Float[np.ndarray, "dim component"]:
+    r"""$\hat w_d$, by which keys and queries are multiplied."""
+    return basis.inputs / np.linalg.norm(basis.inputs, axis=0)
+
+
+class Heads:
+    """Heads that have each learned the components `owned`, where others have learned `known`: lists for each head."""
+
+    def __init__(self, basis: Principal, owned: Sequence[Sequence[int]], known: Sequence[Sequence[int]]):
+        norms, dim = np.sum(basis.inputs**2, axis=0), basis.sizes.size
+        own, free = np.zeros((len(owned), dim)), np.ones((len(owned), dim))
+        for head, (mine, others) in enumerate(zip(owned, known, strict=True)):
+            own[head, list(mine)] = 1.0
+            free[head, list(others)] = 0.0
+        self._free = free[:, None, :]
+        self._driving = free[:, :, None] * np.diag(norms * basis.sizes)
+        self._curvature = free[:, :, None] * free[:, None, :] * np.outer(basis.curvatures * norms, norms)
+        self._beyond = (1 - own)[:, :, None] * self._driving
+        self._learned = own[:, :, None] * np.diag(basis.sizes / (basis.curvatures * norms))
+        overlap = coordinates(basis).T @ coordinates(basis)
+        # Rounding would let what is fast drive what is slow.
+        self._overlap = None if np.abs(overlap - np.eye(dim)).max() < 64 * dim * np.finfo(float).eps else overlap
+
+    def gains(self, heads: State) -> Float[np.ndarray, " head"]:
+        """What each head gains beyond the components that it has learned."""
+        v, x, y = self._split(heads)
+        z = v * (np.swapaxes(x, 1, 2) @ y)
+        return np.sum(2 * self._beyond * z - self._curvature * (z - self._learned) ** 2, axis=(1, 2))
+
+    def velocity(self, heads: State) -> State:
+        v, x, y = self._split(heads)
+        product = np.swapaxes(x, 1, 2) @ y
+        g = self._driving - v * self._curvature * product
+        moved = np.empty_like(heads)
+        moved[:, 0] = np.sum(product * g, axis=(1, 2))
+        _, dx, dy = self._split(moved)
+        dx[:] = v * self._spread(y @ np.swapaxes(g, 1, 2))
+        dy[:] = v * self._spread(x @ g)
+        return moved
+
+    def jacobian(self, heads: State) -> Float[np.ndarray, "head weights weights"]:
+        """The derivatives of the velocity of each head by its own weights; those by other heads' are zero."""
+        v, x, y = self._split(heads)
+        count, pairs, dim = x.shape
+        product, t = np.swapaxes(x, 1, 2) @ y, self._curvature
+        g = self._driving - v * t * product
+        by_value = g - v * t * product
+        second = np.zeros((count, heads.shape[1], heads.shape[1]))
+        second[:, 0, 0] = -np.sum(t * product**2, axis=(1, 2))
+        half = pairs * dim
+        second[:, 0, 1 : 1 + half] = (y @ np.swapaxes(by_value, 1, 2)).reshape(count, -1)
+        second[:, 0, 1 + half :] = (x @ by_value).reshape(count, -1)
+        second[:, 1:, 0] = second[:, 0, 1:]
+        blocks = second[:, 1:, 1:].reshape(count, 2, pairs, dim, 2, pairs, dim)
+        square, diagonal, each = (v * v)[..., None], np.arange(dim), np.arange(pairs)
+        keys = -square * np.einsum("hde,hre,hse->hdrs", t, y, y)
+        queries = -square * np.einsum("hde,hrd,hsd->hers", t, x, x)
+        # Two index arrays with a slice between them put what they index in front.
+        blocks[:, 0, :, diagonal, 0, :, diagonal] = np.moveaxis(keys, 1, 0)
+        blocks[:, 1, :, diagonal, 1, :, diagonal] = np.moveaxis(queries, 1, 0)
+        mixed = -square[..., None] * np.einsum("hde,hsd,hre->hrdse", t, x, y)
+        mixed[:, each, :, each, :] += v * g
+        blocks[:, 0, :, :, 1] = mixed
+        blocks[:, 1, :, :, 0] = np.transpose(mixed, (0, 3, 4, 1, 2))
+        second[:, 1:, 1:] = blocks.reshape(count, 2 * half, 2 * half)
+        if self._overlap is not None:
+            rows = np.swapaxes(second[:, 1:], 1, 2).reshape(count, -1, dim)
+            second[:, 1:] = np.swapaxes(self._spread(rows).reshape(count, -1, 2 * half), 1, 2)
+        return second
+
+    def drift(self, before: State, after: State) -> float:
+        """How far what the flow conserves is off at the end, relative to the squared weights there: by errors alone."""
+        dim, free = self._free.shape[-1], self._free
+        metric = np.eye(dim) if self._overlap is None else free * np.swapaxes(free, 1, 2) * self._overlap
+        inverse = np.linalg.inv(metric + (1 - free) * np.eye(dim))
+
+        def squares(heads: State):
+            v, x, y = self._split(heads)
+            return v[:, 0, 0] ** 2, np.stack([np.sum((p * free) @ inverse * p, axis=(1, 2)) for p in (x, y)])
+
+        (v0, p0), (v1, p1) = squares(before), squares(after)
+        size = v1 + p1  # 0 where squares underflow
+        return float(np.max(np.abs((v1 - p1) - (v0 - p0)) / np.where(size > 0, size, 1.0)))
+
+    def _split(self, heads: State):
+        pairs = heads[:, 1:].reshape(len(heads), 2, -1, self._free.shape[-1])
+        return heads[:, 0, None, None], pairs[:, 0], pairs[:, 1]
+
+    def _spread(self, rows: Float[np.ndarray, "head row dim"]) -> Float[np.ndarray, "head row dim"]:
+        """Rows times N, on the components that others have not learned."""
+        return rows if self._overlap is None else (rows @ self._overlap) * self._free
+
+
+def banded(blocks: Float[np.ndarray, "head weights weights"]) -> Float[np.ndarray, "band state"]:
+    """A block-diagonal matrix in the packed form of SciPy: entry (i, j) is in row i - j + band of column j."""
+    count, width, _ = blocks.shape
+    packed = np.zeros((2 * width - 1, count, width))
+    i, j = np.indices((width, width))
+    packed[i - j + width - 1, :, j] = np.moveaxis(blocks, 0, 2)
+    return packed.reshape(2 * width - 1, -1)
