@@ -289,7 +289,7 @@ def _take_list(origin: Any, element: _Kind, value: Any) -> Any:
     if isinstance(entries, list | tuple | set | frozenset):
         for one in entries:
             element.take(one)
-    return value
+    return value if isinstance(value, np.ndarray) else entries  # those of an array of JAX cannot be hashed
 
 
 def _array_kind(hint: Any) -> _Kind:

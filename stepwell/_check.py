@@ -1,5 +1,6 @@
 """Checks shared by constructors. Each raises `InvalidInput` with one line."""
 
+import copy
 import math
 import numbers
 from collections.abc import Iterable
@@ -67,7 +68,7 @@ def number_or_array(name: str, value: Any) -> Any:
 
 
 def covariance_matrix(name: str, value: Any) -> np.ndarray:
-    """`value` as a float64 matrix, if it is square, finite, symmetric and has no negative eigenvalue."""
+    """`value` as a float64 matrix, not shared, if it is square, finite, symmetric and has no negative eigenvalue."""
     matrix = numbers_in(name, value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise InvalidInput(f"{name} has shape {matrix.shape}; it must be a square matrix")
@@ -80,4 +81,5 @@ def covariance_matrix(name: str, value: Any) -> np.ndarray:
         raise InvalidInput(
             f"{name} has a negative eigenvalue, {lowest:.3g}; a covariance must be positive semi-definite"
         )
-    return value if isinstance(value, Covariance) else symmetric_part(matrix)
+    carries = isinstance(value, Covariance) and value.unchanged() is not None
+    return copy.deepcopy(value) if carries else symmetric_part(matrix)

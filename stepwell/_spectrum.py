@@ -23,6 +23,8 @@ class Covariance(np.ndarray):
     """A symmetric matrix with the spectrum it was made of. What is computed from it is a plain array."""
 
     made_of: Spectrum | None
+    entries: Float[np.ndarray, "dim dim"]
+    """Those that it was made with."""
 
     def __array_finalize__(self, parent: Any) -> None:
         self.made_of = None
@@ -32,25 +34,27 @@ class Covariance(np.ndarray):
 
     def __deepcopy__(self, memo: Any) -> Any:
         made_of = self.unchanged()
-        return np.array(self) if made_of is None else from_spectrum(*made_of[:2])
+        return np.array(self) if made_of is None else _carrying(self.entries, *made_of[:2])
 
     def __reduce__(self) -> Any:
         made_of = self.unchanged()
-        return np.asarray(self).__reduce__() if made_of is None else (from_spectrum, made_of[:2])
+        return np.asarray(self).__reduce__() if made_of is None else (_carrying, (self.entries, *made_of[:2]))
 
     def unchanged(self) -> Spectrum | None:
         """The spectrum it was made of, unless an entry was changed since."""
-        if self.made_of is None:
-            return None
-        rounding = 8 * len(self) * np.finfo(float).eps * np.abs(self.made_of.values).max()
-        near = np.all(np.abs(_product(*self.made_of[:2]) - self) <= rounding)
-        return self.made_of if near else None
+        return self.made_of if self.made_of is not None and np.array_equal(self, self.entries) else None
 
 
 def from_spectrum(values: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "dim dim"]) -> Covariance:
     """The matrix with these eigenvalues and orthonormal eigenvectors, exactly symmetric."""
-    matrix = _product(values, vectors).view(Covariance)
-    matrix.made_of = Spectrum(values, vectors, exact=True)
+    return _carrying(symmetric_part((vectors * values) @ vectors.T), values, vectors)
+
+
+def _carrying(
+    entries: Float[np.ndarray, "dim dim"], values: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "dim dim"]
+) -> Covariance:
+    matrix = entries.copy().view(Covariance)
+    matrix.made_of, matrix.entries = Spectrum(values, vectors, exact=True), entries
     return matrix
 
 
@@ -69,7 +73,3 @@ def spectrum_of(matrix: Float[np.ndarray, "dim dim"]) -> Spectrum:
 def symmetric_part(matrix: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
     """Half the sum of a matrix and its transpose; this way it does not overflow."""
     return matrix + (matrix.T - matrix) / 2
-
-
-def _product(values: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
-    return symmetric_part((vectors * values) @ vectors.T)

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
@@ -91,6 +91,12 @@ def test_arrays_are_converted_where_nothing_is_lost():
         assert isinstance(taken, np.ndarray) and taken.dtype == np.float64 and taken.tolist() == [[1.0, 2.0]]
     single = jnp.ones((1, 2), jnp.float32)
     assert asking(Float[Array, "a b"])(single) is single
+
+
+def test_a_list_may_be_given_as_an_array():
+    for value in (np.array([0, 2]), jnp.array([0, 2])):
+        taken = asking(Collection[int])(value)
+        assert set(taken) == {0, 2}
 
 
 def test_nothing_is_asked_of_numbers_that_jax_traces():

@@ -46,8 +46,8 @@ class Checkpoint:
     The file belongs to one run. One of a run with other arguments, or made by other versions of the libraries, is
     refused with `InvalidInput`, and left as it is. Models, tasks, objectives and arrays are compared by all they hold;
     functions, such as observables and optax optimisers, by their code and the values they close over, but not by what
-    they read from their module. Of classes of your own the name is compared, and the fields if they are modules or
-    dataclasses, but not the code.
+    they read from their module; of objects of your own the class and what `pickle` would keep are compared, but not the
+    code.
     `progress` and `configuration` may differ. On another kind of processor the run continues with a warning: its last
     digits may differ.
 

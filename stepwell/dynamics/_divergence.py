@@ -21,7 +21,7 @@ _SMALL_RATE = 1e-6
 _SECONDS = 10.0
 """Time given to all trials together."""
 _PIECE = 20
-"""Steps after which a trial's loss is observed."""
+"""Steps after which a trial's loss is observed, twice."""
 _NOISE = 10.0
 """On fresh data, by which factor a loss may exceed the first and still be taken for chance."""
 
@@ -67,14 +67,19 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
 
 
 def _stable_steps(trial: TrainLoop, weights: Array, wanted: int, deadline: float, ctrl_c: Interruptible) -> int | None:
-    """How many steps were tried, all with a finite loss not above the first; None if it went wrong."""
-    allowed = _NOISE if isinstance(trial.source, Fresh) else 1 + 1e-9
-    at, gaps, first = jnp.asarray(0), jnp.array([_PIECE]), None
+    """How many steps were tried, all with a falling loss, on fresh data one not far above the first; else None.
+
+    At too large a rate the loss may also stay finite and jump between two values for ever. So it is observed at two
+    steps in succession.
+    """
+    at, gaps, path = jnp.asarray(0), jnp.array([_PIECE - 1, 1]), np.zeros(0)
+    first = None
     while not ctrl_c.pressed:
-        weights, _, at, losses, _ = advance(trial, weights, (), at, gaps, jnp.asarray(1), steps=_PIECE)
-        loss = float(losses[0])
-        first = loss if first is None else first
-        if not np.isfinite(loss) or loss > first * allowed:
+        weights, _, at, losses, _ = advance(trial, weights, (), at, gaps, jnp.asarray(2), steps=_PIECE)
+        path = np.concatenate([path[-1:], losses])
+        first = path[0] if first is None else first
+        allowed = _NOISE * first if isinstance(trial.source, Fresh) else path[:-1] + 1e-9 * first
+        if not np.all(np.isfinite(path)) or np.any(path[1:] > allowed):
             return None
         if int(at) >= wanted or (time.monotonic() > deadline and int(at) >= 2 * _PIECE):
             return int(at)

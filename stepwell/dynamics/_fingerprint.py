@@ -19,7 +19,8 @@ def fingerprint(thing: Any) -> str:
 
     Arrays count with every entry, modules and other dataclasses with their class and all fields. A function counts with
     its code, its defaults and the values it closes over, below decorators that keep `__wrapped__`; what it reads from
-    its module does not count. Of objects that are none of these the class alone counts.
+    its module does not count. Of other objects what `pickle` would keep counts, or the class if
+    it can keep nothing.
     """
     digest = hashlib.sha256()
     for piece in _pieces(thing, ()):
@@ -69,7 +70,20 @@ def _callable_taken_apart(thing: Any) -> tuple[str, bytes, Sequence[Any]]:
     if isinstance(inner, types.FunctionType):
         held = [cell.cell_contents for cell in inner.__closure__ or () if _filled(cell)]
         return f"function {_name(inner)}", b"", (inner.__code__, inner.__defaults__, inner.__kwdefaults__, held)
-    return f"other {_name(type(thing))}", _name(thing).encode(), ()
+    return f"other {_name(type(thing))}", _name(thing).encode(), _reduced(thing)
+
+
+def _reduced(thing: Any) -> Sequence[Any]:
+    """What an object is made anew of, by the protocol of `pickle`."""
+    if isinstance(thing, type):
+        return ()
+    try:
+        reduced = thing.__reduce_ex__(2)
+    except Exception:  # such as "cannot pickle module"
+        return ()
+    if isinstance(reduced, str):
+        return (reduced,)
+    return [*reduced[:3], *(list(part) for part in reduced[3:5] if part is not None)]
 
 
 def _name(thing: Any) -> str:

@@ -237,9 +237,11 @@ def _run(loop: TrainLoop, plan: _Plan, progress: _Progress, saves: Saves, shown:
                 size.measured(time.monotonic() - start, int(pieces.sum()))
                 progress.add(losses, {name: np.asarray(values)[:count] for name, values in observed.items()})
                 there = (done + count, 0) if taken + pieces[0] == gaps[done] else (done, taken + int(pieces[0]))
-                progress.now = _Now(*there, *moved)
+                now = _Now(*there, *moved)
+                # Before `now`: giving up comes anywhere, and what is saved then must have all snapshots up to there.
                 if there[1] == 0 and (there[0] in places or there[0] == recorded.size):
-                    progress.snapshots[plan.step(progress.now)] = np.asarray(moved[0])
+                    progress.snapshots[plan.step(now)] = np.asarray(moved[0])
+                progress.now = now
                 if taken == 0 and not np.isfinite(losses[-1]).any():
                     progress.outcome = "diverged"
                     return

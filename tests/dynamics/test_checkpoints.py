@@ -152,6 +152,22 @@ def test_a_run_ended_by_ctrl_c_saves_its_checkpoint(name, cut, monkeypatch, tmp_
     same(run(checkpoint=path), whole)
 
 
+def test_a_run_given_up_as_a_snapshot_is_kept_has_all_of_them_when_it_continues(monkeypatch, tmp_path):
+    run, path = functools.partial(descend, merged(), MOMENTS, rate=0.05, steps=60, snapshots=4), tmp_path / "run"
+    step, calls = _host._Plan.step, itertools.count()
+
+    def given_up(self, now):
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return step(self, now)
+
+    whole = run()
+    with monkeypatch.context() as patch:
+        patch.setattr(_host._Plan, "step", given_up)
+        assert run(checkpoint=path).attrs["outcome"] == "interrupted"
+    same(run(checkpoint=path), whole)
+
+
 def test_an_interruption_between_two_records_keeps_the_weights_it_came_to(cut, monkeypatch):
     run = functools.partial(descend, objective=MOMENTS, rate=0.05)
     whole = run(merged(), steps=90, record=45)

@@ -1,9 +1,11 @@
 """The digest of what determines a run: equal for equal things in any process, and not for others."""
 
+import collections
 import functools
 import os
 import subprocess
 import sys
+import threading
 from typing import NamedTuple
 
 import diffrax
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 
 from stepwell.dynamics import LSODA, Diffrax, Ensemble, Rodas5P
 from stepwell.dynamics._fingerprint import fingerprint
@@ -45,6 +48,21 @@ def recursive(depth):
     return countdown
 
 
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, model):
+        return self.factor * model.value
+
+
+class Narrow:
+    __slots__ = ("factor",)
+
+    def __init__(self, factor):
+        self.factor = factor
+
+
 DIFFERENT = {
     "numbers": lambda: [0, 1, 1.0, True, "1", b"1", None, 1 + 0j, np.float64(1), np.float32(1), np.int64(1)],
     "arrays": lambda: [
@@ -64,6 +82,14 @@ DIFFERENT = {
         Population(TASK),
         Population(TASK, "1/tokens"),
         *(Moments.of_task(TASK, 30, key=jax.random.key(seed)) for seed in range(2)),
+    ],
+    "objects": lambda: [
+        *(Scaled(factor) for factor in (1.0, 2.0)),
+        *(Narrow(factor) for factor in (1.0, 2.0)),
+        *(Scaled(1.0).__call__, Scaled(2.0).__call__, range(2), range(3)),
+        *(xr.Dataset({"a": ("x", [value])}) for value in (1.0, 2.0)),
+        *(collections.deque([value]) for value in (1, 2)),
+        *(threading.Lock(), np),  # of which nothing is known but what they are
     ],
     "solvers": lambda: [LSODA(), Rodas5P(), Diffrax(diffrax.Tsit5()), Diffrax(diffrax.Kvaerno5())],
     "optimisers": lambda: [

@@ -69,6 +69,14 @@ def test_a_theory_of_another_context_fails(data, failing):
     assert wrong >= {"end-loss", "end-mu", "fading", "limit-mu", "tail"}
 
 
+@pytest.mark.parametrize("name", ["omega", "mu"])
+def test_a_head_that_does_not_learn_fails(data, failing, name: str):
+    """However much the others then scatter about the mean."""
+    population = data["population"].copy(deep=True)
+    population[name].values[0, -1, 0, 0] = 0.0
+    assert failing({**data, "population": population}) == {f"end-{name}"}
+
+
 def test_times_of_the_half_squared_loss_fail(data, failing):
     late = data["emergence"].assign(time=2 * data["emergence"]["time"])
     assert failing({**data, "emergence": late}) == {"emergence-brackets", "emergence-exact"}
@@ -102,6 +110,16 @@ def test_a_loss_without_the_cost_of_noise_fails(several, failing):
     runs = several["descent"]
     calm = float(several["population"]["loss"].sel(time=slice(*runs.attrs["late"])).mean())
     assert failing(broken(several, late_loss=calm + 0.5 * (runs["late_loss"] - calm))) == {"noise-cost"}
+
+
+def test_the_cost_of_noise_is_judged_where_it_can_be_resolved(several, failing):
+    """At the largest batch an excess of zero is within the error: it decides nothing."""
+    loss = several["descent"]["late_loss"].copy(deep=True)
+    calm = float(several["population"]["loss"].sel(time=slice(*several["descent"].attrs["late"])).mean())
+    loss[-2] = calm
+    assert failing(broken(several, late_loss=loss)) == {"noise-cost"}
+    (judged,) = (claim for claim in fig01.claims(several) if claim.id.endswith("noise-cost"))
+    assert judged.seeds == np.sum(BATCHES < BATCHES.max()) and judged.tolerance < judged.predicted
 
 
 def test_the_variance_of_gradients_does_not_depend_on_the_batch():

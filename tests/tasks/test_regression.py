@@ -120,6 +120,14 @@ def test_a_covariance_of_the_largest_numbers_is_finite():
     assert np.all(np.isfinite(InContextRegression(covariance([1e308]), 3).covariance))
 
 
+def test_a_task_keeps_its_covariance_when_the_matrix_it_was_given_changes():
+    for matrix in (covariance([1.0, 0.5], key=KEY), covariance([1.0, 0.5], key=KEY).T, np.diag([1.0, 0.5])):
+        task, before = InContextRegression(matrix, 31), np.array(matrix)
+        matrix[0, 0] += 1.0
+        np.testing.assert_array_equal(task.covariance, before)
+    assert InContextRegression(covariance([1.0, 2.0]).astype(int), 31).covariance.dtype == np.float64
+
+
 def test_a_covariance_that_was_changed_has_the_spectrum_of_its_entries():
     matrix = covariance([1.0, 0.5], key=KEY)
     kept = pickle.loads(pickle.dumps(matrix))
@@ -130,6 +138,9 @@ def test_a_covariance_that_was_changed_has_the_spectrum_of_its_entries():
     found, expected = (linear.component_gains(InContextRegression(part, 31)) for part in (matrix, plain))
     np.testing.assert_array_equal(found, expected)
     assert not np.allclose(kept, plain)
+    small = covariance([1.0, 1e-17])
+    small[1, 1] = 5e-17
+    assert linear.modes(InContextRegression(small, 31)).variances[1] == 5e-17
     assert type(2 * matrix) is np.ndarray and type(matrix @ matrix) is np.ndarray and type(matrix.sum()) is np.float64
 
 

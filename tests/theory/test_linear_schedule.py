@@ -67,6 +67,25 @@ def test_drop_times_and_heads(make_task, init, seed):
     assert [drop.head for drop in drops] == list(np.argmax(taken, axis=0))
 
 
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"variances": [0.3, 0.3, 0.3], "rotation": 1},
+        {"variances": [0.3 + 3e-6, 0.3, 0.15]},
+        # Equal gains, and the strongest driving is not that of the first.
+        {"variances": [0.3, 0.6], "task_variances": [2.0, 1.0]},
+    ],
+)
+def test_of_components_of_one_gain_the_head_chooses(make_task, kwargs):
+    task = make_task(lengths=(31,), **kwargs)
+    weights = start(5, len(task.covariance), 1e-3, 3)
+    predicted = np.array([drop.time for drop in linear.drop_schedule(task, *weights)])
+    measured, _, _ = full_flow(task, *weights, predicted[-1] * 2)
+    # A direction of half the driving has grown from w to sqrt(w) when the head is halfway down the strongest, and what
+    # it does from there on is left out.
+    np.testing.assert_allclose(predicted, measured, rtol=1e-3**0.5)
+
+
 def test_small_heads_leave_the_first_plateau_exactly(make_task):
     task = make_task([0.5, 0.3, 0.2], lengths=(20,), rotation=1)
     found = linear.modes(task)

@@ -29,6 +29,7 @@ from ._low_rank_settings import (
     INIT,
     LANES,
     PAPER_SETTINGS,
+    START,
     STEP,
     STEPS,
     WEIGHTS,
@@ -65,6 +66,7 @@ CAPTION = (
 def settings(ranks: tuple[int, ...], chosen: Settings) -> dict[str, Any]:
     ours = {
         **PAPER_SETTINGS,
+        "initial weights": START,
         "ranks R": list(ranks),
         "data": "infinitely many sequences",
         "seeds": f"{chosen.shown} of them drawn above, {chosen.seeds} below, from {chosen.first_seed} on",

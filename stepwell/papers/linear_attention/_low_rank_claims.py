@@ -86,8 +86,9 @@ def claims(name: str, ranks: tuple[int, ...], data: dict[str, xr.Dataset]) -> li
         ),
         Claim.over(
             f"{name}/wrong-fraction",
-            f"R = {first}: with the initial scale the fraction of plateaus that are not conspicuous though R divides m "
-            f"falls as the race of heads predicts, {_percent(expected)}: fraction of {plateaus}, one for each scale",
+            f"R = {first}: at initial scales a decade apart the fraction of plateaus that are not conspicuous though R "
+            f"divides m is what the race of heads predicts, {_percent(expected)}: fraction of {plateaus}, one for each "
+            "scale",
             predicted=expected,
             measured=simulated,
             tolerance=3 * np.sqrt(expected * (1 - expected) / plateaus) + 0.5 / plateaus,

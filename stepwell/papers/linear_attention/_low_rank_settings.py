@@ -53,12 +53,13 @@ class Settings:
 FULL = Settings()
 QUICK = Settings(seeds=4, shown=1, decades=(2,), draws=60)
 
+START = f"init {INIT:g}: values with that standard deviation, keys and queries with init/√(R(D+1))"
 PAPER_SETTINGS: dict[str, Any] = {
     "dimension D": DIM,
     "context length N": CONTEXT,
     "heads H": HEADS,
     "eigenvalues of the covariance": "in proportion 1, 1/2, …, 1/8, trace 1",
-    "initial weights": f"init {INIT:g}: values with that standard deviation, keys and queries with init/√(R(D+1))",
+    "initial weights": f"{START} (the rule is inferred from the date of the published commands)",
     "data": "80,000 sequences",
     "training": f"{STEPS + 1:,} recorded losses, rate {RATE:g}, attention not divided by N",
     "seeds": 6,

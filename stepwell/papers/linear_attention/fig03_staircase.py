@@ -72,9 +72,10 @@ CAPTION = (
     "grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, change. The video shows the "
     "run of (b)."
 )
+_START = f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero"
 PAPER_SETTINGS: dict[str, Any] = {
     **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
-    "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
+    "initial weights": f"{_START} (the rule is inferred from the drop times)",
     "rate": RATE,
     "steps": STEPS,
     "sequences": SEQUENCES,
@@ -88,6 +89,7 @@ def settings(quick: bool) -> dict[str, Any]:
     chosen = QUICK if quick else FULL
     return {
         **PAPER_SETTINGS,
+        "initial weights": _START,
         "command": COMMAND,
         **asdict(chosen),
         "sequences": chosen.sequences or "infinitely many",

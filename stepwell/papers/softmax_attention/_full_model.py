@@ -32,8 +32,9 @@ SETTING: dict[str, Any] = {
     "tasks, heads": f"{TASKS}, {HEADS}",
     "dimensions of the tasks": list(DIMS),
     "context length L": CONTEXT,
-    "strength λ, noise σ": "1 in each coordinate (inferred), 0",
+    "strength λ, noise σ": "1 in each coordinate, 0",
     "width of a head d_e": EMBEDDING,
+    "scores divided by": "√d_e",
     "initial weights": f"ω = {OMEGA:g} + {ADVANTAGE:g} where head and task have one number, μ = {MU:g}",
 }
 BLOCKS = ("score_inputs", "score_labels", "readout_inputs", "readout_labels")

@@ -15,6 +15,7 @@ $w_d = \sqrt{\lambda_d}\, e_d$. Where $\Lambda$ and $\Omega$ have common eigenve
 accuracy of the eigenvalues, whatever their ratio.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,13 @@ class Principal:
     def coefficients(self, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "component component"]:
         r"""$Y = W^\top A W$ of a map."""
         return self.inputs.T @ effective_map @ self.inputs
+
+    def turned(self, group: slice, rotation: Float[np.ndarray, "size size"]) -> "Principal":
+        """The same with other directions for a group of components of one size, of which any will do."""
+        inputs, tasks = self.inputs.copy(), self.tasks.copy()
+        inputs[:, group] @= rotation
+        tasks[:, group] @= rotation
+        return dataclasses.replace(self, inputs=inputs, tasks=tasks)
 
 
 def principal(task: RegressionTask) -> Principal:

@@ -14,13 +14,12 @@ from .._task import RegressionTask
 from ._heads import Heads, State, banded, coordinates
 from ._levels import escape_rates, levels
 from ._moments import label_power
-from ._principal import principal
+from ._principal import Principal, principal
 
 Found = TypeVar("Found")
 
 _PATIENCE = 1e4
 """A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
-
 
 _MOST_DRIFT = 1e-6
 """By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
@@ -74,6 +73,9 @@ def drop_schedule(
     What one head learns is integrated; for the others it is there at once. The error of later times is then of the
     order of a drop's own duration, whatever the size w of the initial weights, or of $\ln(1/w)$ where heads in use
     pass a strict saddle (see `levels`). Times are of order 1/w.
+    Among components of one gain, as of a white covariance, the head chooses: what it learns is a mixture of them, and
+    the rest is left to others. So it is where gains differ relatively by less than about w; where they differ by some
+    times as much, the head is turning all the while, and later times are rough.
 
     **Arguments:**
 
@@ -140,8 +142,29 @@ def drop_schedule(
         now, state[racing] = now + path.time, after
         winner = racing[int(np.argmax(flow.gains(state[racing])))]
         owned[winner].append(m)
+        basis, state = _turned(basis, state, winner, m, scale / np.abs(state[winner]).max())
         drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
     return drops
+
+
+def _turned(basis: Principal, state: State, winner: int, component: int, tolerance: float) -> tuple[Principal, State]:
+    """The basis, and the heads in it, with the component along what the winner learned, where its size has others.
+
+    Of components of one size any directions will do, until a head chooses. Where sizes differ little, the head turns to
+    the larger one so slowly that the others do not notice: at a rate of the relative difference times its own size,
+    where they grow at one of theirs. `tolerance` is the relative difference below which this is so.
+    """
+    group = slice(component, int(np.sum(basis.sizes[: basis.useful] >= (1 - tolerance) * basis.sizes[component])))
+    if group.stop - component < 2:
+        return basis, state
+    pairs = state[:, 1:].reshape(len(state), 2, -1, basis.sizes.size) * np.linalg.norm(basis.inputs, axis=0)
+    x, y = pairs[winner, ..., group]
+    learned = state[winner, 0] * (x.T @ y)
+    rotation = np.linalg.eigh(learned + learned.T)[1][:, ::-1]
+    basis = basis.turned(group, rotation)
+    pairs[..., group] = pairs[..., group] @ rotation
+    pairs /= np.linalg.norm(basis.inputs, axis=0)
+    return basis, np.concatenate([state[:, :1], pairs.reshape(len(state), -1)], axis=1)
 
 
 def too_large(excess: float, gains: float) -> str:
