@@ -6,6 +6,7 @@ A terminal may go away, and a disk that a line goes to may be full: then nothing
 import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,19 @@ _LINE_EVERY = 15.0
 """Seconds between lines where there is no terminal."""
 _LONG = 3600.0
 """Seconds: a job that will take longer says so."""
+
+
+_listeners: list[Callable[[str, float], None]] = []
+
+
+@contextlib.contextmanager
+def listening(listener: Callable[[str, float], None]) -> Iterator[None]:
+    """Every meter in this context, shown or not, calls `listener(what, part)`: the part of its work that is done."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 class Meter:
@@ -39,6 +53,8 @@ class Meter:
 
     def update(self, done: float, note: str = "") -> None:
         """Say how much of the total is done."""
+        for listener in _listeners:
+            listener(self._what, done / self._total)
         now = time.monotonic()
         # From the first report on: what is before it may be compilation.
         self._first = self._first or (now, done)

@@ -6,15 +6,24 @@ from typing import Any
 
 from stepwell import _kinds
 from stepwell._kinds import KINDS
+from stepwell._task_flags import add_task_flags
+
+from ._parser import Parser
+from ._task_file import add_file_flag
+
+_NEEDED = {"softmax": False, "vary_len": False, "cubic_feat": False, "white_cov": False, "out_dim": 1, "icl": 1}
+"""What must be so in a file for `stepwell train` that the theory is to describe."""
+_IN_OTHER_WORDS = {"in_dim", "seq_len", "head_num"}
+"""Flags that only `stepwell train` has, for what is called otherwise here."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     kinds = [KINDS[name] for name in _kinds.names(predicted=True)]
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "What theory says before anything is trained.\n"
-        "--eigenvalues: linear attention on one regression. The levels of the loss, the components learned on each\n"
-        "plateau and, for given initial weights, when the loss drops and which head makes it.\n"
+        "--eigenvalues or --spectrum: linear attention on one regression. The levels of the loss, the components\n"
+        "learned on each plateau and, for given initial weights, when the loss drops and which head makes it.\n"
         "--dims: softmax attention on several regressions at once. The loss where the flow ends, the best of a single\n"
         "head, a lower bound, the Bayes risk, the weights in the end, and when each task emerges."
     )
@@ -36,50 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "The unit of time is that of dW/dt = -c/2 dL/dW for the squared loss L, with c = --loss-factor."
     )
     task = parser.add_argument_group("task")
-    form = task.add_mutually_exclusive_group(required=True)
-    form.add_argument(
-        "--eigenvalues",
-        type=float,
-        nargs="+",
-        metavar="VALUE",
-        help="linear attention: of the covariance of the inputs",
-    )
-    form.add_argument(
-        "--dims", type=int, nargs="+", metavar="DIM", help="softmax attention: the dimension of each regression"
-    )
+    add_file_flag(parser, task, _aside(), _NEEDED)
+    add_task_flags(task, one="linear attention", several="softmax attention")
     absent: Any = {"default": argparse.SUPPRESS}
-    task.add_argument(
-        "--context",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="context pairs; several values: a uniform mixture of lengths, linear only (default: 31; 100 with --dims)",
-    )
-    task.add_argument(
-        "--task-eigenvalues",
-        type=float,
-        nargs="+",
-        metavar="VALUE",
-        **absent,
-        help="of the covariance of the task vectors, in the order of --eigenvalues (default: all 1)",
-    )
-    task.add_argument(
-        "--strengths",
-        type=float,
-        nargs="+",
-        metavar="VALUE",
-        **absent,
-        help="variance of the task vectors, one for all --dims or one for each (default: 1)",
-    )
-    task.add_argument(
-        "--convention",
-        choices=("per-coordinate", "total"),
-        **absent,
-        help="whether a strength is that of a coordinate, or of the whole label (default: per-coordinate)",
-    )
-    task.add_argument(
-        "--noise", type=float, default=0.0, metavar="VARIANCE", help="variance of label noise (default: 0)"
-    )
     model = parser.add_argument_group("model and initial weights")
     model.add_argument(
         "--model",
@@ -117,3 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
     predictions, tables = predicted(arguments)
     print(json.dumps(predictions, indent=2) if arguments.json else tables(predictions))
     return 0
+
+
+def _aside() -> list[str]:
+    """Keys of a file that only `stepwell train` reads."""
+    from ._train import configure as configure_train
+
+    parser = Parser(prog="stepwell train")
+    configure_train(parser)
+    return [action.dest for action in parser._actions if action.dest not in _IN_OTHER_WORDS]

@@ -5,9 +5,11 @@ import os
 import sys
 from typing import Any
 
-from stepwell.papers import FIGURES, PAPERS, Claim, add_figure, add_offered, select
+from stepwell._errors import InvalidInput
+from stepwell.papers import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
 
 from ._parser import Parser
+from ._status import Status
 
 
 def configure(parser: Parser) -> None:
@@ -22,7 +24,10 @@ def configure(parser: Parser) -> None:
         ]
     )
     parser.add_argument(
-        "targets", nargs="*", metavar="TARGET", help="a paper or a figure of it (default: all there are)"
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help="a paper or a figure of it, such as linear, linear/fig3 or fig14 (default: all there are)",
     )
     parser.add_argument(
         "--figure",
@@ -32,6 +37,20 @@ def configure(parser: Parser) -> None:
         help="a figure of your own, a Python file as `stepwell new figure NAME` writes; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="less data and fewer steps, the same claims")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="change a setting of the figures, as in --set context=60 --set inits=1e-3,1e-4; a wrong name lists those "
+        "there are",
+    )
+    parser.add_argument("--seeds", metavar="SEEDS", help="other seeds: how many (20), a range (20:40), or each (3,5,8)")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="make figures again that the folder has already, from the same program and settings",
+    )
     parser.add_argument(
         "--out", metavar="DIR", default="reproduction", help="folder of the report (default: reproduction)"
     )
@@ -52,24 +71,40 @@ def configure(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     own = [add_figure(path) for path in arguments.figure]
     names = select([*arguments.targets, *own])
+    changes: dict[str, Any] = dict(parsed_changes(arguments.set))
+    if arguments.seeds is not None:
+        if "seeds" in changes:
+            raise InvalidInput("--seeds and --set seeds=… say the same; give one of them")
+        changes["seeds"] = SeedWords(arguments.seeds.split(","))
     from stepwell.report import as_text, freeze_imports, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["against"] = arguments.against
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
+    options |= {"changes": changes, "fresh": arguments.fresh}
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
         _say(as_text(done.document))
     else:
+        status = Status()
 
         def begin(name: str, title: str) -> None:
             freeze_imports()
+            status.clear()
             _say(f"begun: {name}, {title}\n")
 
-        done = reproduce(names, **options, begin=begin, tell=lambda entry, claims: _say(_text(entry, claims)))
+        def tell(entry: dict[str, Any], claims: list[Claim]) -> None:
+            status.remove(entry["name"])
+            _say(_text(entry, claims))
+
+        def skip(name: str) -> None:
+            _say(f"kept: {name}, made before by the same program with the same settings (--fresh makes it again)\n")
+
+        done = reproduce(names, **options, begin=begin, tell=tell, skip=skip, progress=status.show)
+        status.clear()
         _say(_summary(done.document, names) + f"report: {done.page}\n")
     if done.interrupted:
-        _complain("interrupted; the figures that were done are kept")
+        _complain("interrupted; the figures that were done are kept, and the same command goes on with the others")
         return 130
     if done.problem is not None:
         _complain(f"could not finish: {done.problem}")
@@ -100,7 +135,14 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
     claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] in names]
     if not claims:
         return ""
+    known = [claim for claim in claims if claim["judged"] and not claim["passed"] and not claim["unexpected"]]
+    aside = sum(not claim["judged"] for claim in claims)
     lines = ["; ".join(f"{tally['name']}: {tally['held']} of {tally['total']} hold" for tally in tallies(claims))]
+    if known:
+        pages = ", ".join(dict.fromkeys(f"docs/differences.md#{claim['known']['heading']}" for claim in known))
+        lines.append(f"known to fail: {len(known)} ({pages})")
+    if aside:
+        lines.append(f"not at these settings: {aside}")
     for claim in claims:
         if claim["unexpected"]:
             what = "is known to fail, and holds" if claim["passed"] else "does not hold"
@@ -118,10 +160,19 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
 
     if entry["error"] is not None:
         return f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}\n"
-    held = sum(claim.passed for claim in claims)
-    lines = [f"{entry['name']}, {entry['seconds']} s: {held} of {len(claims)} claims hold"]
+    from stepwell.report import as_setting
+
+    judged = [claim for claim in claims if claim.judged(entry["changed"])]
+    held = sum(claim.passed for claim in judged)
+    lines = [f"{entry['name']}, {entry['seconds']} s: {held} of {len(judged)} claims hold"]
+    if entry["changed"]:
+        listed = "; ".join(f"{name} = {as_setting(value)}" for name, value in entry["changed"].items())
+        lines.append(f"  settings changed: {listed}")
     signs = {"=": "", "<=": "at most ", ">=": "at least "}
     for claim in claims:
+        if claim not in judged:
+            lines.append(f"  - {claim.statement}\n      not at these settings: it compares with the paper's own data")
+            continue
         mark = "✓" if claim.passed else "✗"
         wanted = f"{signs[claim.relation]}{number(claim.predicted)} ± {number(claim.tolerance, 3)}"
         if claim.relation == "<=" and claim.predicted == 0:

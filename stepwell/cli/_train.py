@@ -9,8 +9,23 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, exit_status
-from stepwell.published import Published, add_published_flags, check, engine_for, keep_abbreviations, warnings
+from stepwell._task_flags import add_task_flags
+from stepwell.published import (
+    Beyond,
+    Published,
+    add_published_flags,
+    check,
+    engine_for,
+    keep_abbreviations,
+    published_spectrum,
+    resolve,
+    warnings,
+)
+
+from ._parser import Parser
+from ._task_file import add_file_flag, as_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,43 +34,106 @@ if TYPE_CHECKING:
 
     from stepwell.published.training import Course, Levels, Setup
 
-_OWN = ("--engine", "--out", "--json", "--theory", "--resume")
+_ENGINES = ("auto", "moments", "sampled", "population", "flow")
+_FORMATS = ("png", "pdf", "svg", "gif")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """The published flags, with their abbreviations, and our own."""
     parser.description = (
-        "Train one model as the published script does. Leaves a loss file with the published name, "
-        "a netCDF trajectory and a plot with the theory's levels. The name leaves out most flags: where another run "
-        "has it already, this one gets eight digits of its own behind it. Ctrl-C, SIGTERM or SIGHUP end the training, "
+        "Train one model as the published script does, or many, on another task, with another optimiser. Leaves a loss "
+        "file with the published name, a netCDF trajectory and a plot with the theory's levels. The name leaves out "
+        "most flags: where another run has it already, this one gets eight digits of its own behind it, and so does "
+        "every run that the published script could not make. Ctrl-C, SIGTERM or SIGHUP end the training, "
         "and what was trained is saved; Ctrl-C three times within a second gives up what remains after that. "
         "Exit status: 0 done, 1 diverged, 2 bad usage or a file that cannot be written, 128 and the number of the "
         "signal (130 for Ctrl-C)."
     )
     published = add_published_flags(parser)
-    group = parser.add_argument_group("beyond the published script")
-    group.add_argument(
+    before = {flag for action in parser._actions for flag in action.option_strings}
+    _add_own_flags(parser)
+    own = [flag for action in parser._actions for flag in action.option_strings if flag not in before]
+    keep_abbreviations(parser, published, own)
+
+
+def _add_own_flags(parser: Parser) -> None:
+    absent: Any = {"default": argparse.SUPPRESS}
+    task = parser.add_argument_group(
+        "task, beyond the published script", "Described as for `stepwell predict`. The eigenvectors are random."
+    )
+    add_file_flag(parser, task)
+    add_task_flags(task, one="one regression", several="softmax attention on several regressions")
+    run = parser.add_argument_group("training, beyond the published script")
+    run.add_argument(
+        "--heads", type=int, metavar="H", **absent, help="the same as --head_num; with --dims one for each"
+    )
+    run.add_argument(
+        "--optimiser",
+        metavar="NAME",
+        **absent,
+        help="adam, sgd, momentum, muon or another of optax, with parameters if need be: adam:b1=0.9,b2=0.99 "
+        "(default: sgd)",
+    )
+    run.add_argument(
+        "--schedule",
+        metavar="NAME",
+        **absent,
+        help="how the rate changes from --lr over all steps: cosine, linear, exponential:decay_rate=0.1, "
+        "warmup_cosine:warmup_steps=100 or another of optax (default: constant)",
+    )
+    run.add_argument(
+        "--seeds",
+        nargs="+",
+        metavar="SEEDS",
+        **absent,
+        help="train many seeds as one program: how many from --seed on (20), a range (20:40), or each (3 5 8)",
+    )
+    run.add_argument(
         "--engine",
-        choices=["auto", "moments", "sampled", "population", "flow"],
+        choices=_ENGINES,
         default="auto",
         help="how the loss is computed: from moments of the data (exact, linear attention only), from the sequences, "
         "over infinitely many sequences, or as gradient flow; auto is moments where it can be",
     )
-    group.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
-    group.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    group.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
-    group.add_argument("--resume", action="store_true", help="resume a previous run with the same flags")
-    keep_abbreviations(parser, published, _OWN)
+    run.add_argument(
+        "--until",
+        metavar="TIME",
+        **absent,
+        help="instead of --epoch: the flow time t/tau, as on the plot and in `stepwell predict`, or converged "
+        "with --engine flow: as long as the flow over infinitely many sequences takes",
+    )
+    output = parser.add_argument_group("output, beyond the published script")
+    output.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
+    output.add_argument(
+        "--format",
+        nargs="+",
+        choices=_FORMATS,
+        **absent,
+        help="of the plot; a gif shows the loss and the effective map moving (default: png)",
+    )
+    output.add_argument("--overwrite", action="store_true", help="replace another run's files of the same name")
+    output.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    output.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
+    output.add_argument("--resume", action="store_true", help="resume a previous run with the same flags")
+    output.add_argument(
+        "--dry-run", action="store_true", help="print the run as a TOML file for --task, and train nothing"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the flags, train, write the files and print the report; returns the exit status."""
     begun = time.monotonic()
-    flags = Published.of(arguments)
+    flags, beyond = resolve(arguments)
     engine = engine_for(flags, arguments.engine)
-    check(flags, engine)
+    if engine == "flow" and not beyond.plain:
+        raise InvalidInput("--engine flow is gradient flow; leave out --optimiser and --schedule")
+    until = _until(arguments, engine)
+    check(flags, engine, 1 if beyond.seeds is None else len(beyond.seeds))
     for warning in warnings(flags):
         _say(warning)
+    if arguments.dry_run:
+        print(as_toml(_tables(flags, beyond, engine, until)), end="")
+        return 0
 
     from stepwell._files import writable_folder
 
@@ -64,13 +142,17 @@ def run(arguments: argparse.Namespace) -> int:
     from stepwell.published import training
 
     stream = sys.stderr if arguments.json else sys.stdout
-    setup = training.set_up(flags, engine)
+    setup = training.set_up(flags, engine, beyond)
+    if until is not None:
+        setup = _lasting(setup, until)
+        flags = setup.flags
+        check(flags, engine, len(beyond.seeds or (0,)))
     previous = training.find_stored(folder, setup) if arguments.resume else None
     stored = None if previous is None else training.stored_run(setup, previous)
     complete = stored if stored is not None and training.last_step(stored) >= flags.epoch else None
     if complete is not None:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(complete)["epoch"]))
-    place, remark = training.choose_place(folder, setup, previous)
+    place, remark = training.choose_place(folder, setup, previous, overwrite=arguments.overwrite)
     if remark:
         _say(remark)
     checkpoint = training.checkpoint_of(setup, folder, resume=arguments.resume)
@@ -89,7 +171,7 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"{trajectory.attrs['message']}; there is nothing to keep")
             checkpoint.file.unlink(missing_ok=True)
             return 1
-        place, later = training.write_trajectory(folder, setup, trajectory, previous)
+        place, later = training.write_trajectory(folder, setup, trajectory, previous, overwrite=arguments.overwrite)
         if later and later != remark:
             _say(later)
         if trajectory.attrs["outcome"] != "interrupted":
@@ -103,7 +185,15 @@ def run(arguments: argparse.Namespace) -> int:
                 course, remark = training.course_of(setup, int(trajectory["step"][-1]))
             if remark:
                 _say(remark)
-            files["plot"] = training.write_plot(place, setup, trajectory, levels, course)
+            for ending in dict.fromkeys(getattr(arguments, "format", ["png"])):
+                kind = "film" if ending == "gif" else "plot"
+                kind = kind if kind not in files else ending
+                if ending == "gif":
+                    from ._film import write_film
+
+                    files[kind] = write_film(place.plot(ending), trajectory)
+                else:
+                    files[kind] = training.write_plot(place, setup, trajectory, levels, course, ending)
         except KeyboardInterrupt:
             _say(f"given up after {' and '.join(files)}; the whole run is in {place.trajectory}")
             return exit_status()
@@ -114,8 +204,63 @@ def run(arguments: argparse.Namespace) -> int:
     if ended or status > 128:
         return exit_status()
     if arguments.show:
-        _show(setup, trajectory, levels, course, files["plot"], stream)
+        _show(setup, trajectory, levels, course, files.get("plot", files.get("film")), stream)
     return status
+
+
+def _until(arguments: argparse.Namespace, engine: str) -> float | str | None:
+    """The time of `--until`, or the word converged; None if it was not given."""
+    given = getattr(arguments, "until", None)
+    if given is None:
+        return None
+    if given == "converged":
+        if engine != "flow":
+            raise InvalidInput("--until converged is for --engine flow; give a time, or --epoch")
+        return given
+    from stepwell import _check
+
+    try:
+        return _check.number("--until", float(given), least=0.0, above=True)
+    except ValueError:
+        raise InvalidInput(f"--until is {given!r}; it must be a time above 0, or converged") from None
+
+
+def _lasting(setup: "Setup", until: float | str) -> "Setup":
+    """The run of as many steps as its flow time takes."""
+    from stepwell.published import training
+
+    if isinstance(until, str):
+        return training.converged_setup(setup)
+    if not setup.beyond.plain:
+        raise InvalidInput("--until is a flow time, which other optimisers than sgd do not have; give --epoch")
+    steps = math.ceil(until / float(training.paper_time(setup, 1.0)) - 1e-9)
+    return setup._replace(flags=dataclasses.replace(setup.flags, epoch=max(1, steps)))
+
+
+def _tables(flags: Published, beyond: Beyond, engine: str, until: float | str | None) -> dict[str, dict[str, Any]]:
+    """The run as tables of a TOML file, in words that `stepwell predict` has too where it has them."""
+    task, own = beyond.task, beyond.identity()
+    lam = task.eigenvalues or (
+        [1 / flags.in_dim] * flags.in_dim if flags.white_cov else published_spectrum(flags.in_dim)
+    )
+    one = {"eigenvalues": list(lam), "context": list(task.context or [flags.context])}
+    one |= {"task-eigenvalues": own["task_eigenvalues"]} if "task_eigenvalues" in own else {}
+    several = {"dims": own.get("dims"), "strengths": own.get("strengths"), "context": [flags.context]}
+    described = {**(several if beyond.several else one), "noise": task.noise}
+    single = {name: getattr(flags, name) for name in ("vary_len", "out_dim", "cubic_feat")}
+    single |= {} if isinstance(flags.icl, int) else {"icl": flags.icl}
+    model = {"heads": flags.head_num, "init": flags.init}
+    kind = {name: getattr(flags, name) for name in ("model", "rank", "softmax", "start")}
+    seed = {"seed": flags.seed} if beyond.seeds is None else {"seeds": [str(seed) for seed in beyond.seeds]}
+    length = {"epoch": flags.epoch} if until is None else {"until": str(until)}
+    training = {"lr": flags.lr, **length, "optimiser": beyond.optimiser, "schedule": beyond.schedule, "engine": engine}
+    training["trainset_size"] = flags.trainset_size
+    tested = {"testset_size": flags.testset_size, "track_value": flags.track_value}
+    return {
+        "task": described if beyond.several else {**described, **single},
+        "model": {**model, **seed} if beyond.several else {**kind, **model, **seed},
+        "training": training if beyond.several else {**training, **tested},
+    }
 
 
 def _say(line: str) -> None:
@@ -160,7 +305,10 @@ def _report(
     from stepwell.published.training import IN_CONTEXT, IN_WEIGHT
 
     curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
-    present = {name: trajectory[curve].values[0] for name, curve in curves.items() if curve in trajectory}
+    present = {name: trajectory[curve].values.mean(axis=0) for name, curve in curves.items() if curve in trajectory}
+    own = setup.beyond.identity()
+    if setup.beyond.seeds is not None:
+        own["final_losses"] = [_number(loss) for loss in trajectory["loss"].values[:, -1]]
     return {
         "outcome": trajectory.attrs["outcome"],
         "message": trajectory.attrs["message"],
@@ -172,6 +320,7 @@ def _report(
         "predicted_drops": None if course is None else course.drops,
         "files": {kind: str(path) for kind, path in files.items()},
         "flags": dataclasses.asdict(setup.flags),
+        **({"beyond": own} if own else {}),
         "seconds": round(seconds, 3),
     }
 
@@ -186,7 +335,11 @@ def _summary(report: dict[str, Any]) -> str:
     heads = f"{flags['head_num']} head" + ("s" if flags["head_num"] > 1 else "")
     kind = f"{'softmax ' if flags['softmax'] else ''}{flags['model']}"
     data = "the population" if report["engine"] == "population" else f"{flags['trainset_size']} sequences"
-    lines = [f"{kind}, {heads}, on {data} of {flags['seq_len']} tokens, dimension {flags['in_dim']}"]
+    own = report.get("beyond", {})
+    seeds = f", {len(own['seeds'])} seeds (mean losses)" if "seeds" in own else ""
+    lines = [f"{kind}, {heads}, on {data} of {flags['seq_len']} tokens, dimension {flags['in_dim']}{seeds}"]
+    if {"optimiser", "schedule"} & set(own):
+        lines.append(f"optimiser {own.get('optimiser', 'sgd')}, schedule {own.get('schedule', 'constant')}")
     for name in last:
         ends = " to ".join("not finite" if value is None else f"{value:.6g}" for value in (first[name], last[name]))
         lines.append(f"{name.replace('_', ' ')} loss: {ends}")
@@ -204,7 +357,7 @@ def _show(
     trajectory: "xr.Dataset",
     levels: "Levels | None",
     course: "Course | None",
-    plot: "Path",
+    plot: "Path | None",
     stream: Any,
 ) -> None:
     """Show the plot in a window where there is a screen; else print on `stream` where the plot is."""

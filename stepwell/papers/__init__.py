@@ -13,5 +13,10 @@ from ._registry import FIGURES as FIGURES
 from ._registry import PAPERS as PAPERS
 from ._registry import add_figure as add_figure
 from ._registry import add_offered as add_offered
+from ._registry import changed_figure as changed_figure
 from ._registry import figure as figure
 from ._registry import select as select
+from ._settings import SeedWords as SeedWords
+from ._settings import changeable as changeable
+from ._settings import parsed_changes as parsed_changes
+from ._settings import setting as setting

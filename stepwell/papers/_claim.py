@@ -43,6 +43,7 @@ class Origin(TypedDict, total=False):
     source: Required[str]
     known: Known | None
     explored: bool
+    only_published: bool
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Claim:
     `pass_rate` the fraction for which the claim holds.
 
     A failure that is understood is `known`. Unexpected are a failure that is not, and a known one that holds.
+
+    A claim that compares with data of the paper is `only_published`: at other settings than its own it is not judged.
     """
 
     id: str
@@ -83,6 +86,7 @@ class Claim:
     source: str = field(kw_only=True)
     known: Known | None = field(kw_only=True, default=None)
     explored: bool = field(kw_only=True, default=False)
+    only_published: bool = field(kw_only=True, default=False)
     passed: bool = field(init=False)
 
     def __post_init__(self):
@@ -181,8 +185,18 @@ class Claim:
         excess = _excess(self.relation, self.predicted, self.measured)
         return not self.passed, excess / self.tolerance if self.tolerance > 0 else excess
 
-    def unexpected(self, quick: bool) -> bool:
-        """Whether it fails and that is not known, or is known to fail at these settings and holds."""
+    def judged(self, changed: Iterable[str] = ()) -> bool:
+        """Whether it can be judged where these settings were changed. Other seeds are the same experiment."""
+        return not (self.only_published and any("seeds" not in name for name in changed))
+
+    def unexpected(self, quick: bool, changed: Iterable[str] = ()) -> bool:
+        """Whether it fails and that is not known, or is known to fail at these settings and holds.
+
+        Where settings were changed, a known failure may hold.
+        """
+        listed = list(changed)
+        if listed:
+            return self.judged(listed) and not self.passed and self.known is None
         return self.passed == (self.known is not None and self.known.applies(quick))
 
     def as_json(self) -> dict[str, Any]:

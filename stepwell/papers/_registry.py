@@ -2,15 +2,16 @@
 
 import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
 from ._own import load, name_in_file, offered
 from ._protocol import FigureModule
+from ._settings import changing
 
 PAPERS = {
     "linear": "Training Dynamics of In-Context Learning in Linear Attention (Zhang et al., arXiv 2501.16265)",
@@ -50,19 +51,20 @@ FIGURES = {
 
 
 def select(targets: Sequence[str]) -> list[str]:
-    """The figures meant by targets such as `linear` or `linear/fig1`.
+    """The figures meant by targets such as `linear`, `linear/fig1` or `fig14`.
 
     **Arguments:**
 
-    - `targets`: names of papers or of figures; an empty list means all figures.
+    - `targets`: names of papers or of figures, or of figures without the paper where one paper alone has it; an empty
+      list means all figures.
 
     **Returns:** the names of the figures, each once, in the order of `FIGURES`.
 
     **Example:**
 
     >>> from stepwell.papers import select
-    >>> select(["linear/fig3", "linear/fig1"])
-    ['linear/fig1', 'linear/fig3']
+    >>> select(["linear/fig3", "linear/fig1", "fig14"])
+    ['linear/fig1', 'linear/fig3', 'linear/fig14']
     >>> len(select(["linear"])) + len(select(["softmax"])) == len(select([]))
     True
     """
@@ -72,6 +74,10 @@ def select(targets: Sequence[str]) -> list[str]:
     chosen, targets = set(), [*targets]
     for target in targets:
         matching = [name for name in FIGURES if isinstance(target, str) and target in (name, name.partition("/")[0])]
+        if not matching and isinstance(target, str):
+            matching = [name for name in FIGURES if target and target == name.partition("/")[2]]
+            if len(matching) > 1:
+                raise InvalidInput(f"the target {target} is {' or '.join(matching)}; write one of them")
         if not matching:
             given = target if isinstance(target, str) and len(target) < 80 else shown(target)
             raise InvalidInput(f"there is no target {given}; {_meant(given, 'targets', [*PAPERS, *FIGURES])}")
@@ -143,6 +149,34 @@ def add_offered() -> None:
     for name, (module, package) in offered().items():
         FIGURES.setdefault(name, module)
         PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
+
+
+def changed_figure(name: str, changes: Mapping[str, Any]) -> tuple[FigureModule, dict[str, Any]]:
+    """The module of a figure with other settings than its own.
+
+    It is imported anew, with all modules of its paper; the module that `figure` returns stays as it is.
+
+    **Arguments:**
+
+    - `name`: the figure, one of `FIGURES`.
+    - `changes`: the settings by name, each as a value or as the text of one, such as "60", "0.1,0.2" or "20:40".
+
+    **Returns:** the module, and the settings with the values that they got. `InvalidInput` is raised where the figure
+    has no such setting, or the value is of another kind than its own.
+
+    **Example:**
+
+    >>> from stepwell.papers import changed_figure
+    >>> module, changed = changed_figure("linear/conservation", {"context": "60"})
+    >>> changed, module.settings(quick=True)["context length N"]
+    ({'context': 60}, 60)
+    """
+    figure(name)  # it must be there
+    if not changes:
+        return figure(name), {}
+    with changing(name, FIGURES[name], changes) as changed:
+        module = cast(FigureModule, load(FIGURES[name]))
+    return module, changed
 
 
 def _meant(given: str, kind: str, known: list[str]) -> str:

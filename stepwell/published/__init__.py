@@ -3,6 +3,9 @@
 Flags alone are imported here, so that a mistake in one is reported before anything that computes is loaded.
 """
 
+from ._beyond import Beyond as Beyond
+from ._beyond import published_spectrum as published_spectrum
+from ._beyond import resolve as resolve
 from ._flags import Published as Published
 from ._flags import add_published_flags as add_published_flags
 from ._flags import check as check

@@ -22,7 +22,9 @@ _ATTEMPTS = 3
 """How often a name is chosen anew if it was taken meanwhile; each run has two."""
 
 
-def write_trajectory(folder: Path, setup: Setup, run: xr.Dataset, extended: Path | None = None) -> tuple[Place, str]:
+def write_trajectory(
+    folder: Path, setup: Setup, run: xr.Dataset, extended: Path | None = None, *, overwrite: bool = False
+) -> tuple[Place, str]:
     """Write the trajectory of a run, whole or not at all, where `choose_place` says.
 
     If that fails, it is written to the user's state folder or to the temporary folder, and `InvalidInput` says where.
@@ -33,6 +35,7 @@ def write_trajectory(folder: Path, setup: Setup, run: xr.Dataset, extended: Path
     - `setup`: what was trained, as `set_up` builds it.
     - `run`: the trajectory, as `train` returns it.
     - `extended`: the file of the run that was resumed.
+    - `overwrite`: whether another run's files of the same name may be replaced.
 
     **Returns:** the `Place` of all files of the run, and the line of `choose_place`.
 
@@ -49,11 +52,11 @@ def write_trajectory(folder: Path, setup: Setup, run: xr.Dataset, extended: Path
     'attnM_head1_D2_R1_P5000_N32_seed10.nc'
     """
     data = to_bytes(run)
-    name = Place(folder, setup.flags, "").trajectory.name
+    name = Place(folder, setup.flags, "", setup.beyond).trajectory.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for attempt in range(_ATTEMPTS):
-            place, remark = choose_place(folder, setup, extended)
+            place, remark = choose_place(folder, setup, extended, overwrite=overwrite)
             try:
                 write_bytes(place.trajectory, data, replace=place.trajectory.exists())
                 break
@@ -70,6 +73,8 @@ def write_trajectory(folder: Path, setup: Setup, run: xr.Dataset, extended: Path
 
 def write_tables(place: Place, setup: Setup, run: xr.Dataset) -> dict[str, Path]:
     """Write the losses, and the tracked values if there are any, as text: a row before each step.
+
+    Of several seeds each has a column.
 
     **Arguments:**
 
@@ -94,7 +99,7 @@ def write_tables(place: Place, setup: Setup, run: xr.Dataset) -> dict[str, Path]
     """
     taken = slice(0, setup.flags.epoch)
     loss = run["loss"].values[0, taken]
-    columns = {"loss": loss}
+    columns = {"loss": loss if setup.beyond.seeds is None else run["loss"].values[:, taken].T}
     if setup.flags.testset_size:
         columns["loss"] = np.stack([loss, run[IN_WEIGHT].values[0, taken], run[IN_CONTEXT].values[0, taken]], axis=1)
     if setup.flags.track_value:
@@ -102,8 +107,10 @@ def write_tables(place: Place, setup: Setup, run: xr.Dataset) -> dict[str, Path]
     return {kind: _write(place, path, _as_text(columns[kind])) for kind, path in place.tables.items()}
 
 
-def write_plot(place: Place, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None) -> Path:
-    """Draw the run and write the plot as PNG.
+def write_plot(
+    place: Place, setup: Setup, run: xr.Dataset, levels: Levels | None, course: Course | None, ending: str = "png"
+) -> Path:
+    """Draw the run and write the plot.
 
     **Arguments:**
 
@@ -112,6 +119,7 @@ def write_plot(place: Place, setup: Setup, run: xr.Dataset, levels: Levels | Non
     - `run`: the trajectory, as `train` returns it.
     - `levels`: the levels to draw, as `levels_of` returns them, or None.
     - `course`: the predicted course to draw, the first of what `course_of` returns, or None.
+    - `ending`: the format, png, pdf or svg.
 
     **Returns:** the path.
 
@@ -128,14 +136,18 @@ def write_plot(place: Place, setup: Setup, run: xr.Dataset, levels: Levels | Non
     >>> training.write_plot(place, setup, run, training.levels_of(setup), None).name
     'attnM_head1_D2_R1_P5000_N32_seed10.png'
     """
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure, content = Figure(), io.BytesIO()
     FigureCanvasAgg(figure)
     draw(figure, setup, run, levels, course)
-    figure.savefig(content, dpi=150, format="png")
-    return _write(place, place.plot, content.getvalue())
+    # Without the date, the same run gives the same file.
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(ending)
+    with rc_context({"svg.hashsalt": "stepwell"}):
+        figure.savefig(content, dpi=150, format=ending, metadata=dates)
+    return _write(place, place.plot(ending), content.getvalue())
 
 
 def _as_text(columns: np.ndarray) -> bytes:

@@ -19,6 +19,8 @@ _RANKED = _kinds.listed(name for name in _MODELS if KINDS[name].has_rank)
 _OF_FEATURES = _kinds.listed(_kinds.names(layout="features", trained=True))
 
 _WITH_RULES = _kinds.listed(name for name in _MODELS if len(KINDS[name].starts) > 1)
+SEVERAL = "spectral"
+"""The model of several regressions: softmax attention by its eigenvalues."""
 _TODAY, _PAPER = "script", "paper"
 _LOW_RANK_DIM = 8
 """The dimension in the published figures of low rank, which were made at another time than Fig 3."""
@@ -134,11 +136,11 @@ class Published:
         sizes = f"head{self.head_num}_D{self.in_dim}_R{self.rank}_P{self.trainset_size}_N{self.seq_len}"
         return f"{self.model}_{sizes}_seed{self.seed}"
 
-    def stem(self) -> str:
-        """The name of all files of a run, without ending: `name()` and a mark for test sets or tracked values."""
+    def mark(self) -> str:
+        """What the names of files have behind `name()`, for test sets or tracked values."""
         if self.testset_size:
-            return f"{self.name()}_icl{self.icl}"
-        return self.name() + ("_value" if self.track_value else "")
+            return f"_icl{self.icl}"
+        return "_value" if self.track_value else ""
 
 
 def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -197,9 +199,8 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
         meant = {id(action): action for name, action in names.items() if name.startswith(prefix)}
         if len(meant) == 1 and any(name.startswith(prefix) for name in own):
             action = next(iter(meant.values()))
-            parser.add_argument(
-                prefix, dest=action.dest, type=action.type or str, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-            )
+            kind: dict[str, Any] = {"action": "store_true"} if action.nargs == 0 else {"type": action.type or str}
+            parser.add_argument(prefix, dest=action.dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kind)
 
 
 def engine_for(flags: Published, asked: str) -> Engine:
@@ -208,8 +209,8 @@ def engine_for(flags: Published, asked: str) -> Engine:
     **Arguments:**
 
     - `flags`: the published flags.
-    - `asked`: `moments`, `sampled`, `population`, `flow` or `auto`, which is `moments` where attention is linear and
-      `sampled` where it is softmax.
+    - `asked`: `moments`, `sampled`, `population`, `flow` or `auto`, which is `moments` where attention is linear,
+      `sampled` where it is softmax, and `population` for several regressions.
 
     **Returns:** the name of the engine. `InvalidInput` is raised if it is for other models or data.
 
@@ -222,6 +223,10 @@ def engine_for(flags: Published, asked: str) -> Engine:
     >>> [engine_for(Published.of(parser.parse_args(words)), "auto") for words in ([], ["--softmax"])]
     ['moments', 'sampled']
     """
+    if flags.model == SEVERAL:
+        if asked == "moments":
+            raise InvalidInput("--engine moments is for linear attention; with --dims use population, flow or sampled")
+        return "population" if asked == "auto" else asked  # pyright: ignore
     if asked == "auto":
         return "sampled" if flags.softmax else "moments"
     if flags.softmax and asked != "sampled":
@@ -231,13 +236,14 @@ def engine_for(flags: Published, asked: str) -> Engine:
     return asked  # pyright: ignore
 
 
-def check(flags: Published, engine: Engine) -> None:
+def check(flags: Published, engine: Engine, runs: int = 1) -> None:
     """Raise `InvalidInput`, with one line, if the flags describe what the engine cannot train or what would not fit.
 
     **Arguments:**
 
     - `flags`: the published flags.
     - `engine`: how the loss will be computed, as `engine_for` returns it.
+    - `runs`: how many runs there are, one for each seed.
 
     **Example:**
 
@@ -260,6 +266,9 @@ def check(flags: Published, engine: Engine) -> None:
     _check.number("--lr", flags.lr, least=0.0, above=True)
     _check.number("--init", flags.init, least=0.0)
     _check.number("--icl", flags.icl, least=0.0, most=1.0)
+    if flags.model == SEVERAL:
+        _check_several(flags, engine, runs)
+        return
     reads_features = flags.kind.layout == "features"
     if reads_features and not flags.cubic_feat:
         raise InvalidInput(f"--model {flags.model} reads cubic features; add --cubic_feat")
@@ -281,7 +290,25 @@ def check(flags: Published, engine: Engine) -> None:
             )
     if engine == "flow" and flags.init == 0:
         raise InvalidInput("--init 0 is a fixed point of the flow; give a small number above 0")
-    _check_memory(flags, engine)
+    _check_memory(flags, engine, runs)
+
+
+def _check_several(flags: Published, engine: Engine, runs: int) -> None:
+    from stepwell import _check
+    from stepwell._memory import require_memory
+
+    _check.number("--init", flags.init, least=1e-50, most=1e50)
+    if engine == "sampled" and flags.trainset_size < 32:
+        raise InvalidInput(f"--trainset_size is {flags.trainset_size}; with --dims it must be at least 32")
+    weights = 4 * flags.head_num * flags.out_dim
+    each = 101 * weights + 4 * flags.epoch * (1 + (weights if engine == "flow" else 0))
+    if engine == "sampled":
+        each += 4 * flags.trainset_size * flags.seq_len * (flags.out_dim + flags.head_num)
+    require_memory(
+        8 * runs * each,
+        what=f"{runs} runs of {flags.epoch} epochs, {flags.head_num} heads and {flags.out_dim} regressions",
+        instead="take a smaller --epoch, --heads or --trainset_size, or fewer --seeds",
+    )
 
 
 def warnings(flags: Published) -> list[str]:
@@ -303,14 +330,14 @@ def warnings(flags: Published) -> list[str]:
     ['--init 0 is a fixed point: the weights will not move']
     """
     messages = []
-    if flags.kind.has_rank and flags.rank > flags.in_dim:
+    if flags.model != SEVERAL and flags.kind.has_rank and flags.rank > flags.in_dim:
         messages.append(f"--rank {flags.rank} is above --in_dim {flags.in_dim}: rank {flags.in_dim} can do the same")
     if flags.init == 0:
         messages.append("--init 0 is a fixed point: the weights will not move")
     return messages
 
 
-def _check_memory(flags: Published, engine: Engine) -> None:
+def _check_memory(flags: Published, engine: Engine, runs: int) -> None:
     from stepwell._memory import require_memory
 
     dim, outputs, heads = flags.in_dim, flags.out_dim, flags.head_num
@@ -319,27 +346,27 @@ def _check_memory(flags: Published, engine: Engine) -> None:
     reads_features = flags.kind.layout == "features"
     weights = heads * (outputs * width + 2 * pairs * width)
     require_memory(
-        8 * (101 * weights + 8 * dim**2),
+        8 * runs * (101 * weights + 8 * dim**2),
         what=f"a model of {heads} heads in dimension {dim}",
         instead="take a smaller --head_num, --rank or --in_dim",
     )
     curves = 1 + tests + (heads if flags.track_value else 0) + (weights if engine == "flow" else 0)
     require_memory(
-        4 * 8 * flags.epoch * curves,
+        4 * 8 * runs * flags.epoch * curves,
         what=f"recording {flags.epoch} epochs of {curves} numbers",
         instead="take a smaller --epoch" + (", or --engine moments" if engine == "flow" else ""),
     )
     features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
     if engine in ("moments", "flow") or (engine == "population" and tests):
         require_memory(
-            8 * (3 + tests) * features**2,
+            8 * runs * (3 + tests) * features**2,
             what=f"the moment matrix of {features} features (--in_dim {dim})",
             instead="take a smaller --in_dim, or --engine "
             + ("population or sampled" if flags.icl == 1 and not tests else "sampled"),
         )
     if engine == "flow":
         require_memory(
-            4 * 8 * weights**2,
+            4 * 8 * runs * weights**2,
             what=f"the Hessian of {weights} weights",
             instead="take a smaller --head_num or --in_dim, or --engine moments",
         )
@@ -349,7 +376,7 @@ def _check_memory(flags: Published, engine: Engine) -> None:
         each = 2 * flags.seq_len * (dim + 2 * outputs) + lengths * inner
         total = flags.trainset_size + tests * flags.testset_size
         require_memory(
-            8 * total * each,
+            8 * runs * total * each,
             what=f"training on {total} sequences of {flags.seq_len} tokens",
             instead="take a smaller --trainset_size" + ("" if flags.softmax else ", or --engine moments"),
         )

@@ -14,8 +14,12 @@ from typing import Any, NamedTuple
 from stepwell._errors import InvalidInput
 from stepwell.trajectory import load
 
+from ._beyond import Beyond
 from ._flags import Published
 from ._setup import Setup
+
+FORMATS = ("png", "pdf", "svg", "gif")
+"""In which a plot can be written; a GIF moves."""
 
 
 class Place(NamedTuple):
@@ -24,33 +28,46 @@ class Place(NamedTuple):
     folder: Path
     flags: Published
     suffix: str
+    beyond: Beyond = Beyond()
+
+    @property
+    def _name(self) -> str:
+        return self.beyond.name(self.flags)
+
+    @property
+    def _stem(self) -> str:
+        return self._name + self.flags.mark() + self.suffix
 
     @property
     def trajectory(self) -> Path:
-        return self.folder / f"{self.flags.stem()}{self.suffix}.nc"
+        return self.folder / f"{self._stem}.nc"
 
-    @property
-    def plot(self) -> Path:
-        return self.folder / f"{self.flags.stem()}{self.suffix}.png"
+    def plot(self, ending: str = "png") -> Path:
+        return self.folder / f"{self._stem}.{ending}"
 
     @property
     def tables(self) -> dict[str, Path]:
         """The text files that the flags ask for: `loss`, with test losses if there are any, and `value`."""
         flags, tables = self.flags, {}
         if flags.testset_size or not flags.track_value:
-            tables["loss"] = self.folder / f"{flags.stem()}{self.suffix}.txt"
+            tables["loss"] = self.folder / f"{self._stem}.txt"
         if flags.track_value:
-            tables["value"] = self.folder / f"{flags.name()}_value{self.suffix}.txt"
+            tables["value"] = self.folder / f"{self._name}_value{self.suffix}.txt"
         return tables
 
 
 def identity(setup: Setup) -> dict[str, Any]:
-    """The configuration of a run, as its file has it: the flags and the engine."""
-    return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine}
+    """The configuration of a run, as its file has it: flags, engine, and what is beyond the published script."""
+    own = setup.beyond.identity()
+    return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine, **own}
 
 
-def choose_place(folder: Path, setup: Setup, extended: Path | None = None) -> tuple[Place, str]:
+def choose_place(
+    folder: Path, setup: Setup, extended: Path | None = None, *, overwrite: bool = False
+) -> tuple[Place, str]:
     """Where the files of a run go: to the published name if it is free or its own, else to a name of its own.
+
+    What the published script cannot train always gets a name of its own.
 
     **Arguments:**
 
@@ -58,6 +75,7 @@ def choose_place(folder: Path, setup: Setup, extended: Path | None = None) -> tu
     - `setup`: what is trained, as `set_up` builds it.
     - `extended`: the file of the run that is resumed, perhaps to more steps than it was begun with; it keeps the
       published name if it has it.
+    - `overwrite`: whether another run's files of the same name may be replaced.
 
     **Returns:** the `Place`, and an empty text; or a line that says whose the published name is. `InvalidInput` is
     raised if both names are taken.
@@ -75,14 +93,19 @@ def choose_place(folder: Path, setup: Setup, extended: Path | None = None) -> tu
     ('attnM_head1_D2_R1_P5000_N32_seed10.nc', '')
     """
     asked = identity(setup)
-    plain, own = Place(folder, setup.flags, ""), own_place(folder, setup)
-    taken = _taken(plain, asked)
-    if not taken and (plain.trajectory.exists() or not os.path.lexists(own.trajectory)):
+    plain, own = Place(folder, setup.flags, "", setup.beyond), own_place(folder, setup)
+    published = not setup.beyond.identity()
+    if overwrite:
+        return plain if published else own, ""
+    taken = _taken(plain, asked) if published else ""
+    if published and not taken and (plain.trajectory.exists() or not os.path.lexists(own.trajectory)):
         return plain, ""
     if extended is not None and extended == plain.trajectory:
         return plain, ""
     if os.path.lexists(own.trajectory) and _flags_in(own.trajectory) != asked:
-        raise InvalidInput(f"{own.trajectory} is not this run's, or damaged; move it away, or give another --out")
+        raise InvalidInput(
+            f"{own.trajectory} is not this run's, or damaged; move it away, give another --out, or --overwrite"
+        )
     return own, f"{taken}; this run is named {own.trajectory.stem}" if taken else ""
 
 
@@ -109,7 +132,7 @@ def find_stored(folder: Path, setup: Setup) -> Path | None:
     True
     """
     asked = identity(setup)
-    plain, own = Place(folder, setup.flags, "").trajectory, own_place(folder, setup).trajectory
+    plain, own = Place(folder, setup.flags, "", setup.beyond).trajectory, own_place(folder, setup).trajectory
     if own.exists():
         return own
     if plain.exists() and _flags_in(plain) in (None, asked):
@@ -133,7 +156,7 @@ def differences(stored: dict[str, Any] | None, asked: dict[str, Any], *, but: tu
 def own_place(folder: Path, setup: Setup) -> Place:
     """The place that no other configuration has."""
     digits = hashlib.sha256(json.dumps(identity(setup), sort_keys=True).encode()).hexdigest()[:8]
-    return Place(folder, setup.flags, f"_{digits}")
+    return Place(folder, setup.flags, f"_{digits}", setup.beyond)
 
 
 def _taken(place: Place, asked: dict[str, Any]) -> str:
@@ -145,7 +168,7 @@ def _taken(place: Place, asked: dict[str, Any]) -> str:
         different = differences(stored, asked)
         if different:
             return f"{place.trajectory} holds another run ({', '.join(different)})"
-    elif there := [path for path in (*place.tables.values(), place.plot) if os.path.lexists(path)]:
+    elif there := [path for path in (*place.tables.values(), *map(place.plot, FORMATS)) if os.path.lexists(path)]:
         return f"{there[0]} is there without a trajectory"
     # Tracked values have a file name that runs with and without test sets share.
     sharing = [path.with_suffix(".nc") for path in place.tables.values()]

@@ -51,6 +51,8 @@ def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, cour
     )
     loss = axes[0]
     steps = run["step"].values
+    for other in run["loss"].values[1:]:
+        loss.plot(steps, _drawable(other), color="grey", lw=0.8, alpha=0.5, zorder=2.5)
     for name, (label, colour) in _CURVES.items():
         if name in run:
             loss.plot(steps, _drawable(run[name].values[0]), color=colour, lw=2, label=label, zorder=3)
@@ -72,7 +74,7 @@ def draw(figure: Any, setup: Setup, run: xr.Dataset, levels: Levels | None, cour
     loss.set_ylabel("loss (mean squared error)")
     loss.set_title(_title(setup), fontsize=10)
     loss.legend(fontsize=8, loc="upper right", edgecolor="none", framealpha=0.9).set_zorder(5)
-    unit = float(paper_time(setup, 1.0))
+    unit = float(paper_time(setup, 1.0)) if setup.beyond.plain else 0.0
     if 1 / _LARGEST < unit < _LARGEST:
         other = loss.secondary_xaxis("top", functions=(lambda step: step * unit, lambda time: time / unit))
         other.set_xlabel(r"flow time $t/\tau$" + (" (the paper's, attention over N)" if time_is_papers(setup) else ""))
@@ -135,13 +137,20 @@ def _highest(values: np.ndarray) -> float:
 
 
 def _title(setup: Setup) -> str:
-    flags = setup.flags
+    flags, beyond = setup.flags, setup.beyond
     heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
+    if beyond.task.dims is not None:
+        data = f"d = {', '.join(map(str, beyond.task.dims))}, N = {flags.context}"
+        return f"softmax attention, {heads}, {data}, init {flags.init:g}, rate {flags.lr:g}, {setup.engine}"
     rank = f", rank {flags.rank}" if flags.kind.has_rank else ""
     kind = "softmax " if flags.softmax else ""
     data = (
         f"D = {flags.in_dim}, N = {flags.context}" if not flags.vary_len else f"D = {flags.in_dim}, N ≤ {flags.context}"
     )
+    if beyond.task.context is not None:
+        data = f"D = {flags.in_dim}, N = {', '.join(map(str, beyond.task.context))}"
+    if not beyond.plain:
+        data += f", {beyond.optimiser}" + ("" if beyond.schedule == "constant" else f", {beyond.schedule}")
     mixture = f", icl {flags.icl:g}" if flags.icl != 1 else ""
     return (
         f"{kind}{flags.model}, {heads}{rank}, {data}{mixture}, init {flags.init:g}, rate {flags.lr:g}, {setup.engine}"

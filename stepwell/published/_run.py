@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from stepwell._errors import AnotherRun, InvalidInput
-from stepwell.dynamics import Checkpoint, descend, flow, flow_time
+from stepwell.dynamics import Checkpoint, Ensemble, descend, flow, flow_time, named_optimiser
 from stepwell.trajectory import TIME_UNIT, load, model_at
 
 from ._names import differences, identity, own_place
@@ -53,7 +53,9 @@ def train(setup: Setup, stored: xr.Dataset | None, checkpoint: Checkpoint | None
     start = 0 if stored is None else last_step(stored)
     if stored is not None and start >= epoch:
         return stored
-    measured = objective(setup), observables(setup)
+    members = setup.members
+    initial = _together([member.model for member in members])
+    measured = _together([objective(member) for member in members]), observables(setup)
 
     def part(model: Any, start: int, checkpoint: Checkpoint | None) -> xr.Dataset:
         return _part(setup, measured, model, start, grid, checkpoint)
@@ -61,10 +63,15 @@ def train(setup: Setup, stored: xr.Dataset | None, checkpoint: Checkpoint | None
     resumed = checkpoint is not None and checkpoint.resume and checkpoint.file.exists()
     if stored is None or resumed:
         try:
-            return part(setup.model, 0, checkpoint)
+            return part(initial, 0, checkpoint)
         except AnotherRun:  # it may be one that continued the stored run
             if stored is None:
                 raise
+    if not setup.beyond.plain or setup.beyond.seeds is not None:
+        raise InvalidInput(
+            f"the stored run ended at step {start}, and of an ensemble, or of an optimiser with a state, only an "
+            "interrupted run can be resumed, by its checkpoint; leave out --resume"
+        )
     model = model_at(stored, setup.model)
     try:
         rest = part(model, start, checkpoint)
@@ -75,6 +82,55 @@ def train(setup: Setup, stored: xr.Dataset | None, checkpoint: Checkpoint | None
         assert checkpoint is not None
         rest = part(model, start, dataclasses.replace(checkpoint, resume=False))
     return _joined(stored, rest, start, grid)
+
+
+def _together(members: list[Any]) -> Any:
+    return members[0] if len(members) == 1 else Ensemble.of(members)
+
+
+def converged_setup(setup: Setup) -> Setup:
+    """The run that is as long as gradient flow takes to converge, in steps of the rate `--lr`.
+
+    That is the flow over infinitely many sequences, whose lowest loss is known: a plateau is not taken for the end.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it, by the engine `flow`.
+
+    **Returns:** the same with another `epoch`. `InvalidInput` is raised if the flow does not converge.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> words = ["--in_dim", "2", "--white_cov", "--trainset_size", "50"]
+    >>> setup = training.set_up(Published.of(parser.parse_args(words)), "flow")
+    >>> 500 < training.converged_setup(setup).flags.epoch < 5000
+    True
+    """
+    members = setup.members
+    model, loss = _together([m.model for m in members]), _together([_infinite(member) for member in members])
+    found = flow(model, loss, save=2, rtol=_RELATIVE, atol=_ABSOLUTE * _scale(setup))
+    if found.attrs["outcome"] == "interrupted":
+        raise KeyboardInterrupt
+    if found.attrs["outcome"] != "converged":
+        raise InvalidInput(
+            f"--until converged: the flow ended as {found.attrs['outcome']} ({found.attrs['message']}); give a time"
+        )
+    steps = max(1, int(np.ceil(float(found["time"][-1]) / float(flow_time(1, setup.flags.lr)))))
+    return setup._replace(flags=dataclasses.replace(setup.flags, epoch=steps))
+
+
+def _infinite(setup: Setup) -> Any:
+    """The loss over infinitely many sequences."""
+    return objective(setup if setup.beyond.several else setup._replace(engine="population"))
+
+
+def _scale(setup: Setup) -> float:
+    """The root mean square of the initial weights."""
+    return float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
 
 
 def checkpoint_of(setup: Setup, folder: Path, *, resume: bool) -> Checkpoint:
@@ -169,6 +225,15 @@ def _configuration(setup: Setup) -> dict[str, Any]:
     return {"flags": identity(setup), "task": setup.task, "normalisation": setup.normalisation, **keys}
 
 
+def _rule(setup: Setup, model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rate or the optimiser, as keywords of `descend`; and what the trajectory remembers of it."""
+    flags, beyond = setup.flags, setup.beyond
+    if beyond.plain:
+        return {"rate": flags.lr}, {}
+    named = named_optimiser(beyond.optimiser, beyond.schedule, rate=flags.lr, steps=flags.epoch, model=model)
+    return {"optimiser": named.optimiser}, {"optimiser": named.specification, "rate": flags.lr}
+
+
 def _part(
     setup: Setup, measured: tuple[Any, Any], model: Any, start: int, grid: np.ndarray, checkpoint: Checkpoint | None
 ) -> xr.Dataset:
@@ -177,7 +242,7 @@ def _part(
     if setup.engine == "flow":
         times = flow_time(np.arange(steps + 1), rate)
         # The scale is that of the run's own start, also where it is resumed from grown weights.
-        scale = float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
+        scale = _scale(setup)
         trajectory = flow(
             model,
             loss,
@@ -189,19 +254,22 @@ def _part(
             configuration=_configuration(setup),
             checkpoint=checkpoint,
         )
-        trajectory = _by_step(trajectory, tuple(model.weight_dims), rate, start, grid)
+        trajectory = _by_step(trajectory, tuple(setup.model.weight_dims), rate, start, grid)
     else:
+        rule, remembered = _rule(setup, model)
         trajectory = descend(
             model,
             loss,
-            rate=rate,
+            **rule,
             steps=steps,
             start=start,
             snapshots=grid[grid > start] - start,
             observe=watched,
-            configuration=_configuration(setup),
+            configuration={**_configuration(setup), **remembered},
             checkpoint=checkpoint,
         )
+    if setup.beyond.seeds is not None:
+        trajectory = trajectory.assign_coords(run=list(setup.beyond.seeds))
     if TRACKED in trajectory and trajectory.sizes["step"]:
         trajectory[TRACKED] = (("run", "step", "head"), trajectory[TRACKED].values, {"long_name": "value weight"})
     return trajectory

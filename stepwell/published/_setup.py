@@ -1,23 +1,30 @@
 """From the published flags to a task, a model and objectives, by the published script's conventions."""
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from stepwell._types import Normalisation, RandomKey
-from stepwell.models import AbstractCubicModel, AbstractModel, class_of
-from stepwell.objectives import AbstractObjective, Moments, Population, Sampled
+from stepwell.models import AbstractCubicModel, AbstractModel, SpectralAttention, class_of
+from stepwell.objectives import AbstractObjective, Moments, Population, ReducedSampled, Sampled, Spectral
 from stepwell.tasks import (
     AbstractTask,
     ContextLengths,
     InContextInWeightMixture,
     InContextRegression,
+    MultiTaskRegression,
+    covariance,
     published_covariance,
+    random_rotation,
 )
+from stepwell.theory import softmax
 
+from ._beyond import Beyond
 from ._flags import Engine, Published
 
 IN_WEIGHT, IN_CONTEXT, TRACKED = "in_weight_test_loss", "in_context_test_loss", "tracked_value"
@@ -36,32 +43,48 @@ class Keys(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What is to be trained: the task, the mixture that test sets are drawn from (or None), the initial model, keys."""
+    """What is to be trained: the task, the mixture that test sets are drawn from (or None), the initial model, keys.
+
+    Of several seeds it is the first; `members` are all.
+    """
 
     flags: Published
     engine: Engine
     task: AbstractTask
     tested: InContextInWeightMixture | None
-    model: AbstractCubicModel
+    model: AbstractModel
     keys: Keys
+    beyond: Beyond = Beyond()
 
     @property
     def normalisation(self) -> Normalisation:
-        return normalisation_of(self.flags)
+        return normalisation_of(self.flags, self.beyond)
+
+    @property
+    def members(self) -> "list[Setup]":
+        """One for each seed, with its own covariance, sequences and initial weights."""
+        if self.beyond.seeds is None:
+            return [self]
+        alone = dataclasses.replace(self.beyond, seeds=None)
+        return [set_up(dataclasses.replace(self.flags, seed=seed), self.engine, alone) for seed in self.beyond.seeds]
 
 
-def normalisation_of(flags: Published) -> Normalisation:
-    """The published script divides by nothing, and with varying lengths by the number of tokens."""
-    return "1/tokens" if flags.vary_len else "none"
+def normalisation_of(flags: Published, beyond: Beyond) -> Normalisation:
+    """The published script divides by nothing, and with varying lengths by the number of tokens.
+
+    With given lengths of a mixture attention is divided by the context pairs, as the theory has it.
+    """
+    return "1/tokens" if flags.vary_len else "none" if beyond.task.context is None else "1/N"
 
 
-def set_up(flags: Published, engine: Engine) -> Setup:
+def set_up(flags: Published, engine: Engine, beyond: Beyond = Beyond()) -> Setup:  # noqa: B008
     """Build what the flags describe: the task, the initial model and random keys.
 
     **Arguments:**
 
     - `flags`: the published flags, which `check` has accepted.
     - `engine`: how the loss will be computed, as `engine_for` returns it.
+    - `beyond`: what the published flags cannot say, as `resolve` returns it; by default nothing.
 
     **Returns:** the `Setup`, from which `train` starts.
 
@@ -76,9 +99,22 @@ def set_up(flags: Published, engine: Engine) -> Setup:
     {'value': (3, 1, 3), 'key_query': (3, 3, 2)}
     """
     keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
-    lam = published_covariance(flags.in_dim, white=flags.white_cov, key=keys.covariance)
+    if beyond.several:
+        task, model = _regressions(flags, beyond, keys)
+        return Setup(flags, engine, task, None, model, keys, beyond)
+    lam, omega = _covariances(flags, beyond, keys.covariance)
     lengths = ContextLengths.uniform(flags.context) if flags.vary_len else ContextLengths(flags.context)
-    task: AbstractTask = InContextRegression(lam, lengths, outputs=flags.out_dim, centred=True, whitened=True)
+    if beyond.task.context is not None:
+        lengths = ContextLengths(beyond.task.context)
+    task: AbstractTask = InContextRegression(
+        lam,
+        lengths,
+        task_covariance=omega,
+        noise_variance=beyond.task.noise,
+        outputs=flags.out_dim,
+        centred=True,
+        whitened=True,
+    )
     tested = None
     if flags.icl != 1 or flags.testset_size:
         # Test sets are always of whole sequences, as in the published script.
@@ -87,7 +123,34 @@ def set_up(flags: Published, engine: Engine) -> Setup:
         )
     if tested is not None and flags.icl != 1:
         task = InContextInWeightMixture(lam, tested.fixed_task, float(flags.icl), lengths, centred=True)
-    return Setup(flags, engine, task, tested, initial_model(flags, keys.initialisation), keys)
+    model = initial_model(flags, keys.initialisation, normalisation_of(flags, beyond))
+    return Setup(flags, engine, task, tested, model, keys, beyond)
+
+
+def _covariances(flags: Published, beyond: Beyond, key: RandomKey) -> tuple[np.ndarray, np.ndarray | None]:
+    """Of inputs and of task vectors (or None, the identity), with the same random eigenvectors."""
+    lam, omega = beyond.task.eigenvalues, beyond.task.task_eigenvalues
+    inputs = published_covariance(flags.in_dim, white=flags.white_cov, key=key)
+    if lam is None and omega is None:
+        return inputs, None
+    vectors = np.eye(flags.in_dim) if flags.white_cov else random_rotation(flags.in_dim, key=key)
+    if lam is not None:
+        inputs = covariance(lam, vectors)
+    return inputs, None if omega is None else covariance(omega, vectors)
+
+
+def _regressions(flags: Published, beyond: Beyond, keys: Keys) -> tuple[MultiTaskRegression, SpectralAttention]:
+    r"""Several regressions, and softmax attention on them by its eigenvalues.
+
+    $\omega_i^h$ is uniform between 0 and `--init`, and for the strongest head of each task `--init` itself;
+    $\mu = \rho^*\omega$ is on the ray of the warm-up. It is the start of which `stepwell predict --dims` gives times.
+    """
+    dims, strengths = beyond.task.dims, beyond.task.strengths
+    assert dims is not None and strengths is not None
+    task = MultiTaskRegression(dims, np.array(strengths), flags.context, noise_variance=beyond.task.noise)
+    drawn = np.asarray(jax.random.uniform(keys.initialisation, (flags.head_num, len(dims)), minval=1e-3))
+    omega = flags.init * drawn / drawn.max(axis=0)
+    return task, SpectralAttention.balanced(omega, softmax.emergence.warm_up(task).ratio * omega, dims)
 
 
 def _key(seed: int, number: int) -> RandomKey:
@@ -95,14 +158,14 @@ def _key(seed: int, number: int) -> RandomKey:
     return jax.random.wrap_key_data(jnp.asarray([number, seed], dtype=jnp.uint32))
 
 
-def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
+def initial_model(flags: Published, key: RandomKey, normalisation: Normalisation = "none") -> AbstractCubicModel:
     """Gaussian weights of scale `init`, label blocks zero."""
     kind = flags.kind
     options = kind.start_options(
         rank=flags.rank,
         start=flags.start_rule,
         activation="softmax" if flags.softmax else "linear",
-        normalisation=normalisation_of(flags),
+        normalisation=normalisation,
     )
     with warnings.catch_warnings(action="ignore"):  # of a rank above the dimension, which the command line reports
         return class_of(kind).random(
@@ -117,6 +180,10 @@ def initial_model(flags: Published, key: RandomKey) -> AbstractCubicModel:
 
 def objective(setup: Setup) -> AbstractObjective:
     """The training loss, by the engine chosen."""
+    if isinstance(setup.task, MultiTaskRegression):
+        if setup.engine == "sampled":
+            return ReducedSampled(setup.task, setup.flags.trainset_size, key=setup.keys.train)
+        return Spectral(setup.task)
     if setup.engine == "population":
         return Population(setup.task, setup.normalisation)
     return _measured(setup, setup.task, setup.flags.trainset_size, setup.keys.train)

@@ -6,7 +6,8 @@ import numpy as np
 
 from stepwell.dynamics import flow_time, time_factor, weight_factor
 from stepwell.models import class_of
-from stepwell.theory import IntegrationFailed, linear
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import IntegrationFailed, linear, softmax
 
 from ._setup import Setup
 
@@ -52,6 +53,8 @@ def levels_of(setup: Setup) -> Levels | None:
     >>> levels.learned, [round(loss, 3) for loss in levels.losses]
     ([0, 4], [1.0, 0.136])
     """
+    if isinstance(setup.task, MultiTaskRegression):
+        return _limits(setup.task, setup.flags.head_num)
     if _reason(setup) is not None:
         return None
     flags = setup.flags
@@ -61,11 +64,41 @@ def levels_of(setup: Setup) -> Levels | None:
     return Levels(learned, [float(losses[m]) for m in learned])
 
 
+def _limits(task: MultiTaskRegression, heads: int) -> Levels | None:
+    """Of several regressions: the loss before and after, to leading order, where each has a head."""
+    if heads < len(task.dims):
+        return None
+    ends = [float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())]
+    return Levels([0, len(task.dims)], ends)
+
+
 def paper_time(setup: Setup, steps):
-    r"""t/τ in the paper's convention, attention divided by N; in the run's own where lengths vary or it is softmax."""
-    factor = 1.0
+    r"""t/τ in the paper's convention, attention divided by N; in the run's own where lengths vary or it is softmax.
+
+    Of several regressions it is t of $dW/dt = -\partial L/\partial W$.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it.
+    - `steps`: a number of steps, or an array of them.
+
+    **Returns:** the flow time after so many steps.
+
+    **Example:** with attention divided by N, the product of two weights is N times as large, and time runs N times as
+    fast.
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> setup = training.set_up(Published.of(parser.parse_args(["--seq_len", "32"])), "population")
+    >>> round(float(training.paper_time(setup, 1000)), 6)  # 2 lr steps N
+    62.0
+    """
+    factor = 0.5 if setup.beyond.several else 1.0
     if time_is_papers(setup):
-        factor = time_factor("none", "1/N", length=setup.flags.context, factors=setup.model.factors)
+        length, factors = setup.flags.context, setup.model.factors  # pyright: ignore
+        factor = time_factor(setup.normalisation, "1/N", length=length, factors=factors)
     return factor * flow_time(steps, setup.flags.lr)
 
 
@@ -99,6 +132,8 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     reason = _reason(setup)
     if reason is not None:
         return None, f"--theory: {reason}"
+    if not setup.beyond.plain:
+        return None, "--theory: there is no prediction of times but for gradient descent at a constant rate"
     try:
         return _course(setup, last)
     except IntegrationFailed as error:
@@ -108,6 +143,8 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
 def _reason(setup: Setup) -> str | None:
     """Why there is no theory for this run; None if there is."""
     flags = setup.flags
+    if setup.beyond.several:
+        return "the times of several regressions are those of stepwell predict --dims; nothing is drawn"
     reasons = {
         f"--model {flags.model}": flags.kind.theory is None,
         "softmax attention": flags.softmax,
@@ -123,7 +160,7 @@ def _reason(setup: Setup) -> str | None:
 
 def _course(setup: Setup, last: int) -> tuple[Course, str]:
     model, predictor = setup.model, _predictor(setup)
-    factor = weight_factor("none", "1/N", length=setup.flags.context, factors=model.factors)
+    factor = weight_factor(setup.normalisation, "1/N", length=setup.flags.context, factors=model.factors)  # pyright: ignore
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
     steps = np.unique(np.linspace(0, last, min(_POINTS, last + 1)).round())
     course = predictor.course(

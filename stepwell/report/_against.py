@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ._text import number, setting
+from ._text import as_setting, number
 
 DIGITS = 6
 """Measured values that agree to so many digits have not moved."""
@@ -88,4 +88,4 @@ def _same(one: float | None, other: float | None) -> bool:
 def _without(settings: dict[str, Any], others: dict[str, Any]) -> str:
     """The settings that the others do not have, or have otherwise."""
     changed = {key: value for key, value in settings.items() if key not in others or others[key] != value}
-    return "; ".join(f"{key}: {setting(value)}" for key, value in changed.items())
+    return "; ".join(f"{key}: {as_setting(value)}" for key, value in changed.items())

@@ -108,7 +108,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
     name = _name(entry)
     if entry.get("status") != "done" or entry.get("error") is not None:
         raise _Unsuitable("its status is unknown")
-    checked = _checked(entry, _FIGURE)
+    checked = _checked({"changed": {}, "program": "", **entry}, _FIGURE)
     mine = [claim for claim in claims if claim["id"].startswith(f"{name}/")]
     for claim in mine:
         if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", claim["id"].removeprefix(f"{name}/")) is None:
@@ -125,9 +125,14 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         "quick": checked["quick"],
         "seconds": checked["seconds"],
         "settings": checked["settings"],
+        "changed": checked["changed"],
+        "program": checked["program"],
         "paper_settings": checked["paper_settings"],
         **_files(entry, name.replace("/", "-"), folder),
-        "claims": [{"id": claim["id"], "paper": paper, "figure": figure, **_checked(claim, _CLAIM)} for claim in mine],
+        "claims": [
+            {"id": claim["id"], "paper": paper, "figure": figure, **_checked({**_ABSENT, **claim}, _CLAIM)}
+            for claim in mine
+        ],
     }
 
 
@@ -215,9 +220,13 @@ _FIGURE: dict[str, Callable[[Any], bool]] = {
     "quick": _is_flag,
     "seconds": lambda value: _is_number(value) and value >= 0,
     "settings": lambda value: isinstance(value, dict) and _is_setting(value),
+    "changed": lambda value: isinstance(value, dict) and _is_setting(value),
+    "program": _is_text,
     "paper_settings": lambda value: isinstance(value, dict) and _is_setting(value),
 }
 
+_ABSENT = {"only_published": False, "judged": True}
+"""What claims of earlier versions do not say."""
 _CLAIM: dict[str, Callable[[Any], bool]] = {
     "statement": _is_text,
     "predicted": lambda value: value is None or _is_number(value),
@@ -232,7 +241,9 @@ _CLAIM: dict[str, Callable[[Any], bool]] = {
     "source": _is_text,
     "known": lambda value: value is None or _is_known(value),
     "explored": _is_flag,
+    "only_published": _is_flag,
     "passed": _is_flag,
+    "judged": _is_flag,
     "unexpected": _is_flag,
 }
 

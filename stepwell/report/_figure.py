@@ -11,15 +11,42 @@ from typing import Any, NamedTuple
 
 from stepwell._errors import InvalidInput
 from stepwell._files import write_whole
-from stepwell.papers import Claim, WithExtras, figure
+from stepwell._progress import listening
+from stepwell.papers import Claim, WithExtras, changed_figure, figure
+
+from ._program import program
 
 FORMATS = ("svg", "pdf", "png")
+_EVERY = 0.5
+"""Seconds between reports of progress."""
 _LONGEST = 1000
 """Characters of the message of an error, at the most."""
 
 
 class CannotWrite(Exception):
     """A file of the output folder cannot be written; the message says which and why."""
+
+
+class Progress(NamedTuple):
+    """How far a figure is: what it does, which part of that is done, and the seconds since it began that."""
+
+    name: str
+    what: str
+    part: float
+    seconds: float
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until it is done, if it goes on as it did; None where that cannot be said yet."""
+        return None if not 0.01 <= self.part <= 1 else self.seconds * (1 - self.part) / self.part
+
+
+class Request(NamedTuple):
+    """What is asked of all figures: quick or not, settings that are changed, and the folder of the report."""
+
+    quick: bool
+    changes: dict[str, Any]
+    folder: Path
 
 
 class Result(NamedTuple):
@@ -29,23 +56,49 @@ class Result(NamedTuple):
     claims: list[Claim]
 
 
-def make(name: str, quick: bool, folder: Path, begin: Callable[[str, str], None]) -> Result:
-    """Run a figure; `begin(name, title)` is called first. An error in it becomes part of the result.
+def make(name: str, asked: Request, begin: Callable[[str, str], None], progress: Callable[[Progress], None]) -> Result:
+    """Run a figure; `begin(name, title)` is called first, and `progress` now and then. An error becomes part of the
+    result.
 
     `CannotWrite` is raised if its files cannot be written: those of no other figure could be.
     """
+    quick = asked.quick
     try:
-        module = figure(name)
+        module, changed = changed_figure(name, asked.changes)
         title = module.TITLE
     except Exception as error:
         return failure(name, quick, _described(error))
     begin(name, title)
     try:
-        return _run(module, name, quick, folder)
+        with listening(_Reporter(name, progress)):
+            return _run(module, name, asked, as_plain(changed))
     except CannotWrite:
         raise
     except Exception as error:
         return failure(name, quick, _described(error))
+
+
+class _Reporter:
+    """Reports what the meters of a figure say, not too often."""
+
+    def __init__(self, name: str, progress: Callable[[Progress], None]):
+        self._name, self._progress = name, progress
+        self._last = self._begun = time.monotonic()
+        self._what, self._part = "", 0.0
+
+    def __call__(self, what: str, part: float) -> None:
+        now = time.monotonic()
+        if what != self._what or part < self._part:  # another run has begun
+            self._begun = now
+        self._what, self._part = what, part
+        if now - self._last >= _EVERY:
+            self._last = now
+            self._progress(Progress(self._name, what, part, now - self._begun))
+
+
+def as_plain(changed: dict[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them."""
+    return json.loads(json.dumps(changed, allow_nan=False))
 
 
 def _described(error: Exception) -> str:
@@ -87,6 +140,8 @@ def failure(name: str, quick: bool, error: str) -> Result:
         "quick": quick,
         "seconds": None,
         "settings": {},
+        "changed": {},
+        "program": "",
         "paper_settings": {},
         "files": {},
         "data": [],
@@ -94,10 +149,11 @@ def failure(name: str, quick: bool, error: str) -> Result:
     return Result(entry, [])
 
 
-def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
+def _run(module: Any, name: str, asked: Request, changed: dict[str, Any]) -> Result:
     from stepwell.papers.style import save_figure
     from stepwell.trajectory import save
 
+    quick, folder = asked.quick, asked.folder
     begun = time.monotonic()
     data = module.simulate(quick)
     claims = _of(name, module.claims(data))
@@ -112,7 +168,9 @@ def _run(module: Any, name: str, quick: bool, folder: Path) -> Result:
         "quick": quick,
         "seconds": None,
         "settings": module.settings(quick),
-        "paper_settings": module.PAPER_SETTINGS,
+        "changed": changed,
+        "program": program(name),
+        "paper_settings": figure(name).PAPER_SETTINGS,
         "files": {ending: f"figures/{stem}.{ending}" for ending in FORMATS},
         "data": [f"data/{stem}-{key}.nc" for key in data],
     }

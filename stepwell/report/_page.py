@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.papers import KINDS, PAPERS
 
-from ._text import number, setting
+from ._text import as_setting, number
 
 _TEMPLATE = "page.html"
 _SIGNS = {"=": "=", "<=": "≤", ">=": "≥"}
@@ -28,7 +28,7 @@ def page(document: dict[str, Any], folder: Path) -> str:
     environment.filters.update(number=number, sign=lambda relation: _SIGNS[relation])
     figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
     claims = [claim for entry in figures for claim in entry["claims"]]
-    failures = [claim for claim in claims if claim["unexpected"] or not claim["passed"]]
+    failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
     return environment.from_string(template).render(
         papers=[
             {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
@@ -80,7 +80,7 @@ def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     found = []
     for kind in KINDS:
-        mine = [claim for claim in claims if claim["kind"] == kind]
+        mine = [claim for claim in claims if claim["kind"] == kind and claim.get("judged", True)]
         if mine:
             held, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "unexpected"))
             found.append({"name": _HEADLINES[kind], "held": held, "total": len(mine), "unexpected": unexpected})
@@ -95,7 +95,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         if ending in entry["files"]
     }
     mine = [
-        {**claim, "anchor": claim["id"].replace("/", "-")}
+        {**claim, "passed": claim["passed"] and claim["judged"], "anchor": claim["id"].replace("/", "-")}
         for claim in claims
         if claim["id"].startswith(f"{entry['name']}/")
     ]
@@ -109,9 +109,12 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         "anchor": entry["name"].replace("/", "-"),
         "claims": mine,
         "held": held,
-        "verdict": "bad" if unexpected else "good" if held == len(mine) else "known",
+        "judged": sum(claim["judged"] for claim in mine),
+        "verdict": "bad" if unexpected else "good" if held == sum(claim["judged"] for claim in mine) else "known",
+        "changed_settings": [(key, as_setting(value)) for key, value in entry["changed"].items()],
         "compared_settings": [
-            (key, *(setting(each[key]) if key in each else "" for each in (ours, theirs))) for key in {**ours, **theirs}
+            (key, *(as_setting(each[key]) if key in each else "" for each in (ours, theirs)))
+            for key in {**ours, **theirs}
         ],
     }
 

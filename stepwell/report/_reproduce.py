@@ -16,12 +16,13 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
 from stepwell._versions import commit, machine, versions
-from stepwell.papers import FIGURES, Claim
+from stepwell.papers import FIGURES, Claim, changed_figure
 
 from ._against import moved
 from ._earlier import earlier
-from ._figure import CannotWrite, Result, make
+from ._figure import CannotWrite, Progress, Request, Result, as_plain, make
 from ._page import page
+from ._program import program
 from ._workers import side_by_side
 
 try:
@@ -53,8 +54,12 @@ def reproduce(
     quick: bool = False,
     out: str | os.PathLike = "reproduction",
     jobs: int = 1,
+    changes: dict[str, Any] | None = None,
+    fresh: bool = True,
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
+    skip: Callable[[str], None] = lambda name: None,
+    progress: Callable[[Progress], None] = lambda done: None,
     against: str | os.PathLike | None = None,
     warn: Callable[[str], None] = _warn,
 ) -> Reproduction:
@@ -72,9 +77,16 @@ def reproduce(
     - `quick`: whether to take smaller settings, for the same claims.
     - `out`: the folder of the report, which is made if there is none.
     - `jobs`: how many figures run at a time, each in a process of its own if there are several.
+    - `changes`: settings of the figures that are to be others, by name, as values or texts (see
+      `stepwell.papers.changed_figure`); by default none. Every figure asked for must have them.
+    - `fresh`: whether to run all figures. Otherwise those that are in the folder already, made by the same program with
+      the same settings, are left as they are.
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
+    - `skip`: called as `skip(name)` for each figure that is left as it is; by default nothing is done.
+    - `progress`: called now and then as `progress(done)`, with the `name` of a figure, `what` it does, the `part` of
+      that which is done and the seconds `left`; by default nothing is done.
     - `against`: the folder of an earlier report, with which this one is compared (see `moved`); by default none.
     - `warn`: called as `warn(message)` if something in the folder is left out of the report; by default a
       `RuntimeWarning` is issued.
@@ -94,23 +106,28 @@ def reproduce(
     jobs = _check.whole("jobs", jobs)
     names = _known(names)
     before = None if against is None else _compared(Path(against), warn)
+    changed = {name: as_plain(changed_figure(name, changes)[1]) for name in names} if changes else {}
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
     begun = time.monotonic()
-    done: dict[str, dict[str, Any]] = {}
+    done = {} if fresh else _made(folder, names, quick, changed, warn)
+    for name in done:
+        skip(name)
+    wanted = [name for name in names if name not in done]
     interrupted, problem = False, None
     document = _document({}, done, begun)
+    asked = Request(quick, changes or {}, folder)
     results: Generator[Result] = (
-        side_by_side(names, quick, folder, begin, jobs)
-        if jobs > 1 and len(names) > 1
-        else (make(name, quick, folder, begin) for name in names)
+        side_by_side(wanted, asked, begin, progress, jobs)
+        if jobs > 1 and len(wanted) > 1
+        else (make(name, asked, begin, progress) for name in wanted)
     )
     try:
         document = _update(folder, done, begun, warn, before)
         with contextlib.closing(results):
             for entry, claims in results:
-                judged = [{**claim.as_json(), "unexpected": claim.unexpected(quick)} for claim in claims]
+                judged = [_judged(claim, quick, entry["changed"]) for claim in claims]
                 done[entry["name"]] = {**entry, "claims": judged}
                 document = _update(folder, done, begun, warn, before)
                 tell(entry, claims)
@@ -138,6 +155,24 @@ def _compared(folder: Path, warn: Callable[[str], None]) -> tuple[str, dict[str,
     if not kept:
         raise InvalidInput(f"there is no report in {folder} to compare with; name the --out of an earlier run")
     return str(folder), _document(kept, {}, time.monotonic())
+
+
+def _judged(claim: Claim, quick: bool, changed: dict[str, Any]) -> dict[str, Any]:
+    """A claim as in `claims.json`, with whether it was judged at these settings, and whether that is unexpected."""
+    return {**claim.as_json(), "judged": claim.judged(changed), "unexpected": claim.unexpected(quick, changed)}
+
+
+def _made(
+    folder: Path, names: list[str], quick: bool, changed: dict[str, dict[str, Any]], warn: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Those figures of the folder that this program would make again as they are."""
+    kept = earlier(folder, warn)
+
+    def is_same(name: str) -> bool:
+        same = {"quick": quick, "program": program(name), "changed": changed.get(name, {})}
+        return all(kept[name][part] == value for part, value in same.items())
+
+    return {name: kept[name] for name in names if name in kept and is_same(name)}
 
 
 def _is_done(result: dict[str, Any]) -> bool:

@@ -34,10 +34,32 @@ def number(value: float | None, digits: int = 6) -> str:
     return f"{value:.{digits}g}".replace("-", "−")
 
 
-def setting(value: Any) -> str:
-    """A setting's value in one line."""
+def as_setting(value: Any) -> str:
+    """A setting's value in one line.
+
+    **Arguments:**
+
+    - `value`: a number, a text, or a list of them.
+
+    **Returns:** the text; whole numbers that follow each other are shortened.
+
+    **Example:**
+
+    >>> from stepwell.report import as_setting
+    >>> as_setting([0.1, 0.25]), as_setting([20, 21, 22, 23])
+    ('0.1, 0.25', '20 to 23')
+    """
+    if _is_run(value):
+        return f"{value[0]} to {value[-1]}"
     if isinstance(value, list | tuple):
-        return ", ".join(setting(each) for each in value)
+        return ", ".join(as_setting(each) for each in value)
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _is_run(value: Any) -> bool:
+    """Whether it is a list of more than three whole numbers, each one more than the last."""
+    if not isinstance(value, list | tuple) or len(value) < 4 or not all(type(each) is int for each in value):
+        return False
+    return list(value) == list(range(value[0], value[0] + len(value)))

@@ -17,7 +17,6 @@ import threading
 import types
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from .._compiler import disable_optimisation
@@ -25,14 +24,18 @@ from .._files import end_at_once
 from .._threads import limit_blas_threads
 from ..native import report_elsewhere
 from ..papers import FIGURES
-from ._figure import CannotWrite, Result, failure, freeze_imports, make
+from ._figure import CannotWrite, Progress, Request, Result, failure, freeze_imports, make
 
 _PATIENCE = 5.0
 """Seconds that a process has to end after SIGTERM, before it is killed: one that compiles handles it late."""
 
 
 def side_by_side(
-    names: Sequence[str], quick: bool, folder: Path, begin: Callable[[str, str], None], jobs: int
+    names: Sequence[str],
+    asked: Request,
+    begin: Callable[[str, str], None],
+    progress: Callable[[Progress], None],
+    jobs: int,
 ) -> Generator[Result]:
     """The results of the figures as they come; `CannotWrite` if one's files cannot be written.
 
@@ -43,7 +46,7 @@ def side_by_side(
     workers: list[_Worker] = []
     try:
         for number in range(jobs):
-            workers.append(_Worker(quick, folder, _cores_of(number, jobs), reports=number == 0))
+            workers.append(_Worker(asked, _cores_of(number, jobs), reports=number == 0))
             workers[-1].send(waiting.pop())
         while busy := [worker for worker in workers if worker.name is not None]:
             ready = wait([worker.pipe for worker in busy])
@@ -55,6 +58,8 @@ def side_by_side(
                     yield message
                 elif isinstance(message, CannotWrite):
                     raise message
+                elif isinstance(message, Progress):
+                    progress(message)
                 else:
                     begin(*message)
     finally:
@@ -67,8 +72,8 @@ def side_by_side(
 class _Worker:
     """A process that makes one figure after another, and the pipe to it."""
 
-    def __init__(self, quick: bool, folder: Path, cores: set[int], *, reports: bool):
-        self._quick, self._settings = quick, (quick, folder, cores, reports)
+    def __init__(self, asked: Request, cores: set[int], *, reports: bool):
+        self._quick, self._settings = asked.quick, (asked, cores, reports)
         self.name: str | None = None
         self._start()
 
@@ -88,8 +93,8 @@ class _Worker:
         with contextlib.suppress(ConnectionError):  # `receive` reports that the process is gone
             self.pipe.send((name, FIGURES[name]))
 
-    def receive(self) -> Result | CannotWrite | tuple[str, str]:
-        """The result of the figure asked for, or its name and title when it begins."""
+    def receive(self) -> Result | CannotWrite | Progress | tuple[str, str]:
+        """The result of the figure asked for; its name and title when it begins, and then how far it is."""
         name = self.name
         assert name is not None
         try:
@@ -141,13 +146,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports: bool) -> None:
+def _work(pipe: Connection, asked: Request, cores: set[int], reports: bool) -> None:
     """What the process does. SIGINT is ignored: the parent handles it and ends this process by SIGTERM, on which
     half-written files are removed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
-    if quick:
+    if asked.quick:
         disable_optimisation()
     if not reports:
         report_elsewhere()
@@ -167,6 +172,6 @@ def _work(pipe: Connection, quick: bool, folder: Path, cores: set[int], reports:
             return
         FIGURES[name] = module  # the script that asks for it may have added it
         try:
-            pipe.send(make(name, quick, folder, begin))
+            pipe.send(make(name, asked, begin, pipe.send))
         except CannotWrite as problem:
             pipe.send(problem)

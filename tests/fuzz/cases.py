@@ -29,6 +29,7 @@ _CHEAP = {
 }
 """Words that keep a command line small unless later ones, which count, say otherwise."""
 _TOO_MUCH = {"--epoch", "--trainset_size", "--testset_size", "--seq_len", "--in_dim", "--head_num", "--rank"}
+_TOO_MUCH |= {"--heads", "--dim", "--dims", "--context"}
 """Sizes: an odd value is refused or small, and no usual one takes long."""
 
 

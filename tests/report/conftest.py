@@ -60,6 +60,7 @@ def register(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_registry, "FIGURES", listed)
     for user in (
         "stepwell.report._earlier",
+        "stepwell.report._program",
         "stepwell.report._reproduce",
         "stepwell.report._workers",
         "stepwell.papers",

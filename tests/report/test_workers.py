@@ -38,7 +38,7 @@ def test_only_quick_figures_are_compiled_without_optimising(quick: bool):
     program = (
         "import os, multiprocessing\nfrom stepwell.report import _workers\n"
         "near, far = multiprocessing.Pipe()\nnear.close()\n_workers._end_with_parent = lambda: None\n"
-        f"_workers._work(far, {quick}, None, set(), True)\nprint(os.environ['XLA_FLAGS'])"
+        f"_workers._work(far, _workers.Request({quick}, {{}}, None), set(), True)\nprint(os.environ['XLA_FLAGS'])"
     )
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)

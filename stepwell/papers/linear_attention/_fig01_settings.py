@@ -2,19 +2,25 @@
 
 from dataclasses import dataclass
 
+from stepwell.papers._settings import changeable, changed_flags, setting
+
 NAME = "linear/fig1"
 
 DIM = 4
-CONTEXT = 31
-HEADS = 8
-INIT = 1e-6
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 8)
+INIT = setting("init", 1e-6)
 """Standard deviation of the initial weights in the published convention (no 1/N)."""
-COMMAND = f"--model attnM --head {HEADS} --init {INIT:g}"
-"""As the published README has it; `stepwell train` takes the same."""
-STEPS, RATE, SEQUENCES = 6000, 1e-3, 5000
+STEPS = setting("steps", 6000)
+RATE = setting("rate", 1e-3)
+SEQUENCES = setting("sequences", 5000)
 """Of the published run."""
+COMMAND = f"--model attnM --head {HEADS} --init {INIT:g}" + changed_flags(
+    seq_len=(CONTEXT + 1, 32), lr=(RATE, 1e-3), trainset_size=(SEQUENCES, 5000)
+)
+"""As the published README has it; `stepwell train` takes the same."""
 
-POPULATION_TIME = 1000.0
+POPULATION_TIME = setting("population_time", 1000.0)
 """Flow time of the population run: long enough for the slowest direction to come to rest (see `predict`)."""
 STANDARD_ERRORS = 3.0
 """Deviations due to sampling may be so many standard errors."""
@@ -24,6 +30,7 @@ WHITE_SOLVER = 1e-8
 """Error of the flow that eq. 10 is compared with: its relative tolerance, 1e-10, at each of up to a hundred steps."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of. Seeds 0 to 23 were used while the figure was made; those here judge it."""

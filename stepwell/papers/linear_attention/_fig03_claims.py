@@ -50,6 +50,7 @@ def _published_claim(training: xr.Dataset) -> Claim:
         counted="drops",
         kind="paper",
         source="Fig 3(a)",
+        only_published=True,
     )
 
 

@@ -2,18 +2,28 @@
 
 from dataclasses import dataclass
 
+from stepwell.papers._settings import changeable, changed_flags, setting
+
 NAME = "linear/fig14"
 
-DIM, CONTEXT, HEADS, INIT = 4, 31, 8, 1e-6
+DIM = 4
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 8)
+INIT = setting("init", 1e-6)
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-STEPS, RATE, SEQUENCES = 5000, 5e-4, 5000
+STEPS = setting("steps", 5000)
+RATE = setting("rate", 5e-4)
+SEQUENCES = setting("sequences", 5000)
 """Of the published runs. The published README has 4,000 steps; the picture goes to 5,000."""
-COMMAND = f"--model attnM --head {HEADS} --init {INIT:g} --white_cov --lr {RATE:g}"
+COMMAND = f"--model attnM --head {HEADS} --init {INIT:g} --white_cov --lr {RATE:g}" + changed_flags(
+    seq_len=(CONTEXT + 1, 32)
+)
 """As the published README has it, without the number of steps and what varies; `stepwell train` takes the same."""
 STANDARD_ERRORS = 3.0
 TESTS = ("in_context_test_loss", "in_weight_test_loss")
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of. Seeds 0 to 23 were used while the figure was made; those here judge it.

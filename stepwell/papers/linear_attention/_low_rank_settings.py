@@ -11,16 +11,17 @@ import numpy as np
 
 from stepwell.dynamics import time_factor, weight_factor
 from stepwell.models import SeparateAttention
+from stepwell.papers._settings import changeable, setting
 from stepwell.tasks import InContextRegression, covariance
 
 DIM = 8
-CONTEXT = 31
-HEADS = 9
-INIT = 5e-3
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 9)
+INIT = setting("init", 5e-3)
 """What the published command calls `--init`: the standard deviation of the values, where attention is not divided by
 N."""
-RATE = 0.02
-STEPS = 20_000
+RATE = setting("rate", 0.02)
+STEPS = setting("steps", 20_000)
 """The published 20 001 losses have so many steps between them."""
 WEIGHTS = weight_factor("none", "1/N", length=CONTEXT, factors=SeparateAttention.factors)
 """What a weight of the published script is in the paper's convention, attention divided by N."""
@@ -30,6 +31,7 @@ LANES = 8
 """Runs of one program: as many as a vector of the widest processors holds."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

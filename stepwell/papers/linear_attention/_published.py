@@ -81,6 +81,7 @@ def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray,
         f"±{LOSS_ERROR:g}",
         kind="paper",
         source=source,
+        only_published=True,
     )
 
 

@@ -12,12 +12,13 @@ from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import setting
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 DIM = len(EIGENVALUES)
-CONTEXT = 31
+CONTEXT = setting("context", 31)
 HEADS = 4
 
 

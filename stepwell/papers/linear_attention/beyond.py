@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, passage_time, staircase, winners
 from stepwell.tasks import InContextRegression, covariance, random_rotation
@@ -24,14 +25,15 @@ from ._described import described
 from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
 
 NAME = "linear/beyond"
-TASK_EIGENVALUES = (1.0, 0.6, 1.5, 0.8)
-NOISE = 0.1
+TASK_EIGENVALUES = setting("task_eigenvalues", (1.0, 0.6, 1.5, 0.8))
+NOISE = setting("noise", 0.1)
 RTOL = 1e-9
-STEPS = 500
+STEPS = setting("steps", 500)
 """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
 NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (90, 91, 92, 93, 94, 95)

@@ -23,6 +23,7 @@ from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
 from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.probes import conserved, conserved_drift
 from stepwell.tasks import InContextRegression, covariance
@@ -44,16 +45,16 @@ CAPTION = (
 )
 PAPER_SETTINGS: dict[str, Any] = {}
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
 DIM = len(EIGENVALUES)
-CONTEXT = 31
-HEADS = 3
-INIT = 0.1
-SEED = 80
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 3)
+INIT = setting("init", 0.1)
+SEED = setting("seed", 80)
 """Of the initial weights; settings were chosen on seed 2."""
-UNTIL = 300.0
+UNTIL = setting("until", 300.0)
 """Flow time: several drops of the loss."""
-STEPS = 1000
+STEPS = setting("steps", 1000)
 """Of the solver in a run, by order of magnitude."""
 SHOWN = 10
 """Of the save times, every so many are kept and drawn."""
@@ -66,6 +67,7 @@ MARKERS: dict[str, dict[str, Any]] = {
 KINDS = tuple(COLOURS)
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, PALETTE, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -25,8 +26,8 @@ from ._escape import flow_losses, slope, waits
 
 NAME = "linear/escape-times"
 DIM = 4
-CONTEXT = 31
-HEADS = 8
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 8)
 SPECTRA = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1), (0.7, 0.15, 0.1, 0.05))
 ALIGNED = SPECTRA[1]
 RTOL = 1e-9
@@ -47,6 +48,7 @@ CAPTION = (
 PAPER_SETTINGS: dict[str, Any] = {}
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

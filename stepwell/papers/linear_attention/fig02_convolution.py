@@ -24,6 +24,7 @@ from stepwell.models import ConvolutionalAttention, SeparateAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.papers._claim import Claim, Origin
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.trajectory import provenance
@@ -42,10 +43,10 @@ CAPTION = (
     "are held at zero, where infinitely many sequences would leave them."
 )
 
-DIM = 3
-CONTEXT = 31
-HEADS = 3
-EIGENVALUES = (0.5, 0.3, 0.2)
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 3)
+EIGENVALUES = setting("eigenvalues", (0.5, 0.3, 0.2))
+DIM = len(EIGENVALUES)
 EPSILON = float(np.finfo(float).eps)
 GROWN = min(EIGENVALUES) ** (-1 / 3)
 """The largest of grown weights (equation 20a, without its terms in 1/N)."""
@@ -53,6 +54,7 @@ PAPER_SETTINGS = {"dimension D": DIM}
 SOURCE = "Section 4.1, equations 12 and 13, and Fig 2"
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

@@ -31,6 +31,7 @@ from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Sampled
 from stepwell.papers._claim import Claim, Known, Origin
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.probes import Drop, passage_time, staircase
 from stepwell.tasks import Batch, InContextRegression, published_covariance
 from stepwell.theory import linear as theory
@@ -51,10 +52,13 @@ CAPTION = (
     "other do no more than one head can (dotted: the end of one head trained on the same sequences), until they part."
 )
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-DIM, CONTEXT = 4, 31
-MERGED_HEADS, SEPARATE_HEADS = 8, 5
-INIT, SMALL_INIT = 1e-2, 1e-6
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
+DIM = len(EIGENVALUES)
+CONTEXT = setting("context", 31)
+MERGED_HEADS = setting("merged_heads", 8)
+SEPARATE_HEADS = setting("separate_heads", 5)
+INIT = setting("init", 1e-2)
+SMALL_INIT = setting("small_init", 1e-6)
 COUNTED = 0.05
 """A drop counts if it is at least this part of the whole fall."""
 SEVERAL = 3
@@ -76,6 +80,7 @@ PAPER_SETTINGS: dict[str, Any] = {
 }
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of. Times are t/τ."""

@@ -22,6 +22,7 @@ from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim, Origin
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.probes import passage_time
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -33,7 +34,7 @@ from ._fig06_lazy import linearised
 
 NAME = "linear/fig6"
 SPECTRUM = (0.4, 0.3, 0.2, 0.1)
-CONTEXT = 31
+CONTEXT = setting("context", 31)
 KINDS = ("merged", "separate")
 HEADS = {"merged": 8, "separate": 12}
 RICH = {"merged": (1e-6, 1e-5, 1e-4, 1e-3), "separate": (1e-4, 3e-4, 1e-3, 3e-3)}
@@ -65,6 +66,7 @@ CAPTION = (
 PAPER_SETTINGS: dict[str, Any] = {"heads": "independent", "initial weights": "several scales"}
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

@@ -23,6 +23,7 @@ from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim, Origin
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.probes import passage_time
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -49,9 +50,9 @@ CAPTION = (
 PAPER_SETTINGS: dict[str, Any] = {}
 """Of the paper's figure no more is known than what its text says."""
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
 DIM = len(EIGENVALUES)
-CONTEXT = 31
+CONTEXT = setting("context", 31)
 NEXT = 1
 """The component, from 0, that is learned next."""
 
@@ -64,6 +65,7 @@ PAIR_FROM, PAIR_TO = 3.0, 0.05
 """A new pair's law is fitted from so many times its start to this size."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

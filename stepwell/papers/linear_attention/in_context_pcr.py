@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, pcr_test, staircase
 from stepwell.tasks import Batch, InContextRegression, covariance
@@ -41,6 +42,7 @@ CHUNK = 500_000
 """Tokens held at a time."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (30, 31, 32, 33, 34, 35)

@@ -24,6 +24,7 @@ from stepwell.models import MergedAttention
 from stepwell.objectives import Moments, Population
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -46,9 +47,12 @@ CAPTION = (
 )
 PAPER_SETTINGS: dict[str, Any] = {}
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-DIM, CONTEXT, HEADS, INIT = 4, 31, 5, 1e-3
-BLOCK_STARTS = (0.0, 1e-4, 1e-3, 1e-2)
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
+DIM = len(EIGENVALUES)
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 5)
+INIT = setting("init", 1e-3)
+BLOCK_STARTS = setting("block_starts", (0.0, 1e-4, 1e-3, 1e-2))
 """Standard deviations of the blocks at the start; the other weights have `INIT`."""
 EARLY = np.linspace(0, 100, 201)
 """Save times until after the drop."""
@@ -57,6 +61,7 @@ SMALL = 0.01
 """The size that blocks keep is claimed where its square, by prediction, is below this part of the grown weights'."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

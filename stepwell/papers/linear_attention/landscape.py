@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from stepwell.objectives import Population
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
@@ -26,18 +27,18 @@ from ._critical_points import APART, GRADIENT, SPREADS, WEIGHT, Searched, model_
 from ._described import described
 
 NAME = "linear/landscape"
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-CONTEXT = 31
-HEADS = 4
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
+CONTEXT = setting("context", 31)
+HEADS = setting("heads", 4)
 STEPS = np.geomspace(1e-2, 0.5, 40)
 """How far the loss is followed away from a fixed point."""
 NEAR = 0.1
 """At this distance the way down is compared with its leading order."""
 
-SEARCH_CONTEXT = 20
+SEARCH_CONTEXT = setting("search_context", 20)
 TWO, THREE = (0.6, 0.4), (0.5, 0.3, 0.2)
 """Eigenvalues of the covariances of the search."""
-SEED = 7001
+SEED = setting("seed", 7001)
 """Of the random places. The method and its settings were chosen on seeds 0 and 1."""
 
 TITLE = "The fixed points: two of merged attention, 2^D of separate, and which of them are strict saddles"
@@ -56,6 +57,7 @@ CAPTION = (
 PAPER_SETTINGS: dict[str, Any] = {}
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

@@ -23,6 +23,7 @@ from stepwell.models import AbstractAttention, MergedAttention, SeparateAttentio
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.probes import staircase
 from stepwell.tasks import ContextLengths, InContextRegression, covariance
@@ -45,10 +46,13 @@ CAPTION = (
 )
 PAPER_SETTINGS: dict[str, Any] = {}
 
-EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
-DIM, LONGEST = 4, 31
-MERGED_HEADS, SEPARATE_HEADS = 8, 4
-MERGED_INIT, SEPARATE_INIT = 1e-3, 1e-4
+EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
+DIM = len(EIGENVALUES)
+LONGEST = setting("longest", 31)
+MERGED_HEADS = setting("merged_heads", 8)
+SEPARATE_HEADS = setting("separate_heads", 4)
+MERGED_INIT = setting("merged_init", 1e-3)
+SEPARATE_INIT = setting("separate_init", 1e-4)
 GAP = 1e-10
 """Runs of merged attention end when the loss has closed all but this fraction of its way to the least."""
 RTOL = 1e-8
@@ -56,6 +60,7 @@ STANDARD_ERRORS = 3.0
 TESTED = (1, 2, 4, 8, 16, 31)
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of."""

@@ -15,15 +15,18 @@ from jaxtyping import Array, Float
 from stepwell.dynamics import online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import setting
 from stepwell.tasks import MultiTaskRegression
 from stepwell.trajectory import model_at
 
-DIMS = (10, 10, 10)
+DIMS = setting("dims", (10, 10, 10))
 TASKS = HEADS = len(DIMS)
 DIM = sum(DIMS)
-EMBEDDING = 30
-CONTEXT = 100
-OMEGA, ADVANTAGE, MU = 0.004, 0.004, 0.3
+EMBEDDING = setting("embedding", 30)
+CONTEXT = setting("context", 100)
+OMEGA = setting("omega", 0.004)
+ADVANTAGE = setting("advantage", 0.004)
+MU = setting("mu", 0.3)
 UNIT = "t, with dW/dt = -dL/dW (rate times step)"
 SETTING: dict[str, Any] = {
     "tasks, heads": f"{TASKS}, {HEADS}",

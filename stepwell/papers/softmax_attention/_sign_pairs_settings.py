@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stepwell.papers._settings import changeable, setting
+
 NAME = "softmax/sign-pairs"
-DIM, CONTEXT, NOISE = 10, 100, 1.0
+DIM = setting("dim", 10)
+CONTEXT = setting("context", 100)
+NOISE = setting("noise", 1.0)
 SIGNAL = float(DIM)
 SIZES = (0.02, 0.1, 0.5, 1.0)
 """Variances a at which softmax itself is sampled."""
@@ -12,10 +16,10 @@ OFF_BALANCE = (1e-3, 1e-5, 1e-7)
 EXACT_OFF_BALANCE = 0.1
 SPACING = 0.1
 """Of the saved times, in which a passage is interpolated."""
-UNTIL = 300.0
+UNTIL = setting("until", 300.0)
 """Where runs off balance end. The loser's score then is about 1e-11; later the solver's errors give it a sign, which
 the flow itself, balanced in k and q, cannot."""
-SIGNED_UNTIL = 2000.0
+SIGNED_UNTIL = setting("signed_until", 2000.0)
 DEVIATIONS = 4.0
 """Standard errors allowed."""
 
@@ -36,6 +40,7 @@ WHOLE = _Whole()
 """Of whole matrices."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (120, 121, 122)

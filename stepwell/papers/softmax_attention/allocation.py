@@ -16,6 +16,7 @@ from stepwell.dynamics import Ensemble, descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.probes import head_task_allocation
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -45,7 +46,7 @@ CAPTION = (
     "the loss continues to fall, towards the lower bound for three heads."
 )
 
-RATE = 0.02
+RATE = setting("rate", 0.02)
 IMBALANCES = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
 """Values are larger than outputs by this factor, and outputs smaller."""
 PAIR = (10, 10)
@@ -60,6 +61,7 @@ WATCHED = 0.4
 """For so long its rate is measured."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """Of the surrogate; those of softmax attention itself are apart."""

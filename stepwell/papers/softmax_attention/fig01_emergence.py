@@ -18,6 +18,7 @@ from stepwell.dynamics import Ensemble, descend, flow
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled, Spectral
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable
 from stepwell.probes import passage_time, phases
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -56,6 +57,7 @@ PAPER_SETTINGS: dict[str, Any] = {
 }
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """What a quick run has less of. `runs` are batch sizes with how many seeds each has, the first being `seed`."""

@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 
 from stepwell.models import SpectralAttention
 from stepwell.papers._claim import Claim, slug
+from stepwell.papers._settings import changeable
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, VERMILION, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -39,6 +40,7 @@ CAPTION = (
 )
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """Runs from small weights, and batch sizes with seeds of the runs that measure the noise."""

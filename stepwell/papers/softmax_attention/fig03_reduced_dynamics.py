@@ -21,6 +21,7 @@ from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 from stepwell.trajectory import provenance
@@ -30,9 +31,13 @@ from ._fig03_drawing import draw as draw
 from ._full_model import UNIT
 
 NAME = "softmax/fig3"
-DIM, CONTEXT, EMBEDDING = 10, 100, 30
-OMEGA, MU = 0.01, 1.0
-UNTIL, LONG = 12.0, 24.0
+DIM = setting("dim", 10)
+CONTEXT = setting("context", 100)
+EMBEDDING = setting("embedding", 30)
+OMEGA = setting("omega", 0.01)
+MU = setting("mu", 1.0)
+UNTIL = setting("until", 12.0)
+LONG = 24.0
 """The times drawn end with the first; softmax attention is trained on, to the second, for its limit."""
 WIDTHS = 4.0 ** np.arange(8) * EMBEDDING
 """Widths of a head in the sweep: κ falls as one over the root."""
@@ -41,12 +46,13 @@ HALF = 0.5
 LATE = (9.0, 12.0)
 """The rate of convergence is measured between these times."""
 RTOL = 1e-9
-STEPS = 500
+STEPS = setting("steps", 500)
 """Steps of the solver, about."""
 EXACT_RTOL = 1e-7
 """On the exact loss, which is tabled to 1e-6."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """Dimensions of the task at which softmax attention is trained, with the same d/L; the first is drawn."""

@@ -18,6 +18,7 @@ from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
@@ -46,7 +47,7 @@ CAPTION = (
 )
 
 TASKS = 10
-HEADS = (1, 2, 3, 5, 10, 11)
+HEADS = setting("heads", (1, 2, 3, 5, 10, 11))
 MOST = 5
 """Heads of the small models are at most this many."""
 ROUNDING = 4 * MOST * np.finfo(float).eps / RCOND
@@ -56,6 +57,7 @@ PAIR = 2
 PAPER_SETTINGS: dict[str, Any] = {"tasks I": TASKS}
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """`sizes` are dimension and context of softmax attention; losses are over 16 times as many fresh sequences."""

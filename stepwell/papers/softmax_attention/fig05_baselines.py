@@ -19,6 +19,7 @@ from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact
 from stepwell.papers._claim import Claim, slug
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
@@ -54,6 +55,7 @@ REACH = 10.0
 """Of the tables of `Exact`: heads here have $a^2$ about 1, and dimensions of 12 and more."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """Dimensions `dims` go with `context`; `gains` are dimension and context for the gain on a single head."""

@@ -17,6 +17,7 @@ from stepwell.models import MergedAttention, SpectralAttention
 from stepwell.objectives import Exact, Population
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.tasks import InContextRegression, MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -38,7 +39,9 @@ CAPTION = (
     "the same limit, by quadrature."
 )
 
-DIM, CONTEXT, NOISE = 10, 100, 1.0
+DIM = setting("dim", 10)
+CONTEXT = setting("context", 100)
+NOISE = setting("noise", 1.0)
 PHI = 1 + NOISE / DIM
 DEVIATIONS = 4.0
 """Standard errors allowed."""
@@ -52,6 +55,7 @@ KINDS = ("softmax", "test", "train")
 """Softmax attention, and linear attention divided by the length of the test or of the training."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (0, 1, 2)

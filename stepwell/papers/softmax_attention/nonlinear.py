@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.polynomial.hermite_e import herme2poly, hermegauss
 
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable, setting
 from stepwell.theory import softmax as theory
 
 from ._nonlinear_drawing import drawing
@@ -32,8 +33,9 @@ CAPTION = (
     "d^(-(k-1)/2)."
 )
 
-CONTEXT, NOISE = 1000, 0.1
-DIMS = (20, 50, 100)
+CONTEXT = setting("context", 1000)
+NOISE = setting("noise", 0.1)
+DIMS = setting("dims", (20, 50, 100))
 SLOPE_DIMS = (10, 20, 40, 80)
 DEGREES = (1, 2, 3)
 DEVIATIONS = 4.0
@@ -65,6 +67,7 @@ TARGETS = {
 }
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (0, 1, 2)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.polynomial.hermite_e import hermegauss
 
 from stepwell.papers._claim import Claim
+from stepwell.papers._settings import changeable, setting
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import softmax_moments
 from stepwell.theory import softmax as theory
@@ -31,7 +32,7 @@ CAPTION = (
     "1 % at L = 1000. Most contexts leave it at (1/2) ln L, their mean R later."
 )
 
-CONTEXTS = (20, 100, 1000, 10_000)
+CONTEXTS = setting("contexts", (20, 100, 1000, 10_000))
 LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.95, 0.9, 0.5)
 SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
@@ -43,6 +44,7 @@ DEVIATIONS = 4.5
 """Standard errors allowed, for the worst of 44 points: outside by chance for one seed in 3,000."""
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     seeds: tuple[int, ...] = (0, 1, 2)

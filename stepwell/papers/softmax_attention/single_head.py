@@ -19,6 +19,7 @@ from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.papers._claim import Claim, Known, slug
 from stepwell.papers._completed import completed
+from stepwell.papers._settings import changeable
 from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
@@ -63,6 +64,7 @@ class Fading(NamedTuple):
     cost: Float[np.ndarray, " task"]
 
 
+@changeable
 @dataclass(frozen=True)
 class Settings:
     """`sizes` are values of m for softmax attention; the rest is of the surrogate, at m = 1."""
