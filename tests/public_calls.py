@@ -188,7 +188,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "normalisation": "1/N",
     },
     "objectives.ReducedSampled": {"sequences": 64},
+    "dynamics.named_optimiser": {"optimiser": "adam"},
     "papers.figure": {"name": "linear/fig2"},
+    "papers.parsed_changes": {"words": []},
+    "report.reproduce": {"progress": lambda *_: None},
     "probes.head_task_allocation": {"omega": np.ones((2, 2)), "mu": np.ones((2, 2))},
     "replay.load": {"path": RECORDING},
     "replay.replay": {"recording": replay.load(RECORDING)},
@@ -259,7 +262,7 @@ AS_IT_IS = {
 """Calls that take long because they are asked to, or call what was given, whose errors are its own."""
 
 LEFT_OUT = re.compile(
-    r"^(published|native|dynamics\.fast|papers\.style)|(trajectory\.build|report\.moved|report\.tallies|tasks\.attention_scale|models\.is_proved)$|"
+    r"^(published|native|dynamics\.fast|papers\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(directions|quadratic|theory_weights|from_recording|freeze_imports)$|(Mixture|Task\w*|Index\w*)\.moments$"
 )
 """What the rooms call of each other, is for the command line or for developers, or takes nothing."""
@@ -360,7 +363,7 @@ def asks_for_something(hint: Any) -> bool:
 def check(full: str, function: Callable) -> Iterator[str]:
     hints = parameters(function)
     base = {name: right(full, name, hint) for name, (hint, required) in hints.items() if required}
-    base |= {name: BY_NAME[name] for name in ("progress", "out", "until", "rate") if name in hints}
+    base |= {name: right(full, name, hints[name][0]) for name in ("progress", "out", "until", "rate") if name in hints}
     problem = outcome(lambda: function(**base))
     if problem != "accepted":
         yield f"{full}: what is right is refused: {problem}; {' '.join(str(base).split())}"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
@@ -207,6 +208,7 @@ def _kind(default: Any) -> str:
     return {int: "a whole number", str: "a text"}.get(type(default), "left as it is: it cannot be written in a text")
 
 
+@checked
 def parsed_changes(words: Sequence[str]) -> dict[str, str]:
     """Changes from words such as context=60.
 
