@@ -75,6 +75,13 @@ def offered() -> dict[str, tuple[str, str]]:
     return found
 
 
+def module_name(place: str) -> str:
+    """What the module of a figure is called, from a dotted name or the path of a file."""
+    if not place.endswith(".py"):
+        return place
+    return f"stepwell_figure_{slug(place).replace('-', '_').replace('.', '_')}"
+
+
 def load(place: str) -> ModuleType:
     """The module of a figure, from a dotted name or the path of a file, which may import files beside it."""
     module = _of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
@@ -90,7 +97,7 @@ def load(place: str) -> ModuleType:
 
 
 def _of_file(path: Path) -> ModuleType:
-    name = f"stepwell_figure_{slug(str(path)).replace('-', '_').replace('.', '_')}"
+    name = module_name(str(path))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

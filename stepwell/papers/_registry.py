@@ -9,7 +9,7 @@ from typing import Any, cast
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
-from ._own import load, name_in_file, offered
+from ._own import load, module_name, name_in_file, offered
 from ._protocol import FigureModule
 from ._settings import changing
 
@@ -174,7 +174,7 @@ def changed_figure(name: str, changes: Mapping[str, Any]) -> tuple[FigureModule,
     figure(name)  # it must be there
     if not changes:
         return figure(name), {}
-    with changing(name, FIGURES[name], changes) as changed:
+    with changing(name, module_name(FIGURES[name]), changes) as changed:
         module = cast(FigureModule, load(FIGURES[name]))
     return module, changed
 

@@ -103,8 +103,8 @@ def changing(figure: str, module: str, changes: Mapping[str, Any]) -> Iterator[d
 
     Unknown ones are refused at the end.
     """
-    package = module.rpartition(".")[0]
-    before = {name: kept for name, kept in sys.modules.items() if package and _is_in(name, package)}
+    package = module.rpartition(".")[0] or module
+    before = {name: kept for name, kept in sys.modules.items() if _is_in(name, package)}
     for name in before:
         del sys.modules[name]
     _declared.clear()
@@ -117,7 +117,7 @@ def changing(figure: str, module: str, changes: Mapping[str, Any]) -> Iterator[d
     finally:
         used.update(_used)
         _changes.clear()
-        for name in [name for name in sys.modules if package and _is_in(name, package)]:
+        for name in [name for name in sys.modules if _is_in(name, package)]:
             del sys.modules[name]
         sys.modules.update(before)
     for name, error in _refused.items():

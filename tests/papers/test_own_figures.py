@@ -8,7 +8,18 @@ import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
-from stepwell.papers import FIGURES, GROUP, PAPERS, _own, _registry, add_figure, add_offered, figure, select
+from stepwell.papers import (
+    FIGURES,
+    GROUP,
+    PAPERS,
+    _own,
+    _registry,
+    add_figure,
+    add_offered,
+    changed_figure,
+    figure,
+    select,
+)
 from stepwell.report import reproduce
 
 FIGURE = """
@@ -168,3 +179,23 @@ def test_an_installed_distribution_is_found(tmp_path: Path, monkeypatch: pytest.
         assert _registry.FIGURES["mypaper/fig1"] == "mypaper.fig1"
     finally:
         _own.offered.cache_clear()
+
+
+def test_settings_of_an_own_figure_can_be_changed(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from stepwell.papers import setting\n"
+        "CONTEXT = setting('context', 31)\nTITLE = CAPTION = 'Mine'\n"
+        "def settings(quick): return {'context': CONTEXT}\n"
+        "def simulate(quick): return {}\ndef claims(data): return []\ndef draw(data): return None\n"
+    )
+    name = add_figure(path)
+    try:
+        assert figure(name).settings(quick=True) == {"context": 31}
+        module, changed = changed_figure(name, {"context": "60"})
+        assert changed == {"context": 60} and module.settings(quick=True) == {"context": 60}
+        assert figure(name).settings(quick=True) == {"context": 31}
+        with pytest.raises(InvalidInput, match="no setting contxt"):
+            changed_figure(name, {"contxt": "60"})
+    finally:
+        del FIGURES[name]
