@@ -18,9 +18,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trajectory": {"tasks", "models"},
     "dynamics": {"native", "tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
-    "probes": {"tasks", "models", "trajectory", "theory"},
+    "probes": _RUN | {"theory"},
     "replay": _RUN,
-    "published": _RUN | {"theory"},
+    "published": _RUN | {"theory", "probes"},
     "papers": _RUN | {"theory", "probes", "published"},
     "report": {"native", "papers", "trajectory"},
 }
