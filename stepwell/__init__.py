@@ -25,6 +25,7 @@ _ROOMS = (
     "trajectory",
     "theory",
     "probes",
+    "plots",
     "replay",
     "published",
     "papers",

@@ -20,8 +20,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "theory": {"tasks"},
     "probes": _RUN | {"theory"},
     "replay": _RUN,
+    "plots": _RUN | {"theory", "probes"},
     "published": _RUN | {"theory", "probes"},
-    "papers": _RUN | {"theory", "probes", "published"},
+    "papers": _RUN | {"theory", "probes", "plots", "published"},
     "report": {"native", "papers", "trajectory"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)

@@ -3,7 +3,9 @@
 from ._alignment import alignment as alignment
 from ._allocation import Allocation as Allocation
 from ._allocation import head_task_allocation as head_task_allocation
+from ._compare import Convention as Convention
 from ._compare import compare as compare
+from ._compare import convention as convention
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
 from ._effective_map import effective_map as effective_map

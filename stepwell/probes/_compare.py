@@ -19,7 +19,7 @@ from stepwell.theory import IntegrationFailed, RegressionTask, linear
 
 from ._level_drops import LevelDrop, level_drops
 from ._sample_task import sample_task
-from ._weights import Weights, weights_of
+from ._weights import weights_of
 
 
 @checked
@@ -65,7 +65,7 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     ([9.0, 36.0], [9.0, 36.0])
     """
     weights = weights_of(run)
-    convention = _convention(run, task, weights)
+    units = convention(run, task)
     predictor = linear.PREDICTORS[str(weights.kind.theory)]
     own, remarks = task, []
     if sample is not None:
@@ -81,13 +81,13 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
         remarks.append(_what_changes(linear.levels(task)[learned], levels[learned]))
     rows = []
     for number in range(weights.runs.size):
-        start = {name: convention.factor * value[number, 0] for name, value in at.items()}
-        predictions, reason = _predictions(predictor, own, start, convention, len(learned) - 1)
+        start = {name: units.factor * value[number, 0] for name, value in at.items()}
+        predictions, reason = _predictions(predictor, own, start, units, len(learned) - 1)
         remarks += [f"run {weights.runs[number]}: {reason}"] if reason else []
-        others = _predictions(predictor, task, start, convention, len(learned) - 1)[0] if own is not task else None
+        others = _predictions(predictor, task, start, units, len(learned) - 1)[0] if own is not task else None
         time, loss = _curve(run, number)
         measured = level_drops(time, loss, levels[learned])
-        maps = _head_maps({name: value[number] for name, value in at.items()}, convention)
+        maps = _head_maps({name: value[number] for name, value in at.items()}, units)
         for place, (drop, predicted) in enumerate(zip(measured, predictions, strict=True)):
             row = {"run": int(weights.runs[number]), "drop": place + 1, **predicted._asdict()}
             row |= _measured(drop, predicted)
@@ -103,8 +103,8 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     return table
 
 
-class _Convention(NamedTuple):
-    """From the run's weights and axis to those of the theory, in which attention is divided by N."""
+class Convention(NamedTuple):
+    """From the weights and the axis of a run to those of the theory, in which attention is divided by N."""
 
     factor: float
     """What weights are multiplied by."""
@@ -120,7 +120,30 @@ class _Predicted(NamedTuple):
     predicted: float
 
 
-def _convention(run: xr.Dataset, task: RegressionTask, weights: Weights) -> _Convention:
+@checked
+def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
+    r"""How the weights and times of a run convert to those of the theory, where attention is divided by N.
+
+    **Arguments:**
+
+    - `run`: a run of linear separate or merged attention from `descend`, `online` or `flow`.
+    - `task`: the regression that it was trained on.
+
+    **Returns:** what weights are multiplied by (`factor`), what effective maps are (`scale`), and the theory's time
+    $t/\tau$ for one unit of the run's own axis, a step or a time (`unit`; nan where the rate is not known).
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1, normalisation="none")
+    >>> objective = sw.objectives.Population(task, "none")
+    >>> run = sw.dynamics.descend(model, objective, rate=0.125, steps=2, progress=False)
+    >>> [round(value, 9) for value in sw.probes.convention(run, task)]  # 8^(1/3), 8, and 2 rate 8^(2/3)
+    [2.0, 8.0, 1.0]
+    """
+    weights = weights_of(run)
     settings = model_settings(run)
     if settings.get("activation", "linear") != "linear":
         raise InvalidInput(
@@ -139,7 +162,7 @@ def _convention(run: xr.Dataset, task: RegressionTask, weights: Weights) -> _Con
         unit = float(run["time"][-1] / run["step"][-1]) if "time" in run.coords and len(run["step"]) > 1 else np.nan
         if not _constant_rate(run):
             unit = np.nan
-    return _Convention(factor, factor**factors, unit * factor**2)
+    return Convention(factor, factor**factors, unit * factor**2)
 
 
 def _constant_rate(run: xr.Dataset) -> bool:
@@ -163,7 +186,7 @@ def _predictions(
     predictor: linear.AbstractPredictor,
     task: RegressionTask,
     start: dict[str, Any],
-    convention: _Convention,
+    units: Convention,
     count: int,
 ) -> tuple[list[_Predicted], str]:
     """As many as there are drops; those for which there is none have no time."""
@@ -173,7 +196,7 @@ def _predictions(
     except IntegrationFailed as error:
         made, reason = [], str(error)
     predicted = [
-        _Predicted(_from_1(drop.component), _from_1(drop.head), drop.time / convention.unit) for drop in made[:count]
+        _Predicted(_from_1(drop.component), _from_1(drop.head), drop.time / units.unit) for drop in made[:count]
     ]
     return predicted + [_Predicted(None, None, np.nan)] * (count - len(predicted)), reason
 
@@ -191,9 +214,9 @@ def _curve(run: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], F
     return run[axis].values[:end].astype(float), loss[:end]
 
 
-def _head_maps(at: dict[str, np.ndarray], convention: _Convention) -> Float[np.ndarray, "point head dim dim"]:
+def _head_maps(at: dict[str, np.ndarray], units: Convention) -> Float[np.ndarray, "point head dim dim"]:
     """What each head adds to the effective map, at each recorded point."""
-    values = at["values"][..., None, None] * convention.scale
+    values = at["values"][..., None, None] * units.scale
     if "key_queries" in at:
         return values * at["key_queries"]
     keys, queries = at["keys"], at["queries"]

@@ -91,7 +91,7 @@ def test_a_component_out_of_order_is_said_to_be():
         {name: weight * jnp.array([1.0, 10.0])[:, None, None] for name, weight in small.weights().items()}
     )
     table = compare(flow(model, Population(task), progress=False), task)
-    assert table["component"][0] == 1 and table["measured_component"].tolist() == [2, 1]
+    assert table["component"].tolist()[:1] == [1] and table["measured_component"].tolist() == [2, 1]
     assert table["in_order"].tolist() == [False, False] and table["measured_head"].tolist() == [2, 1]
 
 
