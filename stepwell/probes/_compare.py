@@ -1,6 +1,5 @@
 """What the theory predicts for a run, beside what the run did."""
 
-import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from stepwell.models import class_of
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch
 from stepwell.theory import IntegrationFailed, RegressionTask, linear
+from stepwell.trajectory import model_settings
 
 from ._level_drops import LevelDrop, level_drops
 from ._sample_task import sample_task
@@ -82,9 +82,10 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     rows = []
     for number in range(weights.runs.size):
         start = {name: units.factor * value[number, 0] for name, value in at.items()}
-        predictions, reason = _predictions(predictor, own, start, units, len(learned) - 1)
+        axis = _Axis.of(run, number, units)
+        predictions, reason = _predictions(predictor, own, start, axis, len(learned) - 1)
         remarks += [f"run {weights.runs[number]}: {reason}"] if reason else []
-        others = _predictions(predictor, task, start, units, len(learned) - 1)[0] if own is not task else None
+        others = _predictions(predictor, task, start, axis, len(learned) - 1)[0] if own is not task else None
         time, loss = _curve(run, number)
         measured = level_drops(time, loss, levels[learned])
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
@@ -112,6 +113,31 @@ class Convention(NamedTuple):
     """What maps are multiplied by."""
     unit: float
     """The theory's time for one unit of the run's axis; nan where the rate is not known."""
+
+
+class _Axis(NamedTuple):
+    """The theory's times at recorded points of one run; none where rates are not known."""
+
+    points: np.ndarray
+    times: np.ndarray
+
+    @classmethod
+    def of(cls, run: xr.Dataset, number: int, units: Convention) -> "_Axis":
+        if "step" not in run.dims:
+            return cls(run["time"].values, run["time"].values * units.factor**2)
+        if "time" not in run.coords:
+            return cls(run["step"].values, np.full(run.sizes["step"], np.nan))
+        time = run["time"].isel(run=number) if "run" in run["time"].dims else run["time"]
+        return cls(run["step"].values, time.values * units.factor**2)
+
+    def place(self, time: float) -> float:
+        """Where a time is on the axis of the run. Beyond its end the last rate goes on."""
+        points, times = self.points, self.times
+        if time <= times[-1] or times.size < 2 or not times[-1] > times[-2]:
+            inside = times.size > 1 and time <= times[-1]
+            return float(np.interp(time, times, points)) if inside else np.nan
+        pace = (points[-1] - points[-2]) / (times[-1] - times[-2])
+        return float(points[-1] + pace * (time - times[-1]))
 
 
 class _Predicted(NamedTuple):
@@ -159,9 +185,8 @@ def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
     factor = weight_factor(given, "1/N", length=max(counts), factors=factors)
     unit = 1.0
     if "step" in run.dims:
-        unit = float(run["time"][-1] / run["step"][-1]) if "time" in run.coords and len(run["step"]) > 1 else np.nan
-        if not _constant_rate(run):
-            unit = np.nan
+        constant = _constant_rate(run)
+        unit = float(run["time"][-1] / run["step"][-1]) if constant else np.nan
     return Convention(factor, factor**factors, unit * factor**2)
 
 
@@ -172,21 +197,11 @@ def _constant_rate(run: xr.Dataset) -> bool:
     return bool(ratio.size and np.allclose(ratio, ratio[-1], rtol=1e-9))
 
 
-def model_settings(run: xr.Dataset) -> dict[str, Any]:
-    """What the provenance of a run says about its model; empty where it says nothing."""
-    try:
-        model = json.loads(run.attrs.get("configuration", "{}")).get("model", {})
-    except (ValueError, AttributeError):
-        return {}
-    model = model.get("stacked", model) if isinstance(model, dict) else {}
-    return model if isinstance(model, dict) else {}
-
-
 def _predictions(
     predictor: linear.AbstractPredictor,
     task: RegressionTask,
     start: dict[str, Any],
-    units: Convention,
+    axis: "_Axis",
     count: int,
 ) -> tuple[list[_Predicted], str]:
     """As many as there are drops; those for which there is none have no time."""
@@ -196,7 +211,7 @@ def _predictions(
     except IntegrationFailed as error:
         made, reason = [], str(error)
     predicted = [
-        _Predicted(_from_1(drop.component), _from_1(drop.head), drop.time / units.unit) for drop in made[:count]
+        _Predicted(_from_1(drop.component), _from_1(drop.head), axis.place(drop.time)) for drop in made[:count]
     ]
     return predicted + [_Predicted(None, None, np.nan)] * (count - len(predicted)), reason
 

@@ -3,6 +3,7 @@
 import abc
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
+from stepwell import _check, _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays, require_memory
 from stepwell._progress import Meter
+from stepwell._spectrum import spectrum_of
 from stepwell._types import Normalisation, RandomKey
 
 from ._ahead import THREADS, ahead
@@ -85,6 +87,24 @@ class AbstractTask(eqx.Module):
 
         **Returns:** the sequences; `assemble` makes a `Batch` of inputs and labels.
         """
+
+    def __repr__(self) -> str:
+        return _portrait.line(self, self._facts())
+
+    def _repr_html_(self) -> str:
+        return _portrait.table(self, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """Sizes, eigenvalues of covariances in falling order, and settings."""
+        counts = self.lengths.counts
+        facts: dict[str, Any] = {"dim": self.dim, "context": counts[0] if len(counts) == 1 else counts}
+        for name in ("covariance", "task_covariance"):
+            matrix = getattr(self, name, None)
+            white = isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix)))
+            if isinstance(matrix, np.ndarray) and not (white and name == "task_covariance"):
+                eigenvalues = np.sort(spectrum_of(matrix).values)[::-1]
+                facts[name.replace("covariance", "eigenvalues")] = _portrait.numbers(eigenvalues)
+        return {**facts, **_portrait.settings(self, but=("dim", "lengths"))}
 
     @checked
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
