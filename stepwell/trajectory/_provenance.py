@@ -37,7 +37,7 @@ def describe(thing: Any) -> Any:
     """
     if isinstance(thing, eqx.Module):
         own = type(thing).__module__.partition(".")[0] == "stepwell"
-        made = {"class": type(thing).__name__} | ({} if own else {"module": type(thing).__module__})
+        made: dict[str, Any] = {"class": type(thing).__name__} | ({} if own else {"module": type(thing).__module__})
         weights = thing.weight_dims if isinstance(thing, AbstractModel) else ()
         for field in dataclasses.fields(thing):
             value = getattr(thing, field.name)

@@ -96,7 +96,7 @@ def test_provenance_has_hashes_and_not_weights(run):
 
 def test_predict_is_the_model_on_tokens():
     x, w = np.random.default_rng(0).standard_normal((2, 3, 5, 2)), np.array([1.0, -2.0])
-    inputs, query = x[0], x[1, :, 0]
+    inputs, query = jnp.asarray(x[0]), jnp.asarray(x[1, :, 0])
     labels = inputs @ w
     model = MODEL.scaled(5.0)
     one = model.predict(inputs[0], labels[0], query[0])
@@ -137,7 +137,7 @@ def test_schedules_and_optimisers_by_name(run):
         np.testing.assert_allclose(same[name], run[name], rtol=1e-12)
     decay = optax.cosine_decay_schedule(0.1, 600)
     whole = sw.descend(MODEL, loss, rate=decay, steps=600, snapshots=[300], progress=False)
-    assert float(whole["time"][-1]) == pytest.approx(2 * sum(float(decay(n)) for n in range(600)), rel=1e-9)
+    assert float(whole["time"][-1]) == pytest.approx(2 * float(np.sum(decay(jnp.arange(600)))), rel=1e-9)
     half = sw.trajectory.model_at(whole, index=1)
     rest = sw.descend(half, loss, rate=decay, start=300, steps=300, progress=False)
     np.testing.assert_array_equal(rest["loss"].values[0], whole["loss"].values[0, 300:])
