@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .plots import draw_weights as draw_weights
     from .probes import compare as compare
     from .probes import effective_map as effective_map
+    from .replay import rerun as rerun
     from .tasks import InContextRegression as InContextRegression
     from .tasks import MultiTaskRegression as MultiTaskRegression
     from .tasks import covariance as covariance
@@ -82,6 +83,7 @@ _NAMES = {
     "animate": "plots",
     "save": "trajectory",
     "load": "trajectory",
+    "rerun": "replay",
 }
 """What one needs most, and the room that has it."""
 

@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dynamics": {"native", "tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
     "probes": _RUN | {"theory"},
-    "replay": _RUN,
+    "replay": _RUN | {"published"},
     "plots": _RUN | {"theory", "probes"},
     "published": _RUN | {"theory", "probes"},
     "papers": _RUN | {"theory", "probes", "plots", "published"},

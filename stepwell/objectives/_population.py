@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._arguments import checked
+from stepwell._recipes import remember
 from stepwell._types import Loss, Normalisation
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank
 from stepwell.tasks import AbstractTask, population_moments
@@ -102,6 +103,7 @@ class Population(AbstractQuadraticObjective):
         self.outputs = task.outputs
         self.normalisation = normalisation
         self._longest = jax.device_put(np.asarray(task.lengths.longest))
+        remember(self, "Population", task=task, normalisation=normalisation, basis=basis)
 
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:

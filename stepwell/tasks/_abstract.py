@@ -16,6 +16,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays, require_memory
 from stepwell._progress import Meter
+from stepwell._recipes import remember
 from stepwell._spectrum import spectrum_of
 from stepwell._types import Normalisation, RandomKey
 
@@ -187,7 +188,8 @@ class AbstractTask(eqx.Module):
             what=f"a data set of {n} sequences of {self.lengths.tokens} tokens",
             instead="take fewer, or stream them: Moments.of_task never holds more than a chunk",
         )
-        return _first(concatenate(list(self.chunks(n, key=key))), n)
+        drawn = _first(concatenate(list(self.chunks(n, key=key))), n)
+        return remember(drawn, "sample", task=self, n=n, key=key)
 
     @checked
     def correction(self, n: int, *, key: RandomKey) -> Correction | None:

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepwell._arguments import checked
+from stepwell._recipes import recipe_of
 from stepwell._versions import versions
 from stepwell.models import AbstractModel
+from stepwell.tasks import AbstractTask
 
 _WRITTEN_OUT = 1024
 """Arrays of up to this many entries are written out in a description; of larger ones the shape is."""
@@ -27,7 +29,8 @@ def describe(thing: Any) -> Any:
       and a hash are described: the weights themselves are in the trajectory. Functions, and objects of other classes,
       become names.
 
-    **Returns:** dictionaries, lists, strings and numbers; an object has an entry `class` and one for each public field.
+    **Returns:** dictionaries, lists, strings and numbers; an object has an entry `class` and one for each field; or,
+    where it is known which call made it, such as `task.sample`, an entry `made_by` in place of its arrays.
 
     **Example:**
 
@@ -39,13 +42,17 @@ def describe(thing: Any) -> Any:
         own = type(thing).__module__.partition(".")[0] == "stepwell"
         made: dict[str, Any] = {"class": type(thing).__name__} | ({} if own else {"module": type(thing).__module__})
         weights = thing.weight_dims if isinstance(thing, AbstractModel) else ()
+        recipe = recipe_of(thing)
         for field in dataclasses.fields(thing):
             value = getattr(thing, field.name)
             if field.name in weights:
                 made[field.name] = _digest(np.asarray(value))
-            elif not field.name.startswith("_"):
+            elif recipe is not None and not field.metadata.get("static", False):
+                continue  # it will be made again
+            elif not field.name.startswith("_") or isinstance(thing, AbstractTask):
+                # Of a task what it has computed is kept too: from its matrices other digits might come.
                 made[field.name] = describe(value)
-        return made
+        return made if recipe is None else made | {"made_by": describe(recipe)}
     if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
         thing = jax.random.key_data(thing)
     if isinstance(thing, jax.Array | np.ndarray | np.generic):
