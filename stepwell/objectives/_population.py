@@ -196,6 +196,15 @@ class Population(AbstractQuadraticObjective):
         shown = gains[gains > _SHOWN * float(self.label_power)]
         return float(shown.min()) if shown.size else None
 
+    @checked
+    def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
+        r"""$\mathrm{tr}(\Omega\Lambda) - \sum_{i \le m} \sigma_i(B)^2$ for m = 0 to r."""
+        gains = self._gains(model)
+        if gains is None:
+            return None
+        shown = gains[gains > _SHOWN * float(self.label_power)]
+        return float(self.label_power) - np.concatenate([[0.0], np.cumsum(shown)])
+
     def _gains(self, model: AbstractModel) -> Float[np.ndarray, " rank"] | None:
         r"""$\sigma_i(B)^2$, falling, for the ranks that the model's map can have; None where that is not known."""
         rank = map_rank(model)
