@@ -2,6 +2,7 @@
 
 Rooms, in the order data passes through them: `tasks`, `models`, `objectives`, `dynamics`, `trajectory`, and beside
 them `theory`, which predicts from the task alone. Importing `stepwell` is cheap; a room is imported on first use.
+The names that one needs most are here too: `stepwell.flow` is `stepwell.dynamics.flow`.
 
 JAX is set up here, once, before it makes its first array: all arithmetic is float64.
 """
@@ -10,9 +11,35 @@ import importlib
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _cache, _compiler
+
+if TYPE_CHECKING:
+    from .dynamics import Ensemble as Ensemble
+    from .dynamics import descend as descend
+    from .dynamics import flow as flow
+    from .dynamics import online as online
+    from .models import MergedAttention as MergedAttention
+    from .models import MultiHeadAttention as MultiHeadAttention
+    from .models import SeparateAttention as SeparateAttention
+    from .objectives import Moments as Moments
+    from .objectives import Population as Population
+    from .objectives import Sampled as Sampled
+    from .plots import animate as animate
+    from .plots import draw_map as draw_map
+    from .plots import draw_staircase as draw_staircase
+    from .plots import draw_weights as draw_weights
+    from .probes import compare as compare
+    from .probes import effective_map as effective_map
+    from .replay import rerun as rerun
+    from .tasks import InContextRegression as InContextRegression
+    from .tasks import MultiTaskRegression as MultiTaskRegression
+    from .tasks import covariance as covariance
+    from .theory.linear import drop_schedule as drop_schedule
+    from .theory.linear import levels as levels
+    from .trajectory import load as load
+    from .trajectory import save as save
 
 __version__ = "0.1.0"
 
@@ -25,11 +52,42 @@ _ROOMS = (
     "trajectory",
     "theory",
     "probes",
+    "plots",
     "replay",
     "published",
     "papers",
     "report",
 )
+
+_NAMES = {
+    "InContextRegression": "tasks",
+    "MultiTaskRegression": "tasks",
+    "covariance": "tasks",
+    "MergedAttention": "models",
+    "SeparateAttention": "models",
+    "MultiHeadAttention": "models",
+    "Population": "objectives",
+    "Moments": "objectives",
+    "Sampled": "objectives",
+    "Ensemble": "dynamics",
+    "descend": "dynamics",
+    "flow": "dynamics",
+    "online": "dynamics",
+    "levels": "theory.linear",
+    "drop_schedule": "theory.linear",
+    "compare": "probes",
+    "effective_map": "probes",
+    "draw_staircase": "plots",
+    "draw_weights": "plots",
+    "draw_map": "plots",
+    "animate": "plots",
+    "save": "trajectory",
+    "load": "trajectory",
+    "rerun": "replay",
+}
+"""What one needs most, and the room that has it."""
+
+__all__ = [*_NAMES, *_ROOMS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 _SETTINGS = {
     "jax_enable_x64": True,
@@ -72,8 +130,10 @@ if _CACHE.folder is not None and _chosen in (None, "", _CACHE.folder):
 def __getattr__(name: str):
     if name in _ROOMS:
         return importlib.import_module(f"stepwell.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"stepwell.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'stepwell' has no attribute {name!r}; its rooms are {', '.join(_ROOMS)}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ROOMS])
+    return sorted([*globals(), *_NAMES, *_ROOMS])

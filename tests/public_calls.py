@@ -133,6 +133,8 @@ BY_NAME: dict[str, Any] = {
     "targets": [],
     "value": 0.5,
     "level": 0.5,
+    "levels": np.array([1.0, 0.1]),
+    "run": RUN,
     "share": 0.5,
     "overlap": 0.1,
     "start": 0.1,

@@ -18,10 +18,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trajectory": {"tasks", "models"},
     "dynamics": {"native", "tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
-    "probes": {"tasks", "models", "trajectory", "theory"},
-    "replay": _RUN,
-    "published": _RUN | {"theory"},
-    "papers": _RUN | {"theory", "probes", "published"},
+    "probes": _RUN | {"theory"},
+    "replay": _RUN | {"published"},
+    "plots": _RUN | {"theory", "probes"},
+    "published": _RUN | {"theory", "probes"},
+    "papers": _RUN | {"theory", "probes", "plots", "published"},
     "report": {"native", "papers", "trajectory"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)

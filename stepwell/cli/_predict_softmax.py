@@ -22,6 +22,8 @@ _COLUMNS = (
     ("lower_bound", "lower bound"),
     ("mmse", "Bayes"),
 )
+_OF_THE_SUM = {"lower_bound"}
+"""What bounds the sum over tasks and not each: a task may end below its own part of it."""
 
 
 def predict_softmax(
@@ -55,7 +57,7 @@ def predict_softmax(
         "gf_reason": None if one_each else _too_few(heads, len(dims)),
         "shared_loss": None if one_each else _shared(task, heads),
         "single_head_loss": _summed(softmax.limits.single_head_optimum(task).loss),
-        "lower_bound": _summed(softmax.bounds.lower_bound(task, heads)),
+        "lower_bound": {"total": float(softmax.bounds.lower_bound(task, heads).sum())},
         "mmse": _summed(softmax.bayes.bayes_risk(task)),
         "limits": {"omega": limit.omega.tolist(), "mu": limit.mu.tolist()} if one_each else None,
         "emergence_times": emerges.early.tolist(),
@@ -69,7 +71,8 @@ def predict_softmax(
             "start": "omega of the winning head is init, mu/omega is on the ray of the warm-up",
             "losses": "sums over tasks of squared errors without the noise of the target; to leading order in 1/L and "
             "1/d, but gf_exact_loss at finite L and d, and mmse for large d and L",
-            "lower_bound": "weights of any sign; the budget is 1/e for one head, else min(heads - 1, tasks), found "
+            "lower_bound": "of the sum over tasks, not of each; weights of any sign; "
+            "the budget is 1/e for one head, else min(heads - 1, tasks), found "
             "numerically",
             "time_unit": "t of the flow dW/dt = -c/2 dL/dW, c = loss_factor; a step of rate r on the loss lasts 2r/c",
             "inferred": INFERRED,
@@ -86,7 +89,7 @@ def tables(predictions: dict[str, Any]) -> str:
     ]
     lines += ["", "losses", "task  dim   strength      signal" + "".join(f"  {name:>11}" for _, name in shown)]
     for i, (dim, strength, signal) in enumerate(zip(task["dims"], task["strengths"], task["signals"], strict=True)):
-        losses = "".join(f"  {as_loss(predictions[key]['per_task'][i]):>11}" for key, _ in shown)
+        losses = "".join(f"  {_of_task(predictions, key, i):>11}" for key, _ in shown)
         lines.append(f"{i + 1:>4}  {dim:>3}  {strength:>9.4g}  {as_loss(signal):>10}{losses}")
     totals = "".join(f"  {as_loss(predictions[key]['total']):>11}" for key, _ in shown)
     lines.append(f"{'all':>4}  {sum(task['dims']):>3}  {'':>9}  {as_loss(sum(task['signals'])):>10}{totals}")
@@ -99,6 +102,10 @@ def tables(predictions: dict[str, Any]) -> str:
         weights = [f"{limits[name][i]:.6g}" if limits else "-" for name in ("omega", "mu")]
         lines.append("  ".join([f"{i + 1:>4}", *(f"{text:>10}" for text in [*weights, *(f"{t:.6g}" for t in times)])]))
     return "\n".join([*lines, "", *_notes(predictions)])
+
+
+def _of_task(predictions: dict[str, Any], key: str, task: int) -> str:
+    return "" if key in _OF_THE_SUM else as_loss(predictions[key]["per_task"][task])
 
 
 def _notes(predictions: dict[str, Any]) -> list[str]:

@@ -180,9 +180,10 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             signals.release()
             files |= training.write_tables(place, setup, trajectory)
-            levels, course, remark = training.levels_of(setup), None, ""
+            levels, course, remark, table = training.levels_of(setup), None, "", None
             if arguments.theory:
                 course, remark = training.course_of(setup, int(trajectory["step"][-1]))
+                table = training.comparison_of(setup, trajectory)
             if remark:
                 _say(remark)
             for ending in dict.fromkeys(getattr(arguments, "format", ["png"])):
@@ -199,6 +200,8 @@ def run(arguments: argparse.Namespace) -> int:
             return exit_status()
         ended = signals.pressed
     report = _report(setup, trajectory, levels, course, files, time.monotonic() - begun)
+    report["drops"] = None if table is None else json.loads(str(table.to_json(orient="records")))
+    report["remarks"] = [] if table is None else table.attrs["remarks"]
     print(json.dumps(report) if arguments.json else _summary(report))
     status = _status(trajectory) if complete is None else 0
     if ended or status > 128:
@@ -346,10 +349,27 @@ def _summary(report: dict[str, Any]) -> str:
     lines.append(
         f"{report['epochs']} epochs, engine {report['engine']}, {report['outcome']} in {report['seconds']:.1f} s"
     )
-    if report["predicted_drops"]:
-        lines.append("predicted drops at epochs " + ", ".join(f"{drop:.0f}" for drop in report["predicted_drops"]))
+    lines += _drop_lines(report)
     lines += [f"{kind}: {path}" for kind, path in report["files"].items()]
     return "\n".join(lines)
+
+
+def _drop_lines(report: dict[str, Any]) -> list[str]:
+    """The table of drops, predicted and measured, at epochs; and what the finite sample changes."""
+    if not report["drops"]:
+        steps = ", ".join(f"{drop:.0f}" for drop in report["predicted_drops"] or ())
+        return [f"predicted drops at epochs {steps}"] if steps else []
+    lines = ["drop  component  head   predicted    measured   error     loss to"]
+    for drop in report["drops"]:
+        found = "-" if drop["measured"] is None else f"{drop['measured']:.0f}"
+        error = "-" if drop["error"] is None else f"{100 * drop['error']:+.0f} %"
+        predicted = "-" if drop["predicted"] is None else f"{drop['predicted']:.0f}"
+        component, head = (drop[name] or "all" if drop["predicted"] else "-" for name in ("component", "head"))
+        note = "" if drop["status"] == "measured" else f"  {drop['status']}"
+        note += "  out of order" if drop["in_order"] is False else ""
+        row = f"{drop['drop']:>4}  {component:>9}  {head:>4}  {predicted:>10}  {found:>10}  {error:>6}"
+        lines.append(f"{row}  {drop['level']:>10.4g}{note}")
+    return [*lines, *report["remarks"]]
 
 
 def _show(

@@ -26,7 +26,7 @@ def descend(
     *,
     rate=None,
     steps: int,
-    optimiser: Transformation | None = None,
+    optimiser: Transformation | str | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,
@@ -44,10 +44,11 @@ def descend(
 
     - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
-    - `rate`: the learning rate $\eta$; one number, or for an ensemble one for each run. Give either this or
-      `optimiser`.
+    - `rate`: the learning rate $\eta$; one number, or for an ensemble one for each run; or a schedule, which is a
+      function of the number of the step, such as those of optax.
     - `steps`: the number of gradient steps.
-    - `optimiser`: an optax optimiser, in place of `rate`. It gets all weights of a run as one vector.
+    - `optimiser`: an optax optimiser, in place of `rate`; or the name of one, such as "adam", beside its `rate`. It
+      gets all weights of a run as one vector.
     - `record`: record the loss every so many steps, or at the steps listed, counted from 0 to `steps`. The first and
       the last are always recorded. By default every loss, one before each step and one after the last.
     - `snapshots`: at how many of the recorded steps to keep all weights, evenly spread; or a list of steps, for each of
@@ -63,12 +64,12 @@ def descend(
       trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
 
     **Returns:** a data set with `loss` and the observed curves over (run, step), and every weight over (run, snapshot,
-    …). Where there is one rate for all runs, the coordinate `time` has the flow time $t/\tau = 2\eta \cdot
-    \text{step}$. The attribute `outcome` is "finished"; "diverged" if the loss stopped being finite (recorded up to
-    there, with advice in `message`; an ensemble goes on as long as one run is finite, "partly diverged"); or
-    "interrupted" by Ctrl-C, SIGTERM or SIGHUP, with all that was done before: the last snapshot has the weights from
-    which to continue. The program goes on then, and has the time to save it; a second SIGTERM has its usual effect.
-    Ctrl-C three times within a second raises `KeyboardInterrupt`.
+    …). Where rates are known, the coordinates `time` of steps and `snapshot_time` of snapshots have the flow time
+    $t/\tau = 2\sum\eta$ of plain gradient descent. The attribute `outcome` is "finished"; "diverged" if the loss
+    stopped being finite (recorded up to there, with advice in `message`; an ensemble goes on as long as one run is
+    finite, "partly diverged"); or "interrupted" by Ctrl-C, SIGTERM or SIGHUP, with all that was done before: the last
+    snapshot has the weights from which to continue. The program goes on then, and has the time to save it; a second
+    SIGTERM has its usual effect. Ctrl-C three times within a second raises `KeyboardInterrupt`.
 
     **Example:**
 

@@ -129,8 +129,8 @@ class Diffrax(AbstractFlowSolver):
                     plan.checkpoint.save(saved)
                     break
                 plan.checkpoint.save_if_due(saved)
-                done = plan.nearness(float(loss.max())) if plan.until is None else float(state.time.min() / plan.until)
-                meter.update(done, f"loss {loss.mean():.4g}, time {state.time.min():.3g}")
+                slowest = float(loss.max()), float(state.time.min())
+                meter.update(plan.done(*slowest), plan.note(*slowest))
         times, weights = path.upto(float(state.time.min()), plan)
         return Solution(times, weights, outcome, message, {"steps": work})
 

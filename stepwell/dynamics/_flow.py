@@ -133,6 +133,10 @@ def flow(
         "solver": chosen.name,
         "rtol": plan.rtol,
         "atol": plan.atol,
+        "save": save,
+        "spacing": spacing,
+        "gap": gap,
+        "observed": sorted(observe or ()),
         "work": solution.work,
         **(configuration or {}),
     }

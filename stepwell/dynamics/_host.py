@@ -24,8 +24,8 @@ from ._conversions import flow_time
 from ._devices import beside
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, skeleton_of, unflatten
-from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimiser, TrainLoop, advance
-from ._options import TrainOptions
+from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimiser, ScheduledRate, TrainLoop, advance
+from ._options import TrainOptions, named_optimiser
 from ._record import record_steps, snapshot_places
 
 _CAPACITY = 4096
@@ -135,7 +135,7 @@ def train(
     arguments = {
         **about,
         "model": model,
-        "rate": float(options.rate) if np.ndim(options.rate) == 0 and options.rate is not None else options.rate,
+        "rate": float(options.rate) if _is_number(options.rate) else options.rate,
         "optimiser": (options.optimiser, state) if options.optimiser is not None else None,
         "steps": steps,
         "start": start,
@@ -151,18 +151,31 @@ def train(
         if progress.outcome != "interrupted":
             saves.save(progress.saved)
     configuration = {**about, "model": model, **options.provenance()}
-    return _with_time(_assemble(loop, plan, progress, template, configuration), options.rate)
+    return _with_time(_assemble(loop, plan, progress, template, configuration), options)
 
 
 def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRule | Ensemble:
     rate = options.rate
+    if isinstance(options.optimiser, str):
+        if not callable(rate) and not _is_number(rate):
+            raise InvalidInput(
+                f"rate is {rate!r} beside the optimiser {options.optimiser!r}; give its learning rate, one number or a "
+                "schedule"
+            )
+        if not callable(rate):
+            rate = _check.number("rate", rate, least=0.0, above=True)
+        return Optimiser(named_optimiser(options.optimiser)(learning_rate=rate))
     if (rate is None) == (options.optimiser is None):
         given = "neither a rate nor" if rate is None else "both a rate and"
         raise InvalidInput(
-            f"{given} an optimiser was given; give either a rate, for plain gradient descent, or an optimiser"
+            f"{given} an optimiser was given; give either a rate, for plain gradient descent, or an optimiser; only "
+            "beside the name of an optimiser, such as 'adam', give its rate"
         )
     if options.optimiser is not None:
         return Optimiser(options.optimiser)
+    if callable(rate):
+        _check_schedule(rate)
+        return ScheduledRate(rate, jnp.asarray(options.start, dtype=jnp.int64))
     if not isinstance(rate, list | tuple) and np.ndim(rate) == 0:
         return ConstantRate(jnp.asarray(_check.number("rate", rate, least=0.0, above=True)))
     rates = [_check.number("rate", value, least=0.0, above=True) for value in _check.numbers_in("rate", rate).ravel()]
@@ -310,9 +323,39 @@ def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
     return f"the loss{which} is not finite at step {plan.start + step}; {advice}"
 
 
-def _with_time(trajectory: xr.Dataset, rate) -> xr.Dataset:
-    r"""Beside the step, the flow time $t/\tau = 2\eta\cdot$step, where all runs have one constant rate."""
-    if rate is None or np.ndim(rate) > 0:
+def _is_number(rate: Any) -> bool:
+    return rate is not None and not callable(rate) and np.ndim(rate) == 0
+
+
+def _check_schedule(schedule: Any) -> None:
+    """A schedule of optax, or any function of the number of the step that JAX can trace."""
+    try:
+        made = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int64))
+        fine = made.shape == () and jnp.issubdtype(made.dtype, jnp.floating)
+    except Exception as error:
+        raise InvalidInput(
+            f"rate cannot be called with the number of a step ({type(error).__name__}: {str(error).splitlines()[0]}); "
+            "give a number, or a schedule of optax, such as optax.cosine_decay_schedule(0.1, 1000)"
+        ) from None
+    if not fine:
+        raise InvalidInput("rate is a function that does not return one number; give a number, or a schedule of optax")
+
+
+def _with_time(trajectory: xr.Dataset, options: TrainOptions) -> xr.Dataset:
+    r"""Beside the step, the flow time $t/\tau = 2\sum\eta$, where rates are known; for snapshots `snapshot_time`."""
+    rate = options.rate
+    if rate is None or options.optimiser is not None:
         return trajectory
-    time = flow_time(trajectory["step"], float(rate))
-    return trajectory.assign_coords(time=time.assign_attrs(units=TIME_UNIT))
+    coordinates = {}
+    for axis, name in (("step", "time"), ("snapshot", "snapshot_time")):
+        steps = trajectory[axis].values
+        if callable(rate):
+            last = int(steps.max(initial=0))
+            rates = np.asarray(jax.vmap(rate)(jnp.arange(max(last, 1))))
+            times = (axis,), np.concatenate([[0.0], np.cumsum(flow_time(1.0, 1.0) * rates)])[steps]
+        elif _is_number(rate):
+            times = (axis,), flow_time(steps, float(rate))
+        else:
+            times = ("run", axis), np.stack([np.asarray(flow_time(steps, float(one))) for one in np.ravel(rate)])
+        coordinates[name] = (*times, {"units": TIME_UNIT})
+    return trajectory.assign_coords(coordinates)

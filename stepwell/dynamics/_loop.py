@@ -80,6 +80,20 @@ class ConstantRate(AbstractRule):
         return weights - self.rate * gradient, state
 
 
+class ScheduledRate(AbstractRule):
+    r"""$W \leftarrow W - \eta(n)\, \partial L/\partial W$ at step number n."""
+
+    schedule: Callable[[Any], Any] = eqx.field(static=True)
+    first: Int[Array, ""]
+    """The number of the first step."""
+
+    def start(self, weights: Float[Array, " weights"]) -> Any:
+        return self.first
+
+    def step(self, gradient: Float[Array, " weights"], state: Any, weights: Float[Array, " weights"]):
+        return (weights - self.schedule(state) * gradient).astype(weights.dtype), state + 1
+
+
 class Optimiser(AbstractRule):
     """Any optax optimiser, on the vector of all weights."""
 

@@ -167,8 +167,7 @@ class LSODA(AbstractFlowSolver):
                         if len(pieces) >= MOST_STEPS:
                             outcome, message = plan.exhausted(len(pieces), stepper.t)
                             break
-                        done = stepper.t / end if plan.until is not None else plan.nearness(loss)
-                        meter.update(done, f"loss {loss:.4g}, time {stepper.t:.3g}")
+                        meter.update(plan.done(loss, stepper.t), plan.note(loss, stepper.t))
                     if stepper.status == "running":
                         plan.checkpoint.save_if_due(saved)
             except KeyboardInterrupt:

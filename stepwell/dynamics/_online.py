@@ -33,7 +33,7 @@ def online(
     reduce: Reduce = "mean",
     rate=None,
     steps: int,
-    optimiser: Transformation | None = None,
+    optimiser: Transformation | str | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,
@@ -55,9 +55,9 @@ def online(
     - `task`: the distribution that sequences are drawn from.
     - `batch`: the number of sequences in a step.
     - `reduce`: whether the loss is the "mean" over outputs or their "sum".
-    - `rate`: the learning rate; one number, or for an ensemble one for each run. Give either this or `optimiser`.
+    - `rate`: the learning rate; one number, for an ensemble one for each run, or a schedule; as in `descend`.
     - `steps`: the number of gradient steps.
-    - `optimiser`: an optax optimiser, in place of `rate`.
+    - `optimiser`: an optax optimiser, in place of `rate`, or the name of one beside it; as in `descend`.
     - `record`: record the loss every so many steps, or at the steps listed; as in `descend`.
     - `snapshots`: at how many of the recorded steps to keep all weights, or at which; as in `descend`.
     - `observe`: further curves by name: functions of the model, such as the `Population` loss of the task. By default

@@ -1,6 +1,7 @@
 """The keywords of `descend` and `online`, as one object."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -32,7 +33,7 @@ class TrainOptions:
 
     rate: Any
     steps: int
-    optimiser: Transformation | None
+    optimiser: Transformation | str | None
     record: Steps
     snapshots: Steps
     observe: dict[str, Observable] | None
@@ -42,7 +43,9 @@ class TrainOptions:
     checkpoint: CheckpointPath
 
     def __post_init__(self) -> None:
-        if self.optimiser is not None and not isinstance(self.optimiser, Transformation):
+        if isinstance(self.optimiser, str):
+            named_optimiser(self.optimiser)
+        elif self.optimiser is not None and not isinstance(self.optimiser, Transformation):
             raise InvalidInput(
                 f"optimiser is {shown(self.optimiser)}; it must be an optimiser of optax, such as optax.adam(0.01)"
             )
@@ -51,8 +54,26 @@ class TrainOptions:
         """The options that are kept in the provenance of a trajectory."""
         return {
             "rate": self.rate,
-            "optimiser": None if self.optimiser is None else "given as an optax transformation",
+            "optimiser": self.optimiser
+            if self.optimiser is None or isinstance(self.optimiser, str)
+            else "given as an optax transformation",
             "steps": self.steps,
             "start": self.start,
+            "record": self.record,
+            "snapshots": self.snapshots,
+            "observed": sorted(self.observe or ()),
             **(self.configuration or {}),
         }
+
+
+def named_optimiser(name: str) -> Callable[..., Any]:
+    """The optimiser of optax that has this name and takes a learning rate."""
+    import optax
+
+    made = getattr(optax, name, None)
+    if not callable(made) or "learning_rate" not in inspect.signature(made).parameters:
+        raise InvalidInput(
+            f"optimiser is {name!r}; give the name of one in optax that takes a learning rate, such as 'adam', 'sgd', "
+            "'rmsprop' or 'muon', or an optimiser of optax, such as optax.adam(0.01)"
+        )
+    return made

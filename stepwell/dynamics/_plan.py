@@ -23,6 +23,8 @@ MOST_STEPS = 100_000
 to some thousands."""
 _ROUNDING = 32 * float(np.finfo(float).eps)
 """Error of a computed loss, relative to that of zero weights: it is a difference of such numbers."""
+_ALMOST = 0.99
+"""More than this is not done before the end."""
 _FIRST_LOG_TIME = 1e-4
 """Log-spaced save times begin at this fraction of the last."""
 
@@ -47,10 +49,31 @@ class Plan(NamedTuple):
     checkpoint: Saves = Saves()
     """Where the state of the solver is saved, and what was saved before."""
 
-    def nearness(self, loss: float) -> float:
-        """How far a run to convergence has come, from 0 to 1, by the loss it has shed."""
+    levels: Float[np.ndarray, " level"] | None = None
+    """Losses of the plateaus on the way to convergence, falling, where they are known."""
+
+    def done(self, loss: float, time: float) -> float:
+        """How far the slowest run has come, from 0 to 1: by time or, to convergence, by the levels of the loss passed.
+
+        Each level counts the same, since the last ones, where little loss is left, take longest. Where levels are not
+        known, the loss that was shed counts. It is 1 at the end only.
+        """
+        if self.until is not None:
+            return time / self.until
         assert self.targets is not None and self.starts is not None
-        return float(np.clip((self.starts.max() - loss) / (self.starts.max() - self.targets.min()), 0.0, 1.0))
+        if loss <= self.targets.min():
+            return 1.0
+        ends = np.array([self.starts.max(), self.targets.min()]) if self.levels is None else self.levels
+        passed = float(np.interp(-loss, -ends, np.arange(ends.size)))
+        return min(passed / max(ends.size - 1, 1), _ALMOST)
+
+    def note(self, loss: float, time: float) -> str:
+        """Loss and time, for a line of progress; to convergence also how many levels of the loss were passed."""
+        said = f"loss {loss:.4g}, time {time:.3g}"
+        if self.until is not None or self.levels is None or self.levels.size < 2:
+            return said
+        halves = (self.levels[:-1] + self.levels[1:]) / 2
+        return f"{said}, {int(np.sum(loss <= halves))} of {halves.size} levels passed"
 
     def verdict(self, losses: Float[np.ndarray, " run"], time: float) -> tuple[str, str]:
         """Outcome and message of runs that ended at a time with these losses."""
@@ -141,7 +164,14 @@ def make_plan(
         patience=np.inf if start is None else _patience(start),
         progress=progress,
         checkpoint=checkpoint,
+        levels=None if start is None else _levels(template, objective),
     )
+
+
+def _levels(template: AbstractModel, objective: Any) -> np.ndarray | None:
+    """Of an ensemble of objectives those of the first."""
+    levels = (objective.member(0) if isinstance(objective, Ensemble) else objective).plateaus(template)
+    return None if levels is None or levels.size < 2 or np.any(np.diff(levels) >= 0) else levels
 
 
 def _saves(save: int | np.ndarray, until) -> int | np.ndarray:

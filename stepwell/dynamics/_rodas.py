@@ -146,8 +146,8 @@ class Rodas5P(AbstractFlowSolver):
                     plan.checkpoint.save(saved)
                     break
                 plan.checkpoint.save_if_due(saved)
-                done = plan.nearness(float(losses.max())) if plan.until is None else float(times.min() / plan.until)
-                meter.update(done, f"loss {losses.mean():.4g}, time {times.min():.3g}")
+                slowest = float(losses.max()), float(times.min())
+                meter.update(plan.done(*slowest), plan.note(*slowest))
         if not outcome:
             outcome, message = plan.verdict(losses, float(times.max()))
         moments = plan.times(float(times.min()))

@@ -4,9 +4,11 @@ import abc
 from typing import Any, ClassVar, Literal, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell import _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
@@ -91,6 +93,43 @@ class AbstractModel(eqx.Module):
         """The highest rank r such that every map of rank r can be had, None where it is not known."""
         return None
 
+    @checked
+    def predict(
+        self,
+        inputs: Float[Array, "*prompts pairs dim"],
+        labels: Float[Array, "..."],
+        query: Float[Array, "*prompts dim"],
+    ) -> Float[Array, "..."]:
+        """The answer to one prompt, or to each of a batch: pairs of input and label, and a query.
+
+        **Arguments:**
+
+        - `inputs`: the inputs of the context, (pairs, dim), or (prompts, pairs, dim).
+        - `labels`: their labels, (pairs,) or (pairs, outputs), with prompts in front if the inputs have.
+        - `query`: the input that is asked about, (dim,), or (prompts, dim).
+
+        **Returns:** the answers, with as many axes as `labels` without that of pairs: for one prompt with labels
+        (pairs,) a number.
+        """
+        return _answers(self, inputs, labels, query)
+
+    def __repr__(self) -> str:
+        return _portrait.line(self, self._facts())
+
+    def _repr_html_(self) -> str:
+        return _portrait.table(self, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """The shape of each weight, and the settings."""
+        shapes = {name: getattr(weight, "shape", None) for name, weight in self.weights().items()}
+        sized = {
+            name: "×".join(f"{size} {dim}" for size, dim in zip(shape, self.weight_dims[name], strict=True))
+            if shape is not None and len(shape) == len(self.weight_dims[name])
+            else shape
+            for name, shape in shapes.items()
+        }
+        return {**sized, **_portrait.settings(self, but=tuple(self.weight_dims))}
+
     def weights(self) -> dict[str, Any]:
         """The weights of the model.
 
@@ -162,3 +201,31 @@ class AbstractCubicModel(AbstractModel):
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
         """(outputs, dim)."""
+
+
+def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
+    if inputs.ndim not in (2, 3):
+        raise InvalidInput(
+            f"inputs have shape {inputs.shape}; give (pairs, dim) for one prompt, or (prompts, pairs, dim)"
+        )
+    pairs = inputs.shape[:-1]
+    if labels.shape[: len(pairs)] != pairs or labels.ndim > len(pairs) + 1:
+        raise InvalidInput(
+            f"labels have shape {labels.shape} beside inputs of shape {inputs.shape}; give one label for each input, "
+            f"{pairs}, or several, {(*pairs, 'outputs')}"
+        )
+    single = labels.ndim == len(pairs)
+    shown = labels[..., None] if single else labels
+    last = jnp.concatenate([query, jnp.zeros((*query.shape[:-1], shown.shape[-1]))], axis=-1)
+    tokens = jnp.concatenate([jnp.concatenate([inputs, shown], axis=-1), last[..., None, :]], axis=-2)
+    answer = jax.vmap(model) if tokens.ndim == 3 else model
+    try:
+        answers = answer(tokens)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"{type(model).__name__} does not take {tokens.shape[-2]} tokens of width {tokens.shape[-1]}, for inputs "
+            f"of dimension {inputs.shape[-1]} with {shown.shape[-1]} labels ({str(error).splitlines()[0]})"
+        ) from None
+    return answers[..., 0] if single else answers

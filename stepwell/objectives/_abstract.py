@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._arguments import checked
@@ -33,6 +34,14 @@ class AbstractObjective(eqx.Module):
     @checked
     def last_drop(self, model: AbstractModel) -> float | None:
         """By how much the loss of the last plateau exceeds the lowest, or None where it is not known.
+
+        Drops that are lost in the rounding of the loss do not count.
+        """
+        return None
+
+    @checked
+    def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
+        """The losses of the plateaus from small weights to the lowest loss, falling, or None where they are not known.
 
         Drops that are lost in the rounding of the loss do not count.
         """

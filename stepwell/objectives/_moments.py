@@ -13,6 +13,7 @@ from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
+from stepwell._recipes import remember
 from stepwell._text import shown
 from stepwell._types import Loss, Normalisation, RandomKey
 from stepwell.models import AbstractModel, check_form, is_attention, is_linear, map_rank, map_shape
@@ -104,7 +105,8 @@ class Moments(AbstractQuadraticObjective):
 
         **Returns:** the loss over these sequences, a `Moments`.
         """
-        return cls.of_chunks([batch], features=features, normalisation=normalisation, attends_query=attends_query)
+        options = {"features": features, "normalisation": normalisation, "attends_query": attends_query}
+        return remember(cls.of_chunks([batch], **options), "of_batch", batch=batch, **options)
 
     @classmethod
     @checked
@@ -134,7 +136,8 @@ class Moments(AbstractQuadraticObjective):
         **Returns:** the loss over these sequences, a `Moments`.
         """
         chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
-        return cls.of_chunks(chunks, features=features, normalisation=normalisation, attends_query=attends_query)
+        options = {"features": features, "normalisation": normalisation, "attends_query": attends_query}
+        return remember(cls.of_chunks(chunks, **options), "of_task", task=task, n=n, key=key, **options)
 
     @classmethod
     @checked

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from stepwell import _check
 from stepwell._arguments import checked
+from stepwell._recipes import remember
 from stepwell._types import Loss, Normalisation
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank, map_shape
 from stepwell.tasks import AbstractTask, population_moments
@@ -102,6 +103,7 @@ class Population(AbstractQuadraticObjective):
         self.outputs = task.outputs
         self.normalisation = normalisation
         self._longest = jax.device_put(np.asarray(task.lengths.longest))
+        remember(self, "Population", task=task, normalisation=normalisation, basis=basis)
 
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
@@ -193,6 +195,15 @@ class Population(AbstractQuadraticObjective):
             return None
         shown = gains[gains > _SHOWN * float(self.label_power)]
         return float(shown.min()) if shown.size else None
+
+    @checked
+    def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
+        r"""$\mathrm{tr}(\Omega\Lambda) - \sum_{i \le m} \sigma_i(B)^2$ for m = 0 to r."""
+        gains = self._gains(model)
+        if gains is None:
+            return None
+        shown = gains[gains > _SHOWN * float(self.label_power)]
+        return float(self.label_power) - np.concatenate([[0.0], np.cumsum(shown)])
 
     def _gains(self, model: AbstractModel) -> Float[np.ndarray, " rank"] | None:
         r"""$\sigma_i(B)^2$, falling, for the ranks that the model's map can have; None where that is not known."""

@@ -51,7 +51,8 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
         "key": _squared_cosines(weights.by_name["key"][..., : weights.dim], eigenvectors),
         "query": _squared_cosines(weights.by_name["query"], eigenvectors),
     }
-    return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, weights.coordinates)
+    coordinates = {**weights.coordinates, "component": np.arange(1, eigenvectors.shape[1] + 1)}
+    return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, coordinates)
 
 
 def _squared_cosines(vectors: np.ndarray, directions: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ def nearest_fixed_point(
 
     **Returns:** a data set over (run, snapshot or time): `distance`, the root mean square by which the predictions
     differ on fresh sequences; `learned`, how many components the fixed point has; `loss`, its level; and over
-    components too, `has`.
+    components too, from 1, `has`.
 
     **Example:**
 
@@ -54,5 +54,5 @@ def nearest_fixed_point(
             "loss": (lead, np.array([nearest.point.loss for nearest in points]).reshape(sizes)),
             "has": ((*lead, "component"), has.reshape(*sizes, -1)),
         },
-        {name: maps[name] for name in lead},
+        {**{name: maps[name] for name in lead}, "component": np.arange(1, has.shape[1] + 1)},
     )

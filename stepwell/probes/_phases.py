@@ -9,7 +9,7 @@ from jaxtyping import Float
 from stepwell import _check
 from stepwell._arguments import checked
 
-from ._staircase import _curve, _noise, passage_time
+from ._staircase import curve, noise_of, passage_time
 
 _PARTS = 10
 """The fall is cut into so many equal parts: the first is the warm-up's, the last the convergence's."""
@@ -69,10 +69,10 @@ def phases(
     >>> [round(t, 1) for t in (three.emergence.start, three.half, three.emergence.end)]
     [17.8, 20.0, 22.2]
     """
-    time, loss = _curve(time, loss)
+    time, loss = curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
     fitted = np.asarray(scipy.optimize.isotonic_regression(loss, increasing=False).x)
-    ends = _levels(loss, _noise(loss))
+    ends = _levels(loss, noise_of(loss))
     if ends is None:
         return None
     high, low = ends

@@ -9,11 +9,11 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-_EDGE = 0.1
+EDGE = 0.1
 """A drop lasts from 10 % to 90 % of its fall, as rise times are defined."""
 _NOISE_IN_A_BAND = 4.0
 """A band of levels is at least so many standard deviations of the curve's noise wide."""
-_NOISE_IN_A_FALL = 8.0
+NOISE_IN_A_FALL = 8.0
 """A curve has not fallen unless by more than so many: the least of 10^6 Gaussians lies 5 below their mean."""
 _MOST_BANDS = 10**6
 
@@ -79,23 +79,23 @@ def staircase(
     >>> [round(plateau.level, 1) for plateau in found.plateaus], [round(drop.time, 1) for drop in found.drops]
     ([2.0, 1.0, 0.0], [20.0, 60.0])
     """
-    time, loss = _curve(time, loss)
+    time, loss = curve(time, loss)
     contrast = _check.number("contrast", contrast, least=1.0, above=True)
     bands = min(_check.whole("bands", bands, least=2), _MOST_BANDS)
     lowest = np.minimum.accumulate(loss)
     fall = float(lowest[0] - lowest[-1])
-    noise = _noise(loss)
-    if fall <= max(_NOISE_IN_A_FALL * noise, 1e-12 * abs(float(loss[0]))):
+    noise = noise_of(loss)
+    if fall <= max(NOISE_IN_A_FALL * noise, 1e-12 * abs(float(loss[0]))):
         return Staircase((Plateau(float(np.median(loss)), float(time[0]), float(time[-1])),), ())
     if noise > 0:
         bands = int(np.clip(fall / (_NOISE_IN_A_BAND * noise), 2, bands))
 
     edges = np.linspace(lowest[0], lowest[-1], bands + 1)
-    reached = np.array([time[0], *(_passage(time, lowest, edge) for edge in edges[1:-1]), time[-1]])
+    reached = np.array([time[0], *(passage(time, lowest, edge) for edge in edges[1:-1]), time[-1]])
     slow, fast = _turns(np.log(np.diff(reached)), float(np.log(contrast)))
     levels = {band: _level_in(time, loss, reached, band) for band in slow}
     # A first point that is high by chance, or a last one that is low, is no fall.
-    least = _NOISE_IN_A_FALL * noise
+    least = NOISE_IN_A_FALL * noise
     if fast and fast[0] < slow[0] and lowest[0] - levels[slow[0]] <= least:
         fast = fast[1:]
     if fast and fast[-1] > slow[-1] and levels[slow[-1]] - lowest[-1] <= least:
@@ -107,7 +107,7 @@ def staircase(
         after = min((k for k in slow if k > band), default=None)
         high = float(lowest[0]) if before is None else levels[before]
         low = float(lowest[-1]) if after is None else levels[after]
-        start, half, end = (_passage(time, lowest, high - part * (high - low)) for part in (_EDGE, 0.5, 1 - _EDGE))
+        start, half, end = (passage(time, lowest, high - part * (high - low)) for part in (EDGE, 0.5, 1 - EDGE))
         drops.append(Drop(half, start, end, high, low))
     plateaus = []
     for band in slow:
@@ -138,11 +138,11 @@ def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " po
     >>> sw.probes.passage_time(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.5, 0.0]), level=0.25)
     1.5
     """
-    time, loss = _curve(time, loss)
-    return _passage(time, np.minimum.accumulate(loss), level)
+    time, loss = curve(time, loss)
+    return passage(time, np.minimum.accumulate(loss), level)
 
 
-def _curve(time: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def curve(time: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if time.shape != loss.shape or time.size < 2:
         raise InvalidInput(f"there are {time.size} times and {loss.size} losses; give as many of each, at least two")
     if np.any(np.diff(time) <= 0) or not np.all(np.isfinite(loss)):
@@ -152,7 +152,7 @@ def _curve(time: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(time, dtype=float), np.asarray(loss, dtype=float)
 
 
-def _passage(time: np.ndarray, lowest: np.ndarray, level: float) -> float:
+def passage(time: np.ndarray, lowest: np.ndarray, level: float) -> float:
     place = int(np.argmax(lowest <= level))
     if lowest[place] > level:
         return float("nan")
@@ -162,7 +162,7 @@ def _passage(time: np.ndarray, lowest: np.ndarray, level: float) -> float:
     return float(time[place - 1] + part * (time[place] - time[place - 1]))
 
 
-def _noise(loss: np.ndarray) -> float:
+def noise_of(loss: np.ndarray) -> float:
     """Standard deviation of white noise on a smooth curve: second differences have six times its variance."""
     if loss.size < 5:
         return 0.0

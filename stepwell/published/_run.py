@@ -285,6 +285,7 @@ def _by_step(trajectory: xr.Dataset, weights: tuple[str, ...], rate: float, star
     moved = trajectory[list(weights)].drop_vars("time").isel(time=np.flatnonzero(kept)).rename(time="snapshot")
     for axis, values in (("step", curves), ("snapshot", moved := moved.assign_coords(snapshot=steps[kept]))):
         values[axis].attrs["units"] = "step"
+    moved = moved.assign_coords(snapshot_time=("snapshot", flow_time(steps[kept], rate), {"units": TIME_UNIT}))
     return curves.assign_coords(moved.coords).assign(moved.data_vars)
 
 

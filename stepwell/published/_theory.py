@@ -1,15 +1,22 @@
 """What the theory says about a training run: levels of the loss and, from the initial weights, its course."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 
+from stepwell._errors import InvalidInput
 from stepwell.dynamics import flow_time, time_factor, weight_factor
 from stepwell.models import class_of
+from stepwell.objectives import Moments
+from stepwell.probes import compare, sample_task
 from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import IntegrationFailed, linear, softmax
+from stepwell.theory import IntegrationFailed, RegressionTask, linear, softmax
 
-from ._setup import Setup
+from ._flags import Engine, Published
+from ._setup import Setup, set_up
 
 _POINTS = 2001
 """Steps at which a predicted course is drawn, at the most."""
@@ -108,7 +115,7 @@ def time_is_papers(setup: Setup) -> bool:
 
 
 def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
-    """The course of the loss that the theory predicts from the initial weights.
+    """The course of the loss that the theory predicts from the initial weights, for the sample trained on.
 
     **Arguments:**
 
@@ -127,7 +134,7 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
     >>> setup = training.set_up(Published.of(parser.parse_args(["--model", "attnM", "--white_cov"])), "moments")
     >>> course, reason = training.course_of(setup, 2000)
     >>> [round(step, -1) for step in course.drops]
-    [890.0]
+    [870.0]
     """
     reason = _reason(setup)
     if reason is not None:
@@ -138,6 +145,53 @@ def course_of(setup: Setup, last: int) -> tuple[Course | None, str]:
         return _course(setup, last)
     except IntegrationFailed as error:
         return None, f"--theory: {error}"
+
+
+def comparison_of(setup: Setup, trajectory: xr.Dataset) -> pd.DataFrame | None:
+    """The drops of a run, predicted and measured, in steps: `probes.compare` with the sample trained on.
+
+    **Arguments:**
+
+    - `setup`: what was trained, as `set_up` builds it.
+    - `trajectory`: the run, as `train` returns it.
+
+    **Returns:** the table; None where there is no theory for the model or the data, or too little was recorded.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.published import Published, add_published_flags, training
+    >>> parser = argparse.ArgumentParser()
+    >>> actions = add_published_flags(parser)
+    >>> words = ["--in_dim", "2", "--epoch", "1000", "--white_cov"]
+    >>> setup = training.set_up(Published.of(parser.parse_args(words)), "population")
+    >>> training.comparison_of(setup, training.train(setup, None))["status"].tolist()
+    ['measured']
+    """
+    if _reason(setup) is not None or trajectory.sizes["step"] < 2 or setup.flags.kind.layout != "tokens":
+        return None
+    return compare(trajectory, setup.task, sample=_sample(setup.flags, setup.engine))  # pyright: ignore
+
+
+@functools.lru_cache(maxsize=1)
+def _sample(flags: Published, engine: Engine) -> Moments | None:
+    """The moments of the sequences trained on, which are the same for every setup of these flags."""
+    if engine == "population":
+        return None
+    setup = set_up(flags, engine)
+    return Moments.of_task(setup.task, flags.trainset_size, features="cubic", normalisation="1/N", key=setup.keys.train)
+
+
+def _theory_task(setup: Setup) -> RegressionTask:
+    """The task whose closed form is nearest to what is trained on."""
+    task: RegressionTask = setup.task  # pyright: ignore
+    sample = _sample(setup.flags, setup.engine)
+    if sample is None:
+        return task
+    try:
+        return sample_task(task, sample, commuting=setup.flags.kind.theory == "merged")
+    except InvalidInput:
+        return task
 
 
 def _reason(setup: Setup) -> str | None:
@@ -164,7 +218,7 @@ def _course(setup: Setup, last: int) -> tuple[Course, str]:
     weights = {name: factor * np.asarray(value) for name, value in model.weights().items()}
     steps = np.unique(np.linspace(0, last, min(_POINTS, last + 1)).round())
     course = predictor.course(
-        setup.task,  # pyright: ignore
+        _theory_task(setup),
         class_of(setup.flags.kind).theory_weights(weights),
         paper_time(setup, steps),
     )

@@ -20,6 +20,7 @@ from ._setup import Setup as Setup
 from ._setup import set_up as set_up
 from ._theory import Course as Course
 from ._theory import Levels as Levels
+from ._theory import comparison_of as comparison_of
 from ._theory import course_of as course_of
 from ._theory import levels_of as levels_of
 from ._theory import paper_time as paper_time

@@ -6,3 +6,4 @@ from ._replay import ENGINES as ENGINES
 from ._replay import Engine as Engine
 from ._replay import Replay as Replay
 from ._replay import replay as replay
+from ._rerun import rerun as rerun

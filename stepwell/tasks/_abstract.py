@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
+from stepwell import _check, _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
+from stepwell._recipes import remember
+from stepwell._spectrum import spectrum_of
 from stepwell._types import Normalisation, RandomKey
 
 from ._ahead import THREADS
@@ -85,6 +87,24 @@ class AbstractTask(eqx.Module):
 
         **Returns:** a `Batch` of `size` sequences.
         """
+
+    def __repr__(self) -> str:
+        return _portrait.line(self, self._facts())
+
+    def _repr_html_(self) -> str:
+        return _portrait.table(self, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        """Sizes, eigenvalues of covariances in falling order, and settings."""
+        counts = self.lengths.counts
+        facts: dict[str, Any] = {"dim": self.dim, "context": counts[0] if len(counts) == 1 else counts}
+        for name in ("covariance", "task_covariance"):
+            matrix = getattr(self, name, None)
+            white = isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix)))
+            if isinstance(matrix, np.ndarray) and not (white and name == "task_covariance"):
+                eigenvalues = np.sort(spectrum_of(matrix).values)[::-1]
+                facts[name.replace("covariance", "eigenvalues")] = _portrait.numbers(eigenvalues)
+        return {**facts, **_portrait.settings(self, but=("dim", "lengths"))}
 
     @checked
     def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
@@ -161,7 +181,8 @@ class AbstractTask(eqx.Module):
             what=f"a data set of {n} sequences of {self.lengths.tokens} tokens",
             instead="take fewer, or stream them: Moments.of_task never holds more than a chunk",
         )
-        return _first(concatenate(list(self.chunks(n, key=key))), n)
+        drawn = _first(concatenate(list(self.chunks(n, key=key))), n)
+        return remember(drawn, "sample", task=self, n=n, key=key)
 
 
 def fitting(task: AbstractTask, batch: Any, size: int) -> Batch:

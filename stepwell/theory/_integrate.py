@@ -92,10 +92,11 @@ def integrate(
             if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
                 raise IntegrationFailed(_not_followed(now, until, "no step is short enough", scale))
             inside = (wanted > begun + stepper.t_old) & (wanted <= now)
-            path = stepper.dense_output() if event is not None or inside.any() else None
+            crossed = event is not None and event(stepper.y) >= 0
+            path = stepper.dense_output() if crossed or inside.any() else None
             if path is not None and inside.any():
                 states[inside] = path(np.minimum(wanted[inside] - begun, stepper.t)).T
-            if event is not None and path is not None and event(stepper.y) >= 0:
+            if event is not None and crossed and path is not None:
                 crossing = _crossing(lambda t, path=path: event(path(t)), stepper.t_old, stepper.t)
                 return Path(states, begun + crossing, path(crossing), crossed=True, steps=steps)
             state = stepper.y

@@ -64,6 +64,24 @@ _READ = ("covariance", "task_covariance", "noise_variance", "lengths", "outputs"
 _LISTED = f"{', '.join(_READ[:-1])} and {_READ[-1]}"
 
 
+@runtime_checkable
+class PredictedModel(Protocol):
+    """What the theory reads of a model: its weights, as its equations name them, and its conventions."""
+
+    @property
+    def factors(self) -> int: ...
+
+    @property
+    def activation(self) -> str: ...
+
+    @property
+    def normalisation(self) -> Any: ...
+
+    def weights(self) -> dict[str, Any]: ...
+
+    def theory_weights(self, weights: dict[str, Any]) -> dict[str, Any]: ...
+
+
 def require_regression(task: Any) -> None:
     """Raise `InvalidInput` unless this is a `RegressionTask` of one output: the theory is of one label per token."""
     missing = _missing(task)

@@ -1,8 +1,10 @@
 """What was recorded: an `xarray.Dataset` with named dimensions and its provenance."""
 
+from ._accessor import Accessor as Accessor
 from ._build import TIME_UNIT as TIME_UNIT
 from ._build import build as build
 from ._build import model_at as model_at
+from ._model import model_settings as model_settings
 from ._netcdf import load as load
 from ._netcdf import save as save
 from ._netcdf import to_bytes as to_bytes

@@ -9,6 +9,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
+from ._model import described_class, model_settings, rebuilt
 from ._provenance import provenance
 
 Model = TypeVar("Model", bound=AbstractModel)
@@ -82,17 +83,18 @@ def build(
 
 
 @checked
-def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: int = -1) -> Model:
+def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int = 0, index: int = -1) -> Model:
     """The model as it was at one recorded point.
 
     **Arguments:**
 
     - `trajectory`: what `descend`, `online` or `flow` returned.
-    - `template`: a model of the class and shape that was trained; its weights are replaced.
+    - `template`: a model of the class and shape that was trained; its weights are replaced. By default the model is
+      made of what the provenance of the trajectory says about it.
     - `run`: the member of an ensemble, counted from 0.
     - `index`: the position along `snapshot`, or `time` where there are no snapshots; by default the last.
 
-    **Returns:** a model like `template` with the recorded weights.
+    **Returns:** the model, like `template`, with the recorded weights.
 
     **Example:**
 
@@ -104,18 +106,20 @@ def model_at(trajectory: xr.Dataset, template: Model, *, run: int = 0, index: in
     >>> objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
     >>> model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> trajectory = sw.dynamics.descend(model, objective, rate=0.05, steps=20, progress=False)
-    >>> last = sw.trajectory.model_at(trajectory, model)
+    >>> last = sw.trajectory.model_at(trajectory)
     >>> np.allclose(objective(last), trajectory.loss[0, -1])
     True
     """
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
-    missing = [name for name in template.weight_dims if name not in trajectory]
+    owner = described_class(trajectory) if template is None else type(template)
+    missing = [name for name in owner.weight_dims if name not in trajectory.variables]
     if missing:
-        raise InvalidInput(
-            f"the trajectory has no weights {missing}; it was not recorded from {type(template).__name__}"
-        )
+        raise InvalidInput(f"the trajectory has no weights {missing}; it was not recorded from {owner.__name__}")
     for name, place, size in (("run", run, trajectory.sizes["run"]), ("index", index, trajectory.sizes[axis])):
         if not -size <= place < size:
             raise InvalidInput(f"{name} is {place}; the trajectory has {size}, counted from 0")
     chosen = trajectory.isel({"run": run, axis: index})
-    return template.with_weights({name: chosen[name].values for name in template.weight_dims})
+    weights = {name: chosen[name].values for name in owner.weight_dims}
+    if template is not None:
+        return template.with_weights(weights)
+    return rebuilt(owner, model_settings(trajectory), weights)  # pyright: ignore[reportReturnType]

@@ -1,6 +1,7 @@
 """How a trajectory came about, in words that a file can hold."""
 
 import dataclasses
+import hashlib
 import json
 from typing import Any
 
@@ -10,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepwell._arguments import checked
+from stepwell._recipes import recipe_of
 from stepwell._versions import versions
+from stepwell.models import AbstractModel
+from stepwell.tasks import AbstractTask
 
 _WRITTEN_OUT = 1024
 """Arrays of up to this many entries are written out in a description; of larger ones the shape is."""
@@ -21,10 +25,12 @@ def describe(thing: Any) -> Any:
 
     **Arguments:**
 
-    - `thing`: what to describe. Of arrays with more than 1024 entries only shape and type are described; functions, and
-      objects of other classes, become names.
+    - `thing`: what to describe. Of the weights of a model, and of other arrays with more than 1024 entries, shape, type
+      and a hash are described: the weights themselves are in the trajectory. Functions, and objects of other classes,
+      become names.
 
-    **Returns:** dictionaries, lists, strings and numbers; an object has an entry `class` and one for each public field.
+    **Returns:** dictionaries, lists, strings and numbers; an object has an entry `class` and one for each field; or,
+    where it is known which call made it, such as `task.sample`, an entry `made_by` in place of its arrays.
 
     **Example:**
 
@@ -33,15 +39,27 @@ def describe(thing: Any) -> Any:
     {'class': 'ContextLengths', 'counts': [5, 10], 'probabilities': [0.5, 0.5]}
     """
     if isinstance(thing, eqx.Module):
-        fields = [f for f in dataclasses.fields(thing) if not f.name.startswith("_")]
-        return {"class": type(thing).__name__, **{f.name: describe(getattr(thing, f.name)) for f in fields}}
+        own = type(thing).__module__.partition(".")[0] == "stepwell"
+        made: dict[str, Any] = {"class": type(thing).__name__} | ({} if own else {"module": type(thing).__module__})
+        weights = thing.weight_dims if isinstance(thing, AbstractModel) else ()
+        recipe = recipe_of(thing)
+        for field in dataclasses.fields(thing):
+            value = getattr(thing, field.name)
+            if field.name in weights:
+                made[field.name] = _digest(np.asarray(value))
+            elif recipe is not None and not field.metadata.get("static", False):
+                continue  # it will be made again
+            elif not field.name.startswith("_") or isinstance(thing, AbstractTask):
+                # Of a task what it has computed is kept too: from its matrices other digits might come.
+                made[field.name] = describe(value)
+        return made if recipe is None else made | {"made_by": describe(recipe)}
     if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
         thing = jax.random.key_data(thing)
     if isinstance(thing, jax.Array | np.ndarray | np.generic):
         array = np.asarray(thing)
         if array.size <= _WRITTEN_OUT:
             return array.tolist()
-        return {"shape": list(array.shape), "dtype": str(array.dtype)}
+        return _digest(array)
     if isinstance(thing, dict):
         return {str(name): describe(value) for name, value in thing.items()}
     if isinstance(thing, list | tuple):
@@ -49,6 +67,12 @@ def describe(thing: Any) -> Any:
     if thing is None or isinstance(thing, bool | int | float | str):
         return thing
     return getattr(thing, "__qualname__", type(thing).__name__)
+
+
+def _digest(array: np.ndarray) -> dict[str, Any]:
+    """Shape, type and hash of an array."""
+    content = np.ascontiguousarray(array).tobytes()
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": hashlib.sha256(content).hexdigest()[:16]}
 
 
 @checked

@@ -7,7 +7,8 @@ import pytest
 import scipy
 from scipy.integrate import solve_ivp
 
-from stepwell.theory import linear
+from stepwell._errors import InvalidInput
+from stepwell.theory import Lengths, Regression, linear
 from stepwell.theory.linear import _schedule as schedule_module
 from stepwell.theory.linear._heads import Heads, banded, coordinates
 from stepwell.theory.linear._principal import principal
@@ -278,3 +279,29 @@ def test_times_are_in_proportion_to_one_over_the_weights_until_their_squares_und
 def test_heads_that_run_out_need_no_reason(make_task):
     drops = linear.drop_schedule(make_task([0.6, 0.4]), *start(1, 2, 1e-3, 0))
     assert len(drops) == 1 and drops.reason == ""
+
+
+def test_a_model_in_place_of_its_weights():
+    import jax
+
+    from stepwell.dynamics import renormalised, time_factor
+    from stepwell.models import MergedAttention, SeparateAttention
+
+    task = Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, Lengths((31,), (1.0,)))
+    model = SeparateAttention.random(dim=2, heads=2, rank=2, scale=0.05, key=jax.random.key(0))
+    weights = model.theory_weights({name: np.asarray(weight) for name, weight in model.weights().items()})
+    drops = linear.drop_schedule(task, **weights)
+    assert len(drops) == 2 and linear.drop_schedule(task, model) == drops
+    other, factor = renormalised(model, "none", length=31), time_factor("1/N", "none", length=31, factors=3)
+    np.testing.assert_allclose(
+        [drop.time for drop in linear.drop_schedule(task, other)], [factor * drop.time for drop in drops], rtol=1e-6
+    )
+    assert len(linear.drop_schedule(task, other, until=factor * (drops[0].time + drops[1].time) / 2)) == 1
+    merged = MergedAttention.random(dim=2, heads=2, scale=0.05, key=jax.random.key(0))
+    with pytest.raises(InvalidInput, match="learns all components at once"):
+        linear.drop_schedule(task, merged)
+    softmax = SeparateAttention.random(dim=2, heads=2, scale=0.05, activation="softmax", key=jax.random.key(0))
+    with pytest.raises(InvalidInput, match="softmax"):
+        linear.drop_schedule(task, softmax)
+    with pytest.raises(InvalidInput, match="give all three"):
+        linear.drop_schedule(task, np.ones(2))

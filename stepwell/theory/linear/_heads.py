@@ -50,18 +50,22 @@ class Heads:
     def gains(self, heads: State) -> Float[np.ndarray, " head"]:
         """What each head gains beyond the components that it has learned."""
         v, x, y = self._split(heads)
-        z = v * (np.swapaxes(x, 1, 2) @ y)
-        return np.sum(2 * self._beyond * z - self._curvature * (z - self._learned) ** 2, axis=(1, 2))
+        z = v * (x.transpose(0, 2, 1) @ y)
+        off = z - self._learned
+        gained = 2 * np.einsum("hde,hde->h", self._beyond, z)
+        return gained - np.einsum("hde,hde,hde->h", self._curvature, off, off)
 
     def velocity(self, heads: State) -> State:
         v, x, y = self._split(heads)
-        product = np.swapaxes(x, 1, 2) @ y
-        g = self._driving - v * self._curvature * product
+        product = x.transpose(0, 2, 1) @ y
+        g = self._curvature * product
+        g *= -v
+        g += self._driving
         moved = np.empty_like(heads)
-        moved[:, 0] = np.sum(product * g, axis=(1, 2))
+        np.einsum("hde,hde->h", product, g, out=moved[:, 0])
         _, dx, dy = self._split(moved)
-        dx[:] = v * self._spread(y @ np.swapaxes(g, 1, 2), self._overlaps[0])
-        dy[:] = v * self._spread(x @ g, self._overlaps[1])
+        np.multiply(v, self._spread(y @ g.transpose(0, 2, 1), self._overlaps[0]), out=dx)
+        np.multiply(v, self._spread(x @ g, self._overlaps[1]), out=dy)
         return moved
 
     def jacobian(self, heads: State) -> Float[np.ndarray, "head weights weights"]:

@@ -1,16 +1,17 @@
 """Separate key and query: which head learns which component, and when, from the initial weights."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
 from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 
 from .._integrate import MOST_STEPS, IntegrationFailed, Path, integrate
-from .._task import LinearTask
+from .._task import LinearTask, PredictedModel
 from ._heads import Heads, State, banded, coordinates
 from ._levels import escape_rates, levels
 from ._moments import label_power
@@ -50,9 +51,9 @@ class Drops(list[Found]):
 @checked
 def drop_schedule(
     task: LinearTask,
-    values: Float[np.ndarray, " head"],
-    keys: Float[np.ndarray, "head *pair dim"],
-    queries: Float[np.ndarray, "head *pair dim"],
+    values: Float[np.ndarray, " head"] | PredictedModel,
+    keys: Float[np.ndarray, "head *pair dim"] | None = None,
+    queries: Float[np.ndarray, "head *pair dim"] | None = None,
     *,
     until: float = np.inf,
 ) -> Drops[Drop]:
@@ -80,7 +81,8 @@ def drop_schedule(
     **Arguments:**
 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
-    - `values`: the initial $v_i$, of shape (head,), for attention divided by N.
+    - `values`: the initial $v_i$, of shape (head,), for attention divided by N; or, in place of all three, a model at
+      its initial weights, a linear `SeparateAttention`, with any normalisation. Times are then by the model's clock.
     - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one.
     - `until`: the time at which to stop, in units of τ; by default never.
 
@@ -100,6 +102,10 @@ def drop_schedule(
     t = 152.2: head 1 learns component 0: 0.448
     t = 644.4: head 0 learns component 1: 0.088
     """
+    if isinstance(values, PredictedModel):
+        return _of_model(task, values, until)
+    if keys is None or queries is None:
+        raise InvalidInput("there are values without keys and queries; give all three, or a model in place of values")
     basis, steps, rates = principal(task), levels(task), escape_rates(task)
     heads = len(values)
     if heads == 0:
@@ -145,6 +151,29 @@ def drop_schedule(
         basis, state = _turned(basis, state, winner, m, scale / np.abs(state[winner]).max())
         drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
     return drops
+
+
+def _of_model(task: LinearTask, model: PredictedModel, until: float) -> Drops[Drop]:
+    """The schedule of a model, by its own clock."""
+    from stepwell.tasks import attention_scale  # imports JAX, which whoever has a model has imported
+
+    if model.activation != "linear":
+        raise InvalidInput(f"the model has {model.activation} attention; the schedule is for linear attention")
+    given, counts = model.normalisation, task.lengths.counts
+    if given != "1/N" and len(counts) > 1:
+        raise InvalidInput(
+            f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
+        )
+    # Weights f W predict the same, and follow the same path in the time f² t.
+    factor = (attention_scale(given, counts[0]) / attention_scale("1/N", counts[0])) ** (1 / model.factors)
+    weights = model.theory_weights({name: factor * np.asarray(weight) for name, weight in model.weights().items()})
+    if set(weights) != {"values", "keys", "queries"}:
+        raise InvalidInput(
+            f"{type(model).__name__} has no keys and queries of its own, and learns all components at once; its time "
+            "is half_drop_time(task, *merged_start(task, …))"
+        )
+    drops = drop_schedule(task, **weights, until=until * factor**2)
+    return Drops((replace(drop, time=drop.time / factor**2) for drop in drops), drops.reason)
 
 
 def _turned(basis: Principal, state: State, winner: int, component: int, tolerance: float) -> tuple[Principal, State]:

@@ -1,0 +1,85 @@
+"""`run.stepwell`: what one does most with a trajectory, as methods of it."""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell.models import AbstractModel
+
+from ._build import model_at
+
+
+@xr.register_dataset_accessor("stepwell")
+class Accessor:
+    """The methods of a trajectory; those of the package do the work, and say more.
+
+    The package is reached by its top level, which imports a room when it is used: this room may not import those.
+    """
+
+    def __init__(self, run: xr.Dataset):
+        self._run = run
+
+    def plot(self, task: Any = None, **options: Any) -> Any:
+        """The loss with, for a `task`, the theory: `stepwell.draw_staircase`."""
+        return _package().draw_staircase(self._run, task, **options)
+
+    def weights(self, **options: Any) -> Any:
+        """The size of every weight: `stepwell.draw_weights`."""
+        return _package().draw_weights(self._run, **options)
+
+    def map(self, task: Any = None, **options: Any) -> Any:
+        """The effective map at several points: `stepwell.draw_map`."""
+        return _package().draw_map(self._run, task, **options)
+
+    def animate(self, task: Any = None, **options: Any) -> Any:
+        """A film of the run: `stepwell.animate`."""
+        return _package().animate(self._run, task, **options)
+
+    def compare(self, task: Any, **options: Any) -> Any:
+        """The table of drops, predicted and measured: `stepwell.compare`."""
+        return _package().compare(self._run, task, **options)
+
+    @checked
+    def drops(self, task: Any = None, *, member: int = 0) -> tuple[Any, ...]:
+        """The drops of the loss of one run: with a task between the levels of the theory, else as they are detected."""
+        axis = "step" if "step" in self._run.dims else "time"
+        points, loss = self._run[axis].values.astype(float), self._run["loss"].isel(run=member).values
+        probes = _package().probes
+        if task is None:
+            return probes.staircase(points, loss).drops
+        return probes.level_drops(points, loss, _package().levels(task))
+
+    @checked
+    def model(self, at: float | None = None, *, member: int = 0) -> AbstractModel:
+        """The model at the recorded point nearest to `at`, a step or a time; by default the last."""
+        axis = "snapshot" if "snapshot" in self._run.dims else "time"
+        if at is None:
+            return model_at(self._run, run=member)
+        if not np.isfinite(at):
+            raise InvalidInput(
+                f"at is {at!r}; it must be a {'step' if axis == 'snapshot' else 'time'}, a finite number"
+            )
+        return model_at(self._run, run=member, index=int(np.abs(self._run[axis].values - at).argmin()))
+
+    def __repr__(self) -> str:
+        run, configuration = self._run, json.loads(self._run.attrs.get("configuration", "{}"))
+        model = configuration.get("model") or {}
+        axis = "step" if "step" in run.dims else "time"
+        count = run.sizes.get("run", 1)
+        what = (model.get("stacked") or model).get("class", "a model")
+        loss = run["loss"].values[:, [0, -1]].mean(axis=0)
+        runs = "one run" if count == 1 else f"{count} runs"
+        objective = (configuration.get("objective") or configuration.get("task") or {}).get("class", "")
+        made = f"{configuration.get('dynamics', 'training')}{f' on {objective}' if objective else ''}"
+        last = f"{'step' if axis == 'step' else 't/tau ='} {run[axis].values[-1]:.6g}"
+        ends = f"loss {loss[0]:.4g} to {loss[1]:.4g}, {run.attrs.get('outcome', '')}"
+        return f"{runs} of {what} by {made}: {run.sizes[axis]} recorded points to {last}, {ends}"
+
+
+def _package() -> Any:
+    return sys.modules["stepwell"]

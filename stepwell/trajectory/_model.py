@@ -1,0 +1,74 @@
+"""The model of a trajectory, from what its provenance says."""
+
+import dataclasses
+import importlib
+import json
+from typing import Any
+
+import jax.numpy as jnp
+import xarray as xr
+
+from stepwell import models
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell.models import AbstractModel
+
+
+@checked
+def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
+    """What the provenance of a trajectory says about its model: its class, its settings, and hashes of its weights.
+
+    **Arguments:**
+
+    - `trajectory`: what `descend`, `online` or `flow` returned.
+
+    **Returns:** the description; of an ensemble that of its members. It is empty where the provenance has none.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.1, steps=2, progress=False)
+    >>> settings = sw.trajectory.model_settings(run)
+    >>> settings["class"], settings["normalisation"]
+    ('SeparateAttention', '1/N')
+    """
+    try:
+        model = json.loads(trajectory.attrs.get("configuration", "{}")).get("model", {})
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    model = model.get("stacked", model) if isinstance(model, dict) else {}
+    return model if isinstance(model, dict) else {}
+
+
+def described_class(trajectory: xr.Dataset) -> type[AbstractModel]:
+    """The class of the model, which may be outside of this package."""
+    settings = model_settings(trajectory)
+    name, module = settings.get("class"), settings.get("module")
+    if name is None:
+        raise InvalidInput("the trajectory does not say which model was trained; give a template of the same class")
+    try:
+        owner = getattr(models if module is None else importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        raise InvalidInput(
+            f"the class {name} of the model was not found in {module or 'stepwell.models'}; give a template of it"
+        ) from None
+    return owner
+
+
+def rebuilt(owner: type[AbstractModel], settings: dict[str, Any], weights: dict[str, Any]) -> AbstractModel:
+    """A model of these settings and weights, field by field: what its constructor would compute of them is given."""
+    fields = {field.name for field in dataclasses.fields(owner)}
+    lacking = {name for name in fields - set(weights) if name not in settings or isinstance(settings[name], dict)}
+    if lacking:
+        raise InvalidInput(
+            f"the trajectory does not hold {', '.join(sorted(lacking))} of the {owner.__name__}; give a template of it"
+        )
+    model = object.__new__(owner)
+    for name in fields:
+        value = settings.get(name)
+        made = jnp.asarray(weights[name]) if name in weights else tuple(value) if isinstance(value, list) else value
+        object.__setattr__(model, name, made)
+    return model
