@@ -25,7 +25,8 @@ from ._devices import beside
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, skeleton_of, unflatten
 from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimiser, ScheduledRate, TrainLoop, advance
-from ._options import TrainOptions, named_optimiser
+from ._named_optimiser import named_optimiser
+from ._options import TrainOptions
 from ._record import record_steps, snapshot_places
 
 _CAPACITY = 4096
@@ -162,9 +163,8 @@ def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRul
                 f"rate is {rate!r} beside the optimiser {options.optimiser!r}; give its learning rate, one number or a "
                 "schedule"
             )
-        if not callable(rate):
-            rate = _check.number("rate", rate, least=0.0, above=True)
-        return Optimiser(named_optimiser(options.optimiser)(learning_rate=rate))
+        made = named_optimiser(options.optimiser, rate=rate, steps=max(options.steps, 1), model=model)
+        return Optimiser(made.optimiser)
     if (rate is None) == (options.optimiser is None):
         given = "neither a rate nor" if rate is None else "both a rate and"
         raise InvalidInput(

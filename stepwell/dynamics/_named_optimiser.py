@@ -53,7 +53,12 @@ class NamedOptimiser(NamedTuple):
 
 @checked
 def named_optimiser(
-    optimiser: str, schedule: str = "constant", *, rate: float, steps: int, model: AbstractModel | Ensemble
+    optimiser: str,
+    schedule: str = "constant",
+    *,
+    rate: float | Callable[[Any], Any],
+    steps: int,
+    model: AbstractModel | Ensemble,
 ) -> NamedOptimiser:
     """An optimiser of optax by name, for `descend` and `online`, and the whole specification of it.
 
@@ -65,7 +70,7 @@ def named_optimiser(
     - `schedule`: how the rate changes: "constant", "cosine", "linear", "exponential", "polynomial", "onecycle",
       "warmup", "warmup_cosine", "warmup_exponential" or another schedule of optax, with parameters as above. What is
       not given is taken from `rate`, `steps` and optax.
-    - `rate`: the learning rate; the largest one where it changes.
+    - `rate`: the learning rate; the largest one where it changes; or a function of the step, without `schedule`.
     - `steps`: the number of steps, over which the rate changes.
     - `model`: the model that will be trained, or an `Ensemble`.
 
@@ -85,9 +90,14 @@ def named_optimiser(
     """
     import optax
 
-    rate = _check.number("rate", rate, least=0.0, above=True)
     steps = _check.whole("steps", steps)
-    changing, scheduled = _schedule(schedule, rate, steps)
+    if not callable(rate):
+        rate = _check.number("rate", rate, least=0.0, above=True)
+        changing, scheduled = _schedule(schedule, rate, steps)
+    elif schedule == "constant":
+        changing, scheduled = rate, {"name": "given as a function"}
+    else:
+        raise InvalidInput(f"rate is a function and schedule {shown(schedule)}; give a number, or leave out schedule")
     name, given = _parsed("optimiser", optimiser)
     inner_name, preset = _OPTIMISERS.get(name, (name, {}))
     function = _function("optimiser", inner_name, optimisers(), [*optimisers(), *_OPTIMISERS])

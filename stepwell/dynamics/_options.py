@@ -1,7 +1,6 @@
 """The keywords of `descend` and `online`, as one object."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,9 +42,7 @@ class TrainOptions:
     checkpoint: CheckpointPath
 
     def __post_init__(self) -> None:
-        if isinstance(self.optimiser, str):
-            named_optimiser(self.optimiser)
-        elif self.optimiser is not None and not isinstance(self.optimiser, Transformation):
+        if not isinstance(self.optimiser, str | Transformation | None):
             raise InvalidInput(
                 f"optimiser is {shown(self.optimiser)}; it must be an optimiser of optax, such as optax.adam(0.01)"
             )
@@ -64,16 +61,3 @@ class TrainOptions:
             "observed": sorted(self.observe or ()),
             **(self.configuration or {}),
         }
-
-
-def named_optimiser(name: str) -> Callable[..., Any]:
-    """The optimiser of optax that has this name and takes a learning rate."""
-    import optax
-
-    made = getattr(optax, name, None)
-    if not callable(made) or "learning_rate" not in inspect.signature(made).parameters:
-        raise InvalidInput(
-            f"optimiser is {name!r}; give the name of one in optax that takes a learning rate, such as 'adam', 'sgd', "
-            "'rmsprop' or 'muon', or an optimiser of optax, such as optax.adam(0.01)"
-        )
-    return made

@@ -1,6 +1,6 @@
 """What the theory reads of a task. Those of `stepwell.tasks` qualify, as does anything so shaped."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -68,8 +68,7 @@ _LISTED = f"{', '.join(_READ[:-1])} and {_READ[-1]}"
 class PredictedModel(Protocol):
     """What the theory reads of a model: its weights, as its equations name them, and its conventions."""
 
-    @property
-    def factors(self) -> int: ...
+    factors: ClassVar[int]
 
     @property
     def activation(self) -> str: ...

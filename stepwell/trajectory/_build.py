@@ -112,14 +112,18 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
     """
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     owner = described_class(trajectory) if template is None else type(template)
-    missing = [name for name in owner.weight_dims if name not in trajectory.variables]
+    dims: Any = (owner if template is None else template).weight_dims
+    if isinstance(dims, property):
+        raise InvalidInput(f"{owner.__name__} does not name its weights in the class; give a template of it")
+    names = list(dims)
+    missing = [name for name in names if name not in trajectory.variables]
     if missing:
         raise InvalidInput(f"the trajectory has no weights {missing}; it was not recorded from {owner.__name__}")
     for name, place, size in (("run", run, trajectory.sizes["run"]), ("index", index, trajectory.sizes[axis])):
         if not -size <= place < size:
             raise InvalidInput(f"{name} is {place}; the trajectory has {size}, counted from 0")
     chosen = trajectory.isel({"run": run, axis: index})
-    weights = {name: chosen[name].values for name in owner.weight_dims}
+    weights = {name: chosen[name].values for name in names}
     if template is not None:
         return template.with_weights(weights)
     return rebuilt(owner, model_settings(trajectory), weights)  # pyright: ignore[reportReturnType]
