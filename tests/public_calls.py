@@ -258,7 +258,7 @@ AS_IT_IS = {
 """Calls that take long because they are asked to, or call what was given, whose errors are its own."""
 
 LEFT_OUT = re.compile(
-    r"^(published|native|dynamics\.fast|papers\.style)|(trajectory\.build|report\.moved|report\.tallies|tasks\.attention_scale|models\.is_proved)$|"
+    r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.moved|report\.tallies|tasks\.attention_scale|models\.is_proved)$|"
     r"(directions|quadratic|theory_weights|from_recording|freeze_imports)$|(Mixture|Task\w*|Index\w*)\.moments$"
 )
 """What the rooms call of each other, is for the command line or for developers, or takes nothing."""
