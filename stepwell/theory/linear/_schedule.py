@@ -162,7 +162,8 @@ def _of_model(task: RegressionTask, model: PredictedModel, until: float) -> Drop
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
         )
     # Weights f W predict the same, and follow the same path in the time f² t.
-    factor = (attention_scale(given, counts[0]) / attention_scale("1/N", counts[0])) ** (1 / model.factors)
+    length = max(counts)
+    factor = (attention_scale(given, length) / attention_scale("1/N", length)) ** (1 / model.factors)
     weights = model.theory_weights({name: factor * np.asarray(weight) for name, weight in model.weights().items()})
     if set(weights) != {"values", "keys", "queries"}:
         raise InvalidInput(
