@@ -210,6 +210,15 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "papers.add_figure": {"path": __file__},
     "models.class_of": {"kind": KINDS["attnS"]},
     "models.ConvolutionalAttention.__call__": {"example": jnp.ones(4)},
+    **{
+        f"models.{owner}.predict": {"inputs": jnp.ones((3, 2)), "labels": jnp.ones(3), "query": jnp.ones(2)}
+        for owner in ("MergedAttention", "MultiHeadAttention", "SeparateAttention")
+    },
+    "models.SpectralAttention.predict": {
+        "inputs": jnp.ones((3, 4)),
+        "labels": jnp.ones((3, 2)),
+        "query": jnp.ones(4),
+    },
     "models.ConvolutionalAttention.with_weights": {
         "weights": models.ConvolutionalAttention.from_separate(SEPARATE).weights()
     },
@@ -236,6 +245,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "tasks": jnp.ones((2, 4, 2)),
         "noise": jnp.ones((2, 11, 2)),
     },
+    "theory.linear.drop_schedule": {"values": SEPARATE},
     "theory.linear.head_course": {"pairs": np.array([0.1])},
     "theory.linear.white_course": {"task": WHITE, "initial_weight": 0.01},
     "theory.linear.white_half_drop_time": {"task": WHITE, "initial_weight": 0.01},
@@ -264,10 +274,12 @@ AS_IT_IS = {
 """Calls that take long because they are asked to, or call what was given, whose errors are its own."""
 
 LEFT_OUT = re.compile(
-    r"^(published|native|dynamics\.fast|papers\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
-    r"(directions|quadratic|theory_weights|from_recording|freeze_imports)$|(Mixture|Task\w*|Index\w*)\.moments$"
+    r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
+    r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
+    r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
+    r"(Mixture|Task\w*|Index\w*)\.moments$"
 )
-"""What the rooms call of each other, is for the command line or for developers, or takes nothing."""
+"""What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 
 
 def public() -> Iterator[tuple[str, Callable]]:

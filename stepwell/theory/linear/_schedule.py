@@ -159,13 +159,14 @@ def _of_model(task: LinearTask, model: PredictedModel, until: float) -> Drops[Dr
 
     if model.activation != "linear":
         raise InvalidInput(f"the model has {model.activation} attention; the schedule is for linear attention")
-    given, counts, first = model.normalisation, task.lengths.counts, task.lengths.counts[0]
+    given, counts = model.normalisation, task.lengths.counts
     if given != "1/N" and len(counts) > 1:
         raise InvalidInput(
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
         )
     # Weights f W predict the same, and follow the same path in the time f² t.
-    factor = (attention_scale(given, first) / attention_scale("1/N", first)) ** (1 / model.factors)
+    length = max(counts)
+    factor = (attention_scale(given, length) / attention_scale("1/N", length)) ** (1 / model.factors)
     weights = model.theory_weights({name: factor * np.asarray(weight) for name, weight in model.weights().items()})
     if set(weights) != {"values", "keys", "queries"}:
         raise InvalidInput(
