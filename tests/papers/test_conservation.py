@@ -20,7 +20,15 @@ def test_the_wrong_sign_is_not_conserved(data, failing):
         "drift-separate-rank-1",
         "drift-separate-rank-3",
         "drift-merged",
-        "by-tolerance",
+    }
+
+
+def test_a_drift_that_does_not_fall_with_the_tolerance_fails(data, failing):
+    """Small as it is: that at the coarsest tolerance."""
+    flows = data["flow"].copy(deep=True)
+    flows["drift"][:, -1] = flows["drift"].isel(tolerance=0)
+    assert failing({**data, "flow": flows}) == {
+        f"drift-{kind}" for kind in ("separate-rank-1", "separate-rank-3", "merged")
     }
 
 

@@ -38,6 +38,28 @@ def test_a_run_read_backwards_fails(data, failing):
     assert failing({**data, "training": training}) >= {"drops", "levels"}
 
 
+def test_runs_that_do_not_learn_fail(data, failing):
+    """As claims, not as errors."""
+    training = data["training"].copy(deep=True)
+    training["loss"][:] = float(data["theory"]["level"][0])
+    for name in ("half", "after"):
+        training[name][:] = np.inf
+    for name, missing in (("head", -1), ("key", np.nan), ("map", np.nan)):
+        training[name][:] = missing
+    wrong = failing({**data, "training": training})
+    assert wrong == {"published-drops", "drops", "levels", "order", "heads", "keys"}
+
+
+def test_a_run_that_stops_short_of_its_schedule_fails(data, failing):
+    """Its last drop is due, and missing: it does not count as one drop fewer."""
+    training = data["training"].copy(deep=True)
+    before = float(data["theory"]["level"][3])
+    training["loss"][:] = training["loss"].clip(before)
+    training["after"][:, 3], training["head"][:, 3] = np.inf, -1
+    training["key"][:, 3], training["map"][:, 3] = np.nan, np.nan
+    assert failing({**data, "training": training}) == {"drops", "levels", "order", "heads", "keys"}
+
+
 def test_a_component_out_of_order_fails(data, failing):
     training = data["training"].copy(deep=True)
     training["map"].values[:] = training["map"].values[..., ::-1]

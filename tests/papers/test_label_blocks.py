@@ -49,7 +49,7 @@ def test_blocks_that_are_unlearned_in_no_direction_fail(data, failing):
 
 def test_blocks_that_go_on_contributing_fail(data, failing):
     flows = data["flows"].copy(deep=True)
-    flows["added"][:, 1, -1] = 0.05
+    flows["added"][:, 1, -1] = 3e-5
     assert failing({**data, "flows": flows}) == {"no-contribution"}
 
 

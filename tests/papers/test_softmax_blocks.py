@@ -67,6 +67,9 @@ def test_slopes_and_their_errors_are_those_of_scipy():
     rng = np.random.default_rng(0)
     x = np.repeat([1.0, 2.0, 4.0], 3)
     y = 0.5 - 2 * x + rng.normal(0, 0.1, x.size)
-    fit, reference = slope(x, y), scipy.stats.linregress(x, y)
+    reference = scipy.stats.linregress(x, y)
+    scatter = reference.stderr * np.sqrt(((x - x.mean()) ** 2).sum())
+    # Eight others of the same scatter.
+    fit = slope(x, y, np.repeat([-1.0, 1.0], 4) * scatter * np.sqrt(7 / 8))
     assert fit.value == pytest.approx(reference.slope, rel=1e-12)
     assert fit.allowed == pytest.approx(scipy.stats.t.isf(CHANCE / 2, 7) * reference.stderr, rel=1e-12)

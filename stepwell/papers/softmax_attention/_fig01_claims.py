@@ -36,7 +36,8 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
 
 def _structure(gradient: xr.Dataset) -> list[Claim]:
     logs = np.log(gradient["sequences"].values)
-    fits = [slope(logs, np.log(norms)) for norms in gradient["off"].values]
+    norms, others = (np.log(gradient[name].values) for name in ("off", "other_off"))
+    fits = [slope(logs, *each) for each in zip(norms, others, strict=True)]
     squares, their = (gradient[name] / gradient["on"] ** 2 for name in ("square", "error"))
     symmetry: dict[str, Any] = {"kind": "theory", "source": "symmetry of the task: docstring of fig02_blocks"}
     return [
@@ -47,8 +48,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             predicted=-0.5,
             measured=[fit.value for fit in fits],
             tolerance=[fit.allowed for fit in fits],
-            basis="Student's interval for the scatter of independent groups of batches, as rare as three standard "
-            "errors",
+            basis="Student's interval for the scatter of other batches, as rare as three standard errors",
             counted="matrices",
             **symmetry,
         ),
@@ -59,7 +59,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             predicted=0.0,
             measured=squares.values,
             tolerance=3 * their.values,
-            basis="three standard errors of the products of gradients of different batches",
+            basis="three standard errors of the products of gradients of different batches, from other batches",
             counted="matrices",
             **symmetry,
         ),
@@ -72,7 +72,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
                 (gradient["slope"] - gradient["reduced"]) / np.hypot(gradient["slope_error"], gradient["reduced_error"])
             ).values.ravel(),
             tolerance=DEVIATIONS,
-            basis=f"{DEVIATIONS:g} standard errors, over whole and over reduced sequences",
+            basis=f"{DEVIATIONS:g} standard errors, over other whole and other reduced sequences",
             counted="derivatives",
             kind="check",
             source="objectives.Sampled of whole matrices against objectives.ReducedSampled",
@@ -199,7 +199,8 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             predicted=float(predictions["best_loss"]),
             measured=float(end["loss"].mean()),
             tolerance=DEVIATIONS * float(np.sqrt((end["error"] ** 2).sum())) / end.sizes["set"] + tail,
-            basis=f"{DEVIATIONS:g} standard errors of the sampled loss; its tail, as in the flow of the spectral loss",
+            basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
+            "of the spectral loss",
             kind="theory",
             source="theory.softmax.losses.exact_optimum",
         )
@@ -264,49 +265,45 @@ def _square(off: float) -> float:
 
 def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     """Runs of whole matrices approach those of the exact loss as batches grow."""
-    runs, population = data["descent"], data["population"]
+    runs, population, others = data["descent"], data["population"], data["others"]
     late = population.sel(time=slice(*runs.attrs["late"]))
     batches, rate = runs["batch"].values, float(np.diff(runs["time"].values[:2])[0])
-    small, large = (np.flatnonzero(batches == end) for end in (batches.min(), batches.max()))
-    factor = batches.min() / batches.max()
     cost = rate * float(data["noise"]["total"]) / 4 / batches
     share = cost.max() / float(data["theory"]["best_loss"])
     calm = Mean(float(late["loss"].mean()), float(np.sqrt((population["error"] ** 2).sum())) / population.sizes["set"])
-    away = runs["late_loss"].values[small].mean() - calm.value
-    single = float(np.sqrt((runs["late_loss_error"].values[small] ** 2).mean()))
-    rows = [
-        ("loss", "the loss", runs["late_loss"].values[large].mean(), calm, Mean(away, single), small.size, large.size)
-    ]
-    for name, word in (("omega", "ω√d of the heads in use"), ("mu", "μ of the heads in use")):
-        unit = ROOT if name == "omega" else 1.0
-        exact = _own(late[name].values).mean(axis=1).ravel() * unit
-        few, many = (runs[f"late_{name}"].values[each].ravel() * unit for each in (small, large))
-        reference = Mean(exact.mean(), exact.std(ddof=1) / exact.size**0.5)
-        noisy = Mean(few.mean() - reference.value, few.std(ddof=1))
-        rows.append((name, word, many.mean(), reference, noisy, few.size, many.size))
+    exact = _own(late["mu"].values).mean(axis=1)
+    own = Mean(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
+    # Of a single value at the smallest batch.
+    loss_error = float(np.sqrt((others["late_loss_error"] ** 2).mean()))
+    rows = (
+        ("mu", "μ of the heads in use", own, float(others["late_mu"].std(ddof=1))),
+        ("loss", "the loss", calm, loss_error),
+    )
     origin: dict[str, Any] = {
         "kind": "theory",
         "source": "stationary noise of descent at rate η: docstring of _fig01_claims.py",
         "explored": True,
     }
     noise_claims = []
-    for name, word, measured, reference, noisy, few, many in rows:
-        # The noise of one value falls as the root of the batch, and its effect on the mean as the batch.
-        errors = (reference.error, noisy.error * (factor / many) ** 0.5, noisy.error * factor / few**0.5)
+    for name, word, reference, single in rows:
+        away = runs[f"late_{name}"] - reference.value
+        expected = Mean(float(others[f"late_{name}"].mean()) - reference.value, single)
+        measured, allowed = _power(away, expected, reference.error, share)
         noise_claims.append(
             Claim.close(
                 f"{NAME}/batch-{name}",
-                f"Whole matrices: {word} differs from that of the exact loss as one over the batch: value at batches "
-                f"of {batches.max()}, from that at {batches.min()}",
-                predicted=reference.value + noisy.value * factor,
+                f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
+                f"of {', '.join(str(each) for each in np.unique(batches))}",
+                predicted=-1.0,
                 measured=measured,
-                tolerance=DEVIATIONS * float(np.linalg.norm(errors)) + share * factor * abs(noisy.value),
-                basis=f"{DEVIATIONS:g} standard errors, by the scatter at the smallest batch; next order: what noise "
-                "costs there, over the loss",
+                tolerance=allowed,
+                basis=f"{DEVIATIONS:g} standard errors, the scatter from other runs; next order: what noise costs, "
+                "over the loss",
                 **origin,
             )
         )
     noisy = batches <= QUIET
+    error = loss_error * (batches.min() / batches) ** 0.5
     noise_claims.append(
         Claim.over(
             f"{NAME}/noise-cost",
@@ -315,13 +312,36 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
             "more it is within its error)",
             predicted=1.0,
             measured=((runs["late_loss"].values - calm.value) / cost)[noisy],
-            tolerance=(DEVIATIONS * np.hypot(runs["late_loss_error"].values, calm.error) / cost)[noisy],
-            basis=f"{DEVIATIONS:g} standard errors of both losses; finite steps raise it further",
+            tolerance=(DEVIATIONS * np.hypot(error, calm.error) / cost)[noisy],
+            basis=f"{DEVIATIONS:g} standard errors of both losses, from other runs and sequences; finite steps raise "
+            "it further",
             relation=">=",
             **origin,
         )
     )
     return noise_claims
+
+
+def _power(away: xr.DataArray, expected: "Mean", error: float, share: float) -> tuple[float, float]:
+    """The exponent of what falls with the batch, by weighted least squares, and by how much it may be off -1.
+
+    `expected` is what other runs have at the smallest batch, with the error of a single value; `error` is that of what
+    is subtracted from all, and `share` the next order, relatively, at the smallest batch.
+    """
+    grouped = away.groupby("batch")
+    batches = np.array(list(grouped.groups), dtype=float)
+    counts = np.array([each.size for _, each in grouped])
+    means = np.array([float(each.mean()) for _, each in grouped])
+    fall = batches[0] / batches
+    size = expected.value * fall
+    relative = expected.error * np.sqrt(fall / counts) / np.abs(size)
+    weights = 1 / (relative**2 + (error / size) ** 2)
+    x = np.log(batches) - weights @ np.log(batches) / weights.sum()
+    lever = weights * x / (weights @ x**2)
+    with np.errstate(invalid="ignore", divide="ignore"):  # not a number where the sign changes
+        exponent = lever @ np.log(means / expected.value)
+    chance = np.hypot(np.linalg.norm(lever * relative), error * (lever / size).sum())
+    return float(exponent), float(DEVIATIONS * chance + abs(share * lever @ fall))
 
 
 class Mean(NamedTuple):

@@ -21,33 +21,37 @@ def off_structure_gradient(
 ) -> xr.Dataset:
     r"""The gradient of the loss in W and U, split into its decomposable part and the rest.
 
-    Drawn are `blocks` independent batches of `size` sequences. Over (matrix, group): `off`, the norm of the rest of the
-    gradient over each of several independent groups of `sequences` sequences. Over matrix: `square`, an estimate of the
-    squared norm of the rest in the population that has no bias, from products of the gradients of different batches,
-    with its standard error `error`; and `on`, the norm of the decomposable part. Over (matrix, head, task): `slope`,
+    Drawn are `blocks` independent batches of `size` sequences, and half as many others (at least 16), which all errors
+    are from. Over (matrix, group): `off`, the norm of the rest of the gradient over each of several independent groups
+    of `sequences` sequences, and `other_off`, over each of the other batches: what scatters as Gaussian vectors do has
+    the same relative scatter in groups of any size. Over matrix: `square`, an estimate of the squared norm of the rest
+    in the population that has no bias, from products of the gradients of different batches, with its standard error
+    `error`; and `on`, the norm of the decomposable part. Over (matrix, head, task): `slope`,
     the derivatives by $\omega_i^h$ and $\mu_i^h$ that the decomposable part amounts to, and their standard errors
     `slope_error`.
     """
-    drawn = [_gradient(model, task, size, jax.random.fold_in(jax.random.key(seed), b)) for b in range(blocks)]
+    every = blocks + max(16, blocks // 2)
+    drawn = [_gradient(model, task, size, jax.random.fold_in(jax.random.key(seed), b)) for b in range(every)]
     parts = [_split(np.stack(each), task) for each in zip(*drawn, strict=True)]
     half = blocks // 2
-    off, slopes, errors = [], [], []
+    off, other_off, slopes, errors = [], [], [], []
     square, error, on = np.empty((3, 2))
     for row, (derivatives, structured, rest) in enumerate(parts):
-        flat = rest.reshape(blocks, -1)
+        flat, others = np.split(rest.reshape(every, -1), [blocks])
         averaged = flat[half:].reshape(-1, _TOGETHER, flat.shape[1]).mean(axis=1)
         off.append(np.linalg.norm(np.concatenate([flat[:half], averaged]), axis=1))
-        products = flat @ flat.T
-        pairs = products[~np.eye(blocks, dtype=bool)]
+        other_off.append(np.linalg.norm(others, axis=1))
+        pairs, other_pairs = _products(flat), _products(others)
         # Products of pairs that share a batch are uncorrelated if the population has no such gradient.
-        square[row], error[row] = pairs.mean(), np.sqrt(2 * np.mean(pairs**2) / pairs.size)
-        on[row] = np.linalg.norm(structured.mean(axis=0))
-        slopes.append(derivatives.mean(axis=0))
-        errors.append(derivatives.std(axis=0, ddof=1) / blocks**0.5)
+        square[row], error[row] = pairs.mean(), np.sqrt(2 * np.mean(other_pairs**2) / pairs.size)
+        on[row] = np.linalg.norm(structured[:blocks].mean(axis=0))
+        slopes.append(derivatives[:blocks].mean(axis=0))
+        errors.append(derivatives[blocks:].std(axis=0, ddof=1) / blocks**0.5)
     sequences = size * np.repeat([1, _TOGETHER], [half, (blocks - half) // _TOGETHER])
     return xr.Dataset(
         {
             "off": (("matrix", "group"), np.array(off)),
+            "other_off": (("matrix", "other"), np.array(other_off)),
             "square": ("matrix", square),
             "error": ("matrix", error),
             "on": ("matrix", on),
@@ -56,6 +60,11 @@ def off_structure_gradient(
         },
         {"matrix": ["W", "U"], "sequences": ("group", sequences)},
     )
+
+
+def _products(vectors: Float[np.ndarray, "block entry"]) -> Float[np.ndarray, " pair"]:
+    """Of every two different vectors."""
+    return (vectors @ vectors.T)[~np.eye(len(vectors), dtype=bool)]
 
 
 @eqx.filter_jit

@@ -6,7 +6,7 @@ import xarray as xr
 from stepwell.papers._claim import Claim, Known
 
 from ._search import FLATTEST
-from ._sign_pairs_settings import DEVIATIONS, NAME, OFF_BALANCE, SIZES, SPACING
+from ._sign_pairs_settings import CONTEXT, DEVIATIONS, NAME, OFF_BALANCE, SIZES, SPACING
 from ._softmax_search import DEVIATIONS as DRAWN_DEVIATIONS
 from ._worst import worst_point
 
@@ -99,8 +99,8 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
                 + 2 * runs["heads"] / runs.attrs["sequences"]
                 + flat**2 / 6
             ).values.ravel(),
-            basis=f"{DRAWN_DEVIATIONS:g} standard errors; weights fitted to N sequences lose on others at most 1/N "
-            "each; a²/6 of a pair after a quarter of the time, by its law",
+            basis=f"{DRAWN_DEVIATIONS:g} standard errors, from other sequences; weights fitted to N sequences lose on "
+            "others at most 1/N each; a²/6 of a pair after a quarter of the time, by its law",
             counted="runs",
             kind="paper",
             source="arXiv 2503.12734, abstract: debiased gradient descent; loss: losses.linear_attention_loss",
@@ -119,8 +119,10 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centred scores: loss",
             predicted=float(flat["limit"]),
             measured=flat["mean"].values,
-            tolerance=DEVIATIONS * flat["error"].values + 2 * SIZES[0] * float(flat["limit"]),
-            basis=f"{DEVIATIONS:g} standard errors; cubic terms of the softmax, relative order a (twice)",
+            tolerance=DEVIATIONS * flat["error"].values
+            + (SIZES[0] ** 2 + 8 * SIZES[0] / CONTEXT) * float(flat["limit"]),
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
+            "a² and 8a/L (centred_linear_loss)",
             kind="theory",
             source="theory.softmax.bounds, sign pairs are linear attention as a → 0",
         ),
@@ -130,7 +132,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             measured=sampled["mean"].sel(kind="linear"),
             predicted=float(curve["linear_exact"][0]),
             tolerance=DEVIATIONS * sampled["error"].sel(kind="linear"),
-            basis=f"{DEVIATIONS:g} standard errors",
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
             kind="theory",
             source="linear attention, variance (dφ+1)/L",
         ),

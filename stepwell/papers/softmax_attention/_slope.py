@@ -17,11 +17,9 @@ class Slope(NamedTuple):
     allowed: float
 
 
-def slope(x: Float[np.ndarray, " run"], y: Float[np.ndarray, " run"]) -> Slope:
-    """Through independent runs: at least three, of at least two different x. Their scatter about it is the error."""
+def slope(x: Float[np.ndarray, " run"], y: Float[np.ndarray, " run"], others: Float[np.ndarray, " other"]) -> Slope:
+    """Through independent runs of at least two different x. Their scatter is that of the y of other runs at one x."""
     centred = x - x.mean()
     value = centred @ y / (centred @ centred)
-    rest = y - y.mean() - value * centred
-    freedom = x.size - 2
-    error = np.sqrt(rest @ rest / freedom / (centred @ centred))
-    return Slope(float(value), float(scipy.stats.t.ppf(1 - CHANCE / 2, freedom) * error))
+    error = others.std(ddof=1) / np.sqrt(centred @ centred)
+    return Slope(float(value), float(scipy.stats.t.ppf(1 - CHANCE / 2, others.size - 1) * error))

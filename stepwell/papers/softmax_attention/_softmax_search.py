@@ -16,9 +16,9 @@ from stepwell.objectives import AbstractObjective, ReducedSampled
 from stepwell.tasks import MultiTaskRegression
 
 DRAWS = 16
-"""Independent sets of sequences that a loss is averaged over; its standard error is that of their spread."""
+"""Independent sets of sequences that a loss is averaged over."""
 DEVIATIONS = 5.0
-"""Standard errors allowed of a mean over so many draws: by Student's t one in 6,000 falls outside."""
+"""Standard errors allowed, which are from 16 groups of other sequences: by Student's t one in 6,000 falls outside."""
 
 
 class Weights(NamedTuple):
@@ -29,7 +29,7 @@ class Weights(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The loss summed over tasks, over sampled sequences, and its standard error."""
+    """The loss summed over tasks, over sampled sequences, and its standard error, from sequences of its own."""
 
     mean: float
     error: float
@@ -43,35 +43,38 @@ def softmax_loss(task: MultiTaskRegression, weights: Weights, sequences: int, *,
 def softmax_losses(
     task: MultiTaskRegression, several: list[Weights], sequences: int, *, key: jax.Array
 ) -> list[Evaluated]:
-    """The losses of several weights of one shape, all over the same sequences."""
+    """The losses of several weights of one shape, all over the same sequences; their errors over another set."""
     losses = np.empty((DRAWS, len(several)))
+    other = ReducedSampled(task, sequences, precision="float32", key=jax.random.fold_in(key, DRAWS))
     for draw in range(DRAWS):
         objective = _objective(task, several[0].omega.shape[0], sequences, jax.random.fold_in(key, draw))
         for place, weights in enumerate(several):
             losses[draw, place] = _loss_and_slope(objective, jnp.asarray(np.stack(weights)), task.dims)[0]
-    means, errors = losses.mean(axis=0), losses.std(axis=0, ddof=1) / DRAWS**0.5
-    return [Evaluated(float(mean), float(error)) for mean, error in zip(means, errors, strict=True)]
+    models = [_model(jnp.asarray(np.stack(weights)), task.dims) for weights in several]
+    errors = [float(other.standard_error(model)) / DRAWS**0.5 for model in models]
+    return [Evaluated(float(mean), error) for mean, error in zip(losses.mean(axis=0), errors, strict=True)]
 
 
 class Slopes(NamedTuple):
-    """Derivatives of the loss by ω and by μ, (2, head, task), over sampled sequences, and their standard errors."""
+    """Derivatives of the loss by ω and by μ, (2, head, task), over sampled sequences, and their standard errors, from
+    sequences of their own."""
 
     mean: Float[np.ndarray, "2 head task"]
     error: Float[np.ndarray, "2 head task"]
 
 
 def softmax_slopes(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Slopes:
-    """The derivatives of the loss of softmax attention over `DRAWS` sets of reduced sequences."""
+    """The derivatives of the loss of softmax attention over `DRAWS` sets of reduced sequences; errors from as many."""
     drawn = [
         _loss_and_slope(
             _objective(task, weights.omega.shape[0], sequences, jax.random.fold_in(key, draw)),
             jnp.asarray(np.stack(weights)),
             task.dims,
         )[1]
-        for draw in range(DRAWS)
+        for draw in range(2 * DRAWS)
     ]
-    slopes = np.array(drawn)
-    return Slopes(slopes.mean(axis=0), slopes.std(axis=0, ddof=1) / DRAWS**0.5)
+    judged, others = np.split(np.array(drawn), 2)
+    return Slopes(judged.mean(axis=0), others.std(axis=0, ddof=1) / DRAWS**0.5)
 
 
 def least_softmax(
@@ -104,10 +107,11 @@ def _objective(task: MultiTaskRegression, heads: int, sequences: int, key: jax.A
 @eqx.filter_jit
 def _loss_and_slope(objective: AbstractObjective, weights: Float[Array, "2 head task"], dims: tuple[int, ...]):
     """The loss, and its derivatives by ω and μ."""
+    return jax.value_and_grad(lambda weights: objective(_model(weights, dims)))(weights)
+
+
+def _model(weights: Float[Array, "2 head task"], dims: tuple[int, ...]) -> SpectralAttention:
+    """With eigenvalues ω and μ."""
     ones = jnp.ones_like(weights[0])
     unit = SpectralAttention(ones, ones, ones, ones, dims=dims).score_scale / np.array(dims)
-
-    def loss(weights: Array) -> Array:
-        return objective(SpectralAttention(weights[0] / unit, ones, weights[1], ones, dims=dims))
-
-    return jax.value_and_grad(loss)(weights)
+    return SpectralAttention(weights[0] / unit, ones, weights[1], ones, dims=dims)

@@ -11,10 +11,12 @@ Weights = Callable[[Float[np.ndarray, "sequence token"]], Float[np.ndarray, "seq
 
 _AT_ONCE = 2**21
 """Numbers drawn at a time."""
+_FEW = 200
+"""The scatter of contexts is from a quarter as many others, and at least from so many."""
 
 
 class Sampled(NamedTuple):
-    """A mean over contexts and its standard error."""
+    """A mean over contexts and its standard error, from contexts of its own."""
 
     mean: float
     error: float
@@ -38,7 +40,17 @@ def sampled_loss(
 
     P is `weights` of the scores $x_l^\top Wq$, W = `scores`. It is the loss over the signal of
     $\hat y = \sum_lP_ly_l$, $y_l = g\cdot x_l + \varepsilon_l$, in the mean over $g\sim\mathcal N(0, I)$ and noise.
+    The standard error is by the scatter of other contexts.
     """
+    drawn = _losses(scores, weights, context, sequences, noise, rng)
+    others = _losses(scores, weights, context, max(_FEW, sequences // 4), noise, rng.spawn(1)[0])
+    return Sampled(float(drawn.mean()), float(others.std(ddof=1) / sequences**0.5))
+
+
+def _losses(
+    scores: np.ndarray, weights: Weights, context: int, sequences: int, noise: float, rng: np.random.Generator
+) -> Float[np.ndarray, " sequence"]:
+    """Of each drawn context."""
     dim, values, left = scores.shape[0], [], sequences
     while left > 0:
         count = min(left, max(1, _AT_ONCE // (context * dim)))
@@ -47,5 +59,4 @@ def sampled_loss(
         missed = q - np.matmul(p[:, None], x)[:, 0]
         values.append((np.sum(missed**2, axis=1) + noise * np.sum(p**2, axis=1)) / dim)
         left -= count
-    drawn = np.concatenate(values)
-    return Sampled(float(drawn.mean()), float(drawn.std(ddof=1) / drawn.size**0.5))
+    return np.concatenate(values)

@@ -219,7 +219,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             measured=trained["mean"].sel(kind=kind),
             predicted=trained["predicted"].sel(kind=kind),
             tolerance=DEVIATIONS * trained["error"].sel(kind=kind),
-            basis=f"{DEVIATIONS:g} standard errors",
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
             kind="check" if kind == "softmax" else "theory",
             source="theory.softmax.losses.exact_loss, against sampling"
             if kind == "softmax"
