@@ -90,8 +90,8 @@ TAIL = (60.0, 120.0)
 def settings(quick: bool) -> dict[str, Any]:
     chosen = asdict(QUICK if quick else FULL)
     counts = [f"{seeds} runs of {batch}" for batch, seeds in chosen.pop("runs")]
-    scatter_of = {"further runs, for the scatter": OTHERS} if len(counts) > 1 else {}
-    return {**SETTING, "sequences a step": counts, **scatter_of, **chosen}
+    others = OTHERS if len(counts) > 1 else 0
+    return {**SETTING, "sequences a step": counts, "further runs, for the scatter": others, **chosen}
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
