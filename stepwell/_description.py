@@ -86,7 +86,7 @@ def _eigenvalues(arguments: argparse.Namespace) -> tuple[float, ...] | None:
     if given is None:
         return None
     if hasattr(arguments, "dim") and arguments.dim != len(given):
-        raise InvalidInput(f"there are {len(given)} --eigenvalues and --dim is {arguments.dim}; leave out --dim")
+        raise InvalidInput(f"there are {len(given)} --eigenvalues and --dim is {shown(arguments.dim)}; leave out --dim")
     return tuple(_check.number("--eigenvalues", value, least=1 / LARGEST, most=LARGEST) for value in given)
 
 

@@ -150,7 +150,7 @@ def test_schedules_and_optimisers_by_name(run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"optimiser": "nope", "rate": 0.1}, "optimiser is 'nope'"),
+        ({"optimiser": "nope", "rate": 0.1}, "no optimiser 'nope'"),
         ({"optimiser": "adam"}, "give its learning rate"),
         ({"rate": lambda: 0.1}, "cannot be called with the number of a step"),
         ({"rate": lambda n: jnp.ones(2)}, "does not return one number"),
