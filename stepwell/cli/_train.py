@@ -190,9 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
                 kind = "film" if ending == "gif" else "plot"
                 kind = kind if kind not in files else ending
                 if ending == "gif":
-                    from ._film import write_film
-
-                    files[kind] = write_film(place.plot(ending), trajectory)
+                    files[kind] = _write_film(place.plot(ending), trajectory)
                 else:
                     files[kind] = training.write_plot(place, setup, trajectory, levels, course, ending)
         except KeyboardInterrupt:
@@ -209,6 +207,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show:
         _show(setup, trajectory, levels, course, files.get("plot", files.get("film")), stream)
     return status
+
+
+def _write_film(path: "Path", trajectory: "xr.Dataset") -> "Path":
+    import tempfile
+
+    from stepwell._files import write_bytes
+    from stepwell.plots import animate
+
+    with tempfile.TemporaryDirectory() as folder:
+        film = f"{folder}/film.gif"
+        animate(trajectory).save(film, writer="pillow")
+        with open(film, "rb") as written:
+            return write_bytes(path, written.read())
 
 
 def _until(arguments: argparse.Namespace, engine: str) -> float | str | None:

@@ -11,7 +11,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.theory import RegressionTask, linear
 
-from ._axes import LABELS, curve_axis, draw_levels, frame_places, loss_at, member_of, weight_axis
+from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, weight_axis
 from ._map import draw_matrix, maps_of
 from ._style import BLACK, PALETTE, new_figure, styled
 from ._weights import draw_heads, weight_sizes
@@ -55,12 +55,12 @@ def animate(
     axis, along = curve_axis(run), weight_axis(run)
     points, recorded = one[along].values.astype(float), one[axis].values.astype(float)
     name, lines = next(iter(weight_sizes(one, 0).items()))
-    losses = one["loss"].values[0]
+    losses, lines = drawable(one["loss"].values[0]), drawable(lines)
     try:
-        maps = maps_of(one, task)[0]
+        maps = drawable(maps_of(one, task)[0])
     except InvalidInput:
         maps = None
-    places = frame_places(points, loss_at(one, points), frames)
+    places = frame_places(points, drawable(loss_at(one, points)), frames)
     with styled():
         figure = new_figure(8.0 if maps is not None else 5.2, 3.9)
         figure.set_dpi(_DPI)
@@ -69,8 +69,7 @@ def animate(
         if task is not None and maps is not None:
             draw_levels(above, linear.levels(task), apart=0.12)
         (curve,) = above.plot(recorded, losses, color=BLACK)
-        finite = losses[np.isfinite(losses)]
-        above.set(xlim=(recorded[0], recorded[-1]), ylim=(0, 1.08 * float(finite.max())), ylabel="loss", title=title)
+        above.set(ylim=(0, 1.08 * float(np.nanmax(losses, initial=0.0)) or 1.0), ylabel="loss", title=title)
         heads = draw_heads(below, points, lines)
         below.set(ylabel=f"size of {name}", xlabel=LABELS[axis])
         if 1 < len(heads) <= len(PALETTE):
@@ -79,7 +78,9 @@ def animate(
         moving = None
         if maps is not None:
             axes = parts[1].subplots()
-            moving = draw_matrix(axes, maps[-1], float(np.abs(maps).max()) or 1.0, in_eigenvectors=task is not None)
+            moving = draw_matrix(
+                axes, maps[-1], float(np.nanmax(np.abs(maps), initial=0.0)) or 1.0, in_eigenvectors=task is not None
+            )
             axes.set_title("effective map")
         figure.draw_without_rendering()  # the layout, once
         figure.set_layout_engine("none")

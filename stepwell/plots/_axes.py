@@ -10,6 +10,7 @@ from stepwell._errors import InvalidInput
 
 LABELS = {"step": "training step", "snapshot": "training step", "time": r"flow time $t/\tau$"}
 QUIET = "#555555"
+_LARGEST = 1e100
 
 
 def curve_axis(run: xr.Dataset) -> str:
@@ -46,11 +47,17 @@ def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float 
             axes.annotate(f"$L_{{{m}}}$", (1.01, level), annotation_clip=False, **place)
 
 
+def drawable(values: np.ndarray) -> np.ndarray:
+    """Values, with NaN for those of a run that diverges which matplotlib could not place."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
 def frame_places(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], count: int
 ) -> Int[np.ndarray, " frame"]:
     """Places of recorded points: half of the film follows time, half the fall of the loss."""
-    fall = -np.minimum.accumulate(loss)
+    fall = -np.fmin.accumulate(np.nan_to_num(loss))
     parts = [(x - x[0]) / (x[-1] - x[0]) for x in (time, fall) if x[-1] > x[0]]
     clock = np.sum(parts, axis=0) if parts else np.zeros(time.size)
     return np.unique(np.searchsorted(clock, np.linspace(0, clock[-1], count)).clip(0, clock.size - 1))

@@ -48,9 +48,13 @@ class Beyond:
         """What is not as in the published script, by flag, as JSON has it."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "task"}
         values = {**dataclasses.asdict(self.task), **own}
-        default = {**dataclasses.asdict(Description()), **dataclasses.asdict(Beyond())}
+        default = {**dataclasses.asdict(Description()), **dataclasses.asdict(NOTHING)}
         changed = {name: value for name, value in values.items() if value != default[name]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+
+
+NOTHING = Beyond()
+"""The published script itself."""
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[Published, Beyond]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from stepwell._errors import InvalidInput
 from stepwell.trajectory import load
 
-from ._beyond import Beyond
+from ._beyond import NOTHING, Beyond
 from ._flags import Published
 from ._setup import Setup
 
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     folder: Path
     flags: Published
     suffix: str
-    beyond: Beyond = Beyond()
+    beyond: Beyond = NOTHING
 
     @property
     def _name(self) -> str:

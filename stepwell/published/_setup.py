@@ -24,7 +24,7 @@ from stepwell.tasks import (
 )
 from stepwell.theory import softmax
 
-from ._beyond import Beyond
+from ._beyond import NOTHING, Beyond
 from ._flags import Engine, Published
 
 IN_WEIGHT, IN_CONTEXT, TRACKED = "in_weight_test_loss", "in_context_test_loss", "tracked_value"
@@ -54,7 +54,7 @@ class Setup(NamedTuple):
     tested: InContextInWeightMixture | None
     model: AbstractModel
     keys: Keys
-    beyond: Beyond = Beyond()
+    beyond: Beyond = NOTHING
 
     @property
     def normalisation(self) -> Normalisation:
@@ -77,7 +77,7 @@ def normalisation_of(flags: Published, beyond: Beyond) -> Normalisation:
     return "1/tokens" if flags.vary_len else "none" if beyond.task.context is None else "1/N"
 
 
-def set_up(flags: Published, engine: Engine, beyond: Beyond = Beyond()) -> Setup:  # noqa: B008
+def set_up(flags: Published, engine: Engine, beyond: Beyond = NOTHING) -> Setup:
     """Build what the flags describe: the task, the initial model and random keys.
 
     **Arguments:**

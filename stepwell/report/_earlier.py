@@ -99,7 +99,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _is_others(name: str) -> bool:
-    """Whether it is called as a figure of somebody's own, which need not be listed in this run."""
+    """Whether it is called as a user's own figure, which need not be listed in this run."""
     return is_name(name) and len(name) <= _LONGEST_NAME and name.partition("/")[0] not in PAPERS
 
 

@@ -190,9 +190,9 @@ def _of(name: str, claims: Any) -> list[Claim]:
     """The claims of a figure, if they are called after it: the report finds them by that."""
     if not isinstance(claims, list) or not all(isinstance(claim, Claim) for claim in claims):
         raise InvalidInput(f"claims(data) of {name} must return a list of Claim")
-    strays = [claim.id for claim in claims if claim.id.rpartition("/")[0] != name]
-    if strays:
-        raise InvalidInput(f"the claim {strays[0]} belongs to another figure than {name}; call it {name}/…")
+    foreign = [claim.id for claim in claims if claim.id.rpartition("/")[0] != name]
+    if foreign:
+        raise InvalidInput(f"the claim {foreign[0]} belongs to another figure than {name}; call it {name}/…")
     return claims
 
 

@@ -1,15 +1,9 @@
 """Some dozens of random cases; `python tests/fuzz/fuzz.py` goes on."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cases import Case, damaged, make  # noqa: E402
-from fuzz import judge_all  # noqa: E402
-from oracle import Ending, complaint  # noqa: E402
+from cases import Case, damaged, make
+from fuzz import judge_all
+from oracle import Ending, complaint
 
 SEED = 0
 COUNT = 80

@@ -1,11 +1,8 @@
 """Few commands in a row and at once; `python tests/fuzz/load.py` takes a thousand."""
 
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from load import at_once, left_behind, one_after_another  # noqa: E402
+from load import at_once, left_behind, one_after_another
 
 
 def test_runs_at_once_are_as_one_alone_and_leave_nothing(tmp_path: Path):

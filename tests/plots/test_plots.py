@@ -82,6 +82,15 @@ def test_a_film_has_its_frames(run, softmax, tmp_path):
         assert [len(list(ImageSequence.Iterator(each))) for each in (film, other)] == [3, 2]
 
 
+def test_a_run_that_diverges_has_a_film_too(run, tmp_path):
+    lost = run.copy(deep=True)
+    lost["loss"][:, 2:] = np.nan
+    lost["value"][:, -2:] = 1e200
+    animate(lost, frames=4).save(tmp_path / "lost.gif", writer="pillow")
+    with Image.open(tmp_path / "lost.gif") as film:
+        assert len(list(ImageSequence.Iterator(film))) > 1
+
+
 def test_what_cannot_be_drawn_is_said(run):
     with pytest.raises(InvalidInput, match="2 runs, counted from 0"):
         draw_weights(run, member=2)

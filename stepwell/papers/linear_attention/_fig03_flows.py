@@ -50,7 +50,7 @@ def _brackets(run: xr.Dataset, thresholds: Float[np.ndarray, " drop"]) -> list[t
 
 
 def _union(parts: list[np.ndarray]) -> Float[np.ndarray, " time"]:
-    """All times from 0 on, rising, none closer to the last than rounding lets it be told apart."""
+    """All times from 0 on, rising, none so close to the last that rounding makes them equal."""
     times = np.unique(np.concatenate(parts))
     times = times[times > 0]
     return np.concatenate([[0.0], times[np.diff(times, prepend=0.0) > 1e-12 * times]])

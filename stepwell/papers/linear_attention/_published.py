@@ -92,7 +92,7 @@ ALLOWED_OUTSIDE = 2
 
 
 def published_drops() -> list[Float[np.ndarray, "group 3"]]:
-    """Of each drop of Fig 3: smallest and largest step of a group of runs that cannot be told apart, and how many.
+    """Of each drop of Fig 3: smallest and largest step of a group of runs that the picture does not part, and how many.
 
     Steps that coincide in the picture are given once. Five runs have their first drop in a cluster, of which the ends
     can be read, and one has not had its fourth at the end.

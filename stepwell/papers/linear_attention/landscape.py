@@ -304,7 +304,15 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
         ]
     merged, one = (found.sel(model=found["family"] == family) for family in ("merged", "rank-one"))
     at = one["converged"].values
-    beyond = "docs/differences.md: fixed points that the paper does not list"
+    some: dict[str, Any] = {
+        "tolerance": 0,
+        "basis": "a count",
+        "relation": ">=",
+        "counted": "dimensions",
+        "kind": "theory",
+        "source": "docs/differences.md: fixed points that the paper does not list",
+        "explored": True,
+    }
     return [
         *all_claims,
         Claim.over(
@@ -326,13 +334,7 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
             "and W₁E[y_q z] = 0: critical points found with the map zero and W₁ ≠ 0, for each dimension D",
             predicted=1,
             measured=np.nansum(merged["elsewhere"].where(merged["converged"]).values, axis=1),
-            tolerance=0,
-            basis="a count",
-            relation=">=",
-            counted="dimensions",
-            kind="theory",
-            source=beyond,
-            explored=True,
+            **some,
         ),
         Claim.over(
             f"{NAME}/more-idle-heads",
@@ -341,13 +343,7 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
             "the span of the learned eigenvectors, for each dimension D",
             predicted=1,
             measured=np.nansum(one["elsewhere"].where(one["converged"]).values, axis=1),
-            tolerance=0,
-            basis="a count",
-            relation=">=",
-            counted="dimensions",
-            kind="theory",
-            source=beyond,
-            explored=True,
+            **some,
         ),
     ]
 

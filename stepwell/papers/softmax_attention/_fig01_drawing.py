@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from stepwell.papers._style import BLACK, GREY, ORANGE, PALETTE, SKY, new_figure, styled
 
+from ._batch_axes import against_batches
 from ._full_model import DIMS, HEADS, TASKS
 
 _TIME = "time t = rate × step"
@@ -148,12 +149,7 @@ def _approach(axes: Any, data: dict[str, xr.Dataset]) -> None:
         axes.plot(runs["batch"], away, marker, color=colour, markersize=5, fillstyle="none", label=word)
         first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
         axes.plot(every, first * every[0] / every, "--", color=colour, linewidth=1.0)
-    axes.plot([], [], "--", color=GREY, linewidth=1.0, label="1/batch")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xticks(every, [str(one) for one in every])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("sequences in a batch")
+    against_batches(axes, every)
     axes.set_ylabel("relative difference from the exact loss")
     axes.set_title("(f) Whole matrices as batches grow")
     axes.legend(loc="lower left", fontsize=8.5)

@@ -23,6 +23,7 @@ from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 from stepwell.trajectory import provenance
 
+from ._batch_axes import against_batches
 from ._full_model import CONTEXT, DIM, DIMS, EMBEDDING, SETTING, TASKS, start, train
 from ._slope import slope
 
@@ -266,12 +267,7 @@ def _noise(axes: Any, runs: xr.Dataset) -> None:
         axes.plot(batches, sizes[:, column], marker, label=f"${name}$", **style)
         means = [np.exp(np.log(sizes[batches == one, column]).mean()) for one in every]
         axes.plot(every, means[0] * every[0] / every, "--", color=PALETTE[column], linewidth=1.0)
-    axes.plot([], [], "--", color=GREY, linewidth=1.0, label="1/batch")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xticks(every, [str(one) for one in every])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("sequences in a batch")
+    against_batches(axes, every)
     axes.set_ylabel("(off the structure)² / loss")
     axes.set_title("(c) Off the structure by noise")
     axes.legend(loc="lower left", fontsize=8.5)
