@@ -57,7 +57,7 @@ def frame_places(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], count: int
 ) -> Int[np.ndarray, " frame"]:
     """Places of recorded points: half of the film follows time, half the fall of the loss."""
-    fall = -np.fmin.accumulate(np.nan_to_num(loss))
+    fall = -np.minimum.accumulate(loss)
     parts = [(x - x[0]) / (x[-1] - x[0]) for x in (time, fall) if x[-1] > x[0]]
     clock = np.sum(parts, axis=0) if parts else np.zeros(time.size)
     return np.unique(np.searchsorted(clock, np.linspace(0, clock[-1], count)).clip(0, clock.size - 1))
