@@ -372,13 +372,13 @@ def _drop_lines(report: dict[str, Any]) -> list[str]:
         return [f"predicted drops at epochs {steps}"] if steps else []
     lines = ["drop  component  head   predicted    measured   error     loss to"]
     for drop in report["drops"]:
-        found = "-" if drop["measured"] is None else f"{drop['measured']:.0f}"
+        measured = "-" if drop["measured"] is None else f"{drop['measured']:.0f}"
         error = "-" if drop["error"] is None else f"{100 * drop['error']:+.0f} %"
         predicted = "-" if drop["predicted"] is None else f"{drop['predicted']:.0f}"
         component, head = (drop[name] or "all" if drop["predicted"] else "-" for name in ("component", "head"))
         note = "" if drop["status"] == "measured" else f"  {drop['status']}"
         note += "  out of order" if drop["in_order"] is False else ""
-        row = f"{drop['drop']:>4}  {component:>9}  {head:>4}  {predicted:>10}  {found:>10}  {error:>6}"
+        row = f"{drop['drop']:>4}  {component:>9}  {head:>4}  {predicted:>10}  {measured:>10}  {error:>6}"
         lines.append(f"{row}  {drop['level']:>10.4g}{note}")
     return [*lines, *report["remarks"]]
 

@@ -66,13 +66,13 @@ def offered() -> dict[str, tuple[str, str]]:
 
     A name without a slash is one of the package's own: `fig1` of the package `mypaper` is `mypaper/fig1`.
     """
-    found = {}
+    figures = {}
     for point in importlib.metadata.entry_points(group=GROUP):
         package = slug(point.dist.name) if point.dist is not None else "own"
         name = point.name if "/" in point.name else f"{package}/{slug(point.name)}"
         if is_name(name):
-            found[name] = point.value, package
-    return found
+            figures[name] = point.value, package
+    return figures
 
 
 def module_name(place: str) -> str:

@@ -112,14 +112,14 @@ def converged_setup(setup: Setup) -> Setup:
     """
     members = setup.members
     model, loss = _together([m.model for m in members]), _together([_infinite(member) for member in members])
-    found = flow(model, loss, save=2, rtol=_RELATIVE, atol=_ABSOLUTE * _scale(setup))
-    if found.attrs["outcome"] == "interrupted":
+    run = flow(model, loss, save=2, rtol=_RELATIVE, atol=_ABSOLUTE * _scale(setup))
+    if run.attrs["outcome"] == "interrupted":
         raise KeyboardInterrupt
-    if found.attrs["outcome"] != "converged":
+    if run.attrs["outcome"] != "converged":
         raise InvalidInput(
-            f"--until converged: the flow ended as {found.attrs['outcome']} ({found.attrs['message']}); give a time"
+            f"--until converged: the flow ended as {run.attrs['outcome']} ({run.attrs['message']}); give a time"
         )
-    steps = max(1, int(np.ceil(float(found["time"][-1]) / float(flow_time(1, setup.flags.lr)))))
+    steps = max(1, int(np.ceil(float(run["time"][-1]) / float(flow_time(1, setup.flags.lr)))))
     return setup._replace(flags=dataclasses.replace(setup.flags, epoch=steps))
 
 

@@ -78,13 +78,13 @@ def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> tallies([{"kind": "paper", "passed": True, "unexpected": False}])
     [{'name': 'papers', 'held': 1, 'total': 1, 'unexpected': 0}]
     """
-    found = []
+    counts = []
     for kind in KINDS:
         mine = [claim for claim in claims if claim["kind"] == kind and claim.get("judged", True)]
         if mine:
             held, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "unexpected"))
-            found.append({"name": _HEADLINES[kind], "held": held, "total": len(mine), "unexpected": unexpected})
-    return found
+            counts.append({"name": _HEADLINES[kind], "held": held, "total": len(mine), "unexpected": unexpected})
+    return counts
 
 
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:

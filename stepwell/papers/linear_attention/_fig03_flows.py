@@ -40,13 +40,13 @@ def saved_at_drops(
 def _brackets(run: xr.Dataset, thresholds: Float[np.ndarray, " drop"]) -> list[tuple[float, float, int]]:
     """The saved times between which each run passes each threshold, with the threshold's number."""
     time, losses = run["time"].values, run["loss"].values
-    found = []
+    crossings = []
     for loss in losses:
         for number, threshold in enumerate(thresholds):
             below = np.flatnonzero(loss < threshold)
             if below.size and below[0] > 0:
-                found.append((float(time[below[0] - 1]), float(time[below[0]]), number))
-    return found
+                crossings.append((float(time[below[0] - 1]), float(time[below[0]]), number))
+    return crossings
 
 
 def _union(parts: list[np.ndarray]) -> Float[np.ndarray, " time"]:

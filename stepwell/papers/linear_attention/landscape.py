@@ -104,7 +104,7 @@ def search_task(searched: Searched, *, context: int = SEARCH_CONTEXT) -> InConte
 
 def search_all(chosen: Settings, *, theory_context: int = SEARCH_CONTEXT) -> xr.Dataset:
     """The search for each model, over (model, start); predictions are those for another context if one is given."""
-    found = [
+    searches = [
         search(
             search_task(each),
             each,
@@ -115,7 +115,7 @@ def search_all(chosen: Settings, *, theory_context: int = SEARCH_CONTEXT) -> xr.
         )
         for each in chosen.searched
     ]
-    together = xr.concat(found, dim="model").assign_coords(model=[each.name for each in chosen.searched])
+    together = xr.concat(searches, dim="model").assign_coords(model=[each.name for each in chosen.searched])
     together["family"] = ("model", [each.family for each in chosen.searched])
     return together.assign_attrs(provenance({"figure": NAME, "seed": SEED, **asdict(chosen)}))
 
@@ -265,7 +265,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _search_claims(found: xr.Dataset) -> list[Claim]:
+def _search_claims(search: xr.Dataset) -> list[Claim]:
     sources = {
         "merged": ("merged attention", "two", "Section 3.2, equation (9)"),
         "rank-one": ("separate attention, rank one", "2^D", "Section 4.2, equations (16)–(18), Appendix E.3"),
@@ -273,7 +273,7 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
     }
     all_claims = []
     for family, (words, number, source) in sources.items():
-        mine = found.sel(model=found["family"] == family)
+        mine = search.sel(model=search["family"] == family)
         at = mine["converged"].values
         bound = np.broadcast_to(mine["tolerance"].values[:, None], at.shape)
         searched: Any = {"kind": "paper", "source": source, "explored": True}
@@ -302,7 +302,7 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
                 **searched,
             ),
         ]
-    merged, one = (found.sel(model=found["family"] == family) for family in ("merged", "rank-one"))
+    merged, one = (search.sel(model=search["family"] == family) for family in ("merged", "rank-one"))
     at = one["converged"].values
     some: dict[str, Any] = {
         "tolerance": 0,
@@ -349,14 +349,14 @@ def _search_claims(found: xr.Dataset) -> list[Claim]:
 
 
 def draw(data: dict[str, xr.Dataset]) -> Figure:
-    points, found = data["points"], data["search"]
+    points, search = data["points"], data["search"]
     with styled():
         figure = new_figure(10.4, 8.6)
         panels = figure.subplots(2, 2, height_ratios=(1, 1))
         _draw_points(panels[0, 0], points)
         _draw_falls(panels[0, 1], points)
         for axes, letter, family in ((panels[1, 0], "c", "merged"), (panels[1, 1], "d", "rank-one")):
-            _draw_search(axes, letter, found.sel(model=found["family"] == family).isel(model=-1))
+            _draw_search(axes, letter, search.sel(model=search["family"] == family).isel(model=-1))
     return figure
 
 

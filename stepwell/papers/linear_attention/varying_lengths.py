@@ -399,9 +399,9 @@ def _draw_course(axes: Axes, separate: xr.Dataset, predicted: xr.Dataset) -> Non
 
 
 def _draw_fitted(axes: Axes, samples: xr.Dataset, predicted: xr.Dataset) -> None:
-    found = [fitted_length(each) for each in samples["final_map"].values]
+    fitted = [fitted_length(each) for each in samples["final_map"].values]
     error = STANDARD_ERRORS * float(predicted["length_error"])
-    axes.errorbar(np.arange(1, len(found) + 1), found, error, fmt="o", color=BLUE, markersize=4, linewidth=1)
+    axes.errorbar(np.arange(1, len(fitted) + 1), fitted, error, fmt="o", color=BLUE, markersize=4, linewidth=1)
     every = np.arange(1, LONGEST + 1)
     means = {
         "harmonic mean": float(predicted["effective_length"]),
@@ -411,11 +411,11 @@ def _draw_fitted(axes: Axes, samples: xr.Dataset, predicted: xr.Dataset) -> None
     for name, value in means.items():
         axes.axhline(value, color=BLACK, linestyle="--", linewidth=1.0)
         # Clear of the error bars.
-        above = 1.4 * error if abs(value - np.mean(found)) < error else 0.0
+        above = 1.4 * error if abs(value - np.mean(fitted)) < error else 0.0
         place: Any = {"xytext": (0, 4), "textcoords": "offset points", "fontsize": 8.5}
         axes.annotate(f"{name}, {value:.1f}", (0.4, value + above), **place)
-    axes.set_xlim(0, len(found) + 1)
-    axes.set_xticks(range(1, len(found) + 1, 1 if len(found) < 5 else 3))
+    axes.set_xlim(0, len(fitted) + 1)
+    axes.set_xticks(range(1, len(fitted) + 1, 1 if len(fitted) < 5 else 3))
     axes.set_ylim(0, 18)
     axes.set(xlabel="sample", ylabel="length that fits the trained map")
     axes.set_title("(b) Which length is learned")

@@ -18,7 +18,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
 
 
 def _learners(axes: Any, data: dict[str, xr.Dataset]) -> None:
-    curve, drawn, trained, found = (data[name] for name in ("curves", "drawn", "softmax", "gain"))
+    curve, drawn, trained, gains = (data[name] for name in ("curves", "drawn", "softmax", "gain"))
     ratio = drawn["dim"] / drawn.attrs["context"]
     lines = {
         "ridge_0.05": (VERMILION, "-", "ridge, penalty 0.05"),
@@ -35,9 +35,9 @@ def _learners(axes: Any, data: dict[str, xr.Dataset]) -> None:
             axes.plot(ratio, one["regressed"], "x", color=colour, markersize=8, clip_on=False)
     several = trained["risk"].sel(convention="total")
     axes.plot(trained["dim"] / trained.attrs["context"], several, "D", color=BLACK, markersize=5, clip_on=False)
-    shown = (found["dim"] / found["context"]).values >= 0.01
+    shown = (gains["dim"] / gains["context"]).values >= 0.01
     style: dict[str, Any] = {"color": BLUE, "markersize": 5, "clip_on": False}
-    axes.plot((found["dim"] / found["context"])[shown], found["single"][shown], "s", **style)
+    axes.plot((gains["dim"] / gains["context"])[shown], gains["single"][shown], "s", **style)
     for marker, label in (
         ("o", f"contexts drawn, L = {drawn.attrs['context']}"),
         ("x", "regressions carried out"),
@@ -54,13 +54,13 @@ def _learners(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="upper left", fontsize=8.5)
 
 
-def _gain(axes: Any, curve: xr.Dataset, found: xr.Dataset) -> None:
+def _gain(axes: Any, curve: xr.Dataset, gains: xr.Dataset) -> None:
     axes.axhline(10, color=GREY, linewidth=1.0)
     axes.annotate("I = 10", (2.0, 10), xytext=(0, 3), textcoords="offset points", color="#555555", ha="right")
     axes.plot(curve["ratio"], curve["gain"], "--", color=BLACK, label="closed form")
-    gain = found["single"] / found["several"]
-    label = f"softmax, trained, d = {int(found['dim'][0])}"
-    axes.plot(found["dim"] / found["context"], gain, "o", color=VERMILION, markersize=6, label=label)
+    gain = gains["single"] / gains["several"]
+    label = f"softmax, trained, d = {int(gains['dim'][0])}"
+    axes.plot(gains["dim"] / gains["context"], gain, "o", color=VERMILION, markersize=6, label=label)
     axes.set_xscale("log")
     axes.set_ylim(0, 11.5)
     axes.set_xlabel("dimension of a task over context, d/L")

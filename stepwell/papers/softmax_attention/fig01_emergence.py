@@ -238,10 +238,10 @@ def gradient(chosen: Settings) -> xr.Dataset:
     place = int(np.argmin(np.abs(course.loss.sum(axis=1) - float(predict()["middle"]))))
     omega, mu = course.omega[place], course.mu[place]
     task, whole = whole_model(chosen.seed, SpectralAttention.balanced(omega, mu, DIMS, embedding=EMBEDDING))
-    found = off_structure_gradient(whole, task, blocks=chosen.blocks, size=chosen.block_size, seed=chosen.seed)
+    gradients = off_structure_gradient(whole, task, blocks=chosen.blocks, size=chosen.block_size, seed=chosen.seed)
     slopes = softmax_slopes(the_task(), Weights(omega, mu), chosen.sequences, key=jax.random.key(chosen.seed + 1))
     dims = ("matrix", "head", "task")
-    return found.assign(reduced=(dims, slopes.mean), reduced_error=(dims, slopes.error))
+    return gradients.assign(reduced=(dims, slopes.mean), reduced_error=(dims, slopes.error))
 
 
 def gradient_noise(chosen: Settings) -> xr.Dataset:

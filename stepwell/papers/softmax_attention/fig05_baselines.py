@@ -362,8 +362,8 @@ def _softmax(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _gains(found: xr.Dataset) -> list[Claim]:
-    gain, ratio, dim = (found["single"] / found["several"]).values, found["dim"] / found["context"], found["dim"].values
+def _gains(gains: xr.Dataset) -> list[Claim]:
+    gain, ratio, dim = (gains["single"] / gains["several"]).values, gains["dim"] / gains["context"], gains["dim"].values
     least = int(np.argmin(ratio.values))
     rho = 2 * np.e * float(ratio[least])
     return [

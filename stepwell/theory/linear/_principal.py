@@ -77,7 +77,7 @@ class Principal:
         r"""$Y = W^\top A Z$ of a map."""
         return self.keys.T @ effective_map @ self.queries
 
-    def turned(self, group: slice, rotation: Float[np.ndarray, "size size"]) -> "Principal":
+    def rotated_within(self, group: slice, rotation: Float[np.ndarray, "size size"]) -> "Principal":
         """The same with other directions for a group of components of one size, of which any will do."""
         sides = {name: getattr(self, name).copy() for name in ("keys", "queries", "key_factors", "query_factors")}
         for side in sides.values():
@@ -158,8 +158,8 @@ def require_regular(basis: Principal) -> None:
 
 def rotated(spectrum: Spectrum, basis: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "dim dim"]:
     """The matrix of a spectrum in another orthonormal basis, whose vectors are columns."""
-    turned = basis.T @ spectrum.vectors
-    return (turned * spectrum.values) @ turned.T
+    rotation = basis.T @ spectrum.vectors
+    return (rotation * spectrum.values) @ rotation.T
 
 
 def _decomposition(inputs: Spectrum, tasks: Spectrum) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

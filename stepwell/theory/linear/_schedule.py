@@ -148,7 +148,7 @@ def drop_schedule(
         now, state[racing] = now + path.time, after
         winner = racing[int(np.argmax(flow.gains(state[racing])))]
         owned[winner].append(m)
-        basis, state = _turned(basis, state, winner, m, scale / np.abs(state[winner]).max())
+        basis, state = _towards_winner(basis, state, winner, m, scale / np.abs(state[winner]).max())
         drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
     return drops
 
@@ -177,7 +177,9 @@ def _of_model(task: LinearTask, model: PredictedModel, until: float) -> Drops[Dr
     return Drops((replace(drop, time=drop.time / factor**2) for drop in drops), drops.reason)
 
 
-def _turned(basis: Principal, state: State, winner: int, component: int, tolerance: float) -> tuple[Principal, State]:
+def _towards_winner(
+    basis: Principal, state: State, winner: int, component: int, tolerance: float
+) -> tuple[Principal, State]:
     """The basis, and the heads in it, with the component along what the winner learned, where its size has others.
 
     Of components of one size any directions will do, until a head chooses. Where sizes differ little, the head turns to
@@ -191,7 +193,7 @@ def _turned(basis: Principal, state: State, winner: int, component: int, toleran
     x, y = pairs[winner, ..., group]
     learned = state[winner, 0] * (x.T @ y)
     rotation = np.linalg.eigh(learned + learned.T)[1][:, ::-1]
-    basis = basis.turned(group, rotation)
+    basis = basis.rotated_within(group, rotation)
     pairs[..., group] = pairs[..., group] @ rotation
     pairs /= _norms(basis)
     return basis, np.concatenate([state[:, :1], pairs.reshape(len(state), -1)], axis=1)
