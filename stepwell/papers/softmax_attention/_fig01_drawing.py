@@ -144,8 +144,8 @@ def _approach(axes: Any, data: dict[str, xr.Dataset]) -> None:
         ("loss", "loss", "D", PALETTE[2]),
     ):
         calm = late[name].values if name == "loss" else np.einsum("...hh->...h", late[name].values)
-        late = runs[f"late_{name}"].values
-        away = np.abs((late if name == "loss" else late.mean(axis=1)) / calm.mean() - 1)
+        ends = runs[f"late_{name}"].values
+        away = np.abs((ends if name == "loss" else ends.mean(axis=1)) / calm.mean() - 1)
         axes.plot(runs["batch"], away, marker, color=colour, markersize=5, fillstyle="none", label=word)
         first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
         axes.plot(every, first * every[0] / every, "--", color=colour, linewidth=1.0)
