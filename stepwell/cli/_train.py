@@ -7,17 +7,20 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, exit_status
 from stepwell._task_flags import add_task_flags
 from stepwell.published import (
     Beyond,
+    Engine,
     Published,
     add_published_flags,
     check,
     engine_for,
+    flows,
+    infinite,
     keep_abbreviations,
     published_spectrum,
     resolve,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from stepwell.published.training import Course, Levels, Setup
 
-_ENGINES = ("auto", "moments", "sampled", "population", "flow")
+_ENGINES = ("auto", *get_args(Engine))
 _FORMATS = ("png", "pdf", "svg", "gif")
 
 
@@ -93,14 +96,15 @@ def _add_own_flags(parser: Parser) -> None:
         choices=_ENGINES,
         default="auto",
         help="how the loss is computed: from moments of the data (exact, linear attention only), from the sequences, "
-        "over infinitely many sequences, or as gradient flow; auto is moments where it can be",
+        "over infinitely many sequences; flow and population-flow are gradient flow, on the moments and over "
+        "infinitely many sequences; auto is moments where it can be",
     )
     run.add_argument(
         "--until",
         metavar="TIME",
         **absent,
         help="instead of --epoch: the flow time t/tau, as on the plot and in `stepwell predict`, or converged "
-        "with --engine flow: as long as the flow over infinitely many sequences takes",
+        "with an engine that flows: as long as the flow over infinitely many sequences takes",
     )
     output = parser.add_argument_group("output, beyond the published script")
     output.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
@@ -125,8 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     flags, beyond = resolve(arguments)
     engine = engine_for(flags, arguments.engine)
-    if engine == "flow" and not beyond.plain:
-        raise InvalidInput("--engine flow is gradient flow; leave out --optimiser and --schedule")
+    if flows(engine) and not beyond.plain:
+        raise InvalidInput(f"--engine {engine} is gradient flow; leave out --optimiser and --schedule")
     until = _until(arguments, engine)
     check(flags, engine, 1 if beyond.seeds is None else len(beyond.seeds))
     for warning in warnings(flags):
@@ -228,8 +232,8 @@ def _until(arguments: argparse.Namespace, engine: str) -> float | str | None:
     if given is None:
         return None
     if given == "converged":
-        if engine != "flow":
-            raise InvalidInput("--until converged is for --engine flow; give a time, or --epoch")
+        if not flows(engine):
+            raise InvalidInput("--until converged is for --engine flow or population-flow; give a time, or --epoch")
         return given
     from stepwell import _check
 
@@ -348,7 +352,7 @@ def _summary(report: dict[str, Any]) -> str:
     flags, first, last = report["flags"], report["first_loss"], report["final_loss"]
     heads = f"{flags['head_num']} head" + ("s" if flags["head_num"] > 1 else "")
     kind = f"{'softmax ' if flags['softmax'] else ''}{flags['model']}"
-    data = "the population" if report["engine"] == "population" else f"{flags['trainset_size']} sequences"
+    data = "the population" if infinite(report["engine"]) else f"{flags['trainset_size']} sequences"
     own = report.get("beyond", {})
     seeds = f", {len(own['seeds'])} seeds (mean losses)" if "seeds" in own else ""
     lines = [f"{kind}, {heads}, on {data} of {flags['seq_len']} tokens, dimension {flags['in_dim']}{seeds}"]

@@ -6,9 +6,12 @@ Flags alone are imported here, so that a mistake in one is reported before anyth
 from ._beyond import Beyond as Beyond
 from ._beyond import published_spectrum as published_spectrum
 from ._beyond import resolve as resolve
+from ._flags import Engine as Engine
 from ._flags import Published as Published
 from ._flags import add_published_flags as add_published_flags
 from ._flags import check as check
 from ._flags import engine_for as engine_for
+from ._flags import flows as flows
+from ._flags import infinite as infinite
 from ._flags import keep_abbreviations as keep_abbreviations
 from ._flags import warnings as warnings

@@ -12,7 +12,9 @@ from stepwell import _kinds
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS, Kind
 
-Engine = Literal["moments", "sampled", "population", "flow"]
+Engine = Literal["moments", "sampled", "population", "flow", "population-flow"]
+"""How the loss is computed: from the moments of the data, from the sequences, over infinitely many sequences; the last
+two are gradient flow instead of descent, on the moments of the data and over infinitely many sequences."""
 
 _MODELS = _kinds.names(trained=True)
 _RANKED = _kinds.listed(name for name in _MODELS if KINDS[name].has_rank)
@@ -209,8 +211,8 @@ def engine_for(flags: Published, asked: str) -> Engine:
     **Arguments:**
 
     - `flags`: the published flags.
-    - `asked`: `moments`, `sampled`, `population`, `flow` or `auto`, which is `moments` where attention is linear,
-      `sampled` where it is softmax, and `population` for several regressions.
+    - `asked`: `moments`, `sampled`, `population`, `flow`, `population-flow` or `auto`, which is `moments` where
+      attention is linear, `sampled` where it is softmax, and `population` for several regressions.
 
     **Returns:** the name of the engine. `InvalidInput` is raised if it is for other models or data.
 
@@ -226,14 +228,46 @@ def engine_for(flags: Published, asked: str) -> Engine:
     if flags.model == SEVERAL:
         if asked == "moments":
             raise InvalidInput("--engine moments is for linear attention; with --dims use population, flow or sampled")
-        return "population" if asked == "auto" else asked  # pyright: ignore
+        return {"auto": "population", "population-flow": "flow"}.get(asked, asked)  # pyright: ignore
     if asked == "auto":
         return "sampled" if flags.softmax else "moments"
     if flags.softmax and asked != "sampled":
         raise InvalidInput(f"--engine {asked} is for linear attention; with --softmax use --engine sampled")
-    if asked == "population" and flags.icl != 1:
-        raise InvalidInput(f"--engine population needs --icl 1, not {flags.icl:g}; use --engine moments")
+    if infinite(asked) and flags.icl != 1:
+        raise InvalidInput(f"--engine {asked} needs --icl 1, not {flags.icl:g}; use --engine moments")
     return asked  # pyright: ignore
+
+
+def flows(engine: str) -> bool:
+    """Whether an engine follows the gradient flow.
+
+    **Arguments:**
+
+    - `engine`: its name.
+
+    **Example:**
+
+    >>> from stepwell.published import flows
+    >>> flows("population-flow"), flows("moments")
+    (True, False)
+    """
+    return engine in ("flow", "population-flow")
+
+
+def infinite(engine: str) -> bool:
+    """Whether an engine computes the loss over infinitely many sequences.
+
+    **Arguments:**
+
+    - `engine`: its name.
+
+    **Example:**
+
+    >>> from stepwell.published import infinite
+    >>> infinite("population-flow"), infinite("flow")
+    (True, False)
+    """
+    return engine in ("population", "population-flow")
 
 
 def check(flags: Published, engine: Engine, runs: int = 1) -> None:
@@ -280,7 +314,7 @@ def check(flags: Published, engine: Engine, runs: int = 1) -> None:
         raise InvalidInput(f"--model {flags.model} has no attention; leave out --softmax")
     if flags.cubic_feat and not reads_features:
         raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model {_OF_FEATURES}")
-    sets = {"trainset_size": flags.icl == 1 and engine != "population", "testset_size": flags.testset_size > 0}
+    sets = {"trainset_size": flags.icl == 1 and not infinite(engine), "testset_size": flags.testset_size > 0}
     for name, whitened in sets.items():
         size = getattr(flags, name)
         if whitened and size <= flags.in_dim:
@@ -288,7 +322,7 @@ def check(flags: Published, engine: Engine, runs: int = 1) -> None:
                 f"--{name} is {size}; to whiten task vectors of dimension {flags.in_dim} it must be at least "
                 f"{flags.in_dim + 1}"
             )
-    if engine == "flow" and flags.init == 0:
+    if flows(engine) and flags.init == 0:
         raise InvalidInput("--init 0 is a fixed point of the flow; give a small number above 0")
     _check_memory(flags, engine, runs)
 
@@ -301,7 +335,7 @@ def _check_several(flags: Published, engine: Engine, runs: int) -> None:
     if engine == "sampled" and flags.trainset_size < 32:
         raise InvalidInput(f"--trainset_size is {flags.trainset_size}; with --dims it must be at least 32")
     weights = 4 * flags.head_num * flags.out_dim
-    each = 101 * weights + 4 * flags.epoch * (1 + (weights if engine == "flow" else 0))
+    each = 101 * weights + 4 * flags.epoch * (1 + (weights if flows(engine) else 0))
     if engine == "sampled":
         each += 4 * flags.trainset_size * flags.seq_len * (flags.out_dim + flags.head_num)
     require_memory(
@@ -350,25 +384,25 @@ def _check_memory(flags: Published, engine: Engine, runs: int) -> None:
         what=f"a model of {heads} heads in dimension {dim}",
         instead="take a smaller --head_num, --rank or --in_dim",
     )
-    curves = 1 + tests + (heads if flags.track_value else 0) + (weights if engine == "flow" else 0)
+    curves = 1 + tests + (heads if flags.track_value else 0) + (weights if flows(engine) else 0)
     require_memory(
         4 * 8 * runs * flags.epoch * curves,
         what=f"recording {flags.epoch} epochs of {curves} numbers",
-        instead="take a smaller --epoch" + (", or --engine moments" if engine == "flow" else ""),
+        instead="take a smaller --epoch" + (", or another --engine" if flows(engine) else ""),
     )
     features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
-    if engine in ("moments", "flow") or (engine == "population" and tests):
+    if engine in ("moments", "flow") or (infinite(engine) and tests):
         require_memory(
             8 * runs * (3 + tests) * features**2,
             what=f"the moment matrix of {features} features (--in_dim {dim})",
             instead="take a smaller --in_dim, or --engine "
             + ("population or sampled" if flags.icl == 1 and not tests else "sampled"),
         )
-    if engine == "flow":
+    if flows(engine):
         require_memory(
             4 * 8 * runs * weights**2,
             what=f"the Hessian of {weights} weights",
-            instead="take a smaller --head_num or --in_dim, or --engine moments",
+            instead="take a smaller --head_num or --in_dim, or an --engine that descends",
         )
     if engine == "sampled":
         lengths = flags.context if flags.vary_len else 1

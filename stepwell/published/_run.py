@@ -12,6 +12,7 @@ from stepwell._errors import AnotherRun, InvalidInput
 from stepwell.dynamics import Checkpoint, Ensemble, descend, flow, flow_time, named_optimiser
 from stepwell.trajectory import TIME_UNIT, load, model_at
 
+from ._flags import flows
 from ._names import differences, identity, own_place
 from ._setup import TRACKED, Setup, objective, observables
 
@@ -95,7 +96,7 @@ def converged_setup(setup: Setup) -> Setup:
 
     **Arguments:**
 
-    - `setup`: what is to be trained, as `set_up` builds it, by the engine `flow`.
+    - `setup`: what is to be trained, as `set_up` builds it, by an engine that flows.
 
     **Returns:** the same with another `epoch`. `InvalidInput` is raised if the flow does not converge.
 
@@ -239,7 +240,7 @@ def _part(
 ) -> xr.Dataset:
     """Steps from `start` to the end, numbered from the run's beginning, with snapshots on the grid."""
     rate, steps, (loss, watched) = setup.flags.lr, setup.flags.epoch - start, measured
-    if setup.engine == "flow":
+    if flows(setup.engine):
         times = flow_time(np.arange(steps + 1), rate)
         # The scale is that of the run's own start, also where it is resumed from grown weights.
         scale = _scale(setup)

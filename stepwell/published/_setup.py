@@ -25,7 +25,7 @@ from stepwell.tasks import (
 from stepwell.theory import softmax
 
 from ._beyond import NOTHING, Beyond
-from ._flags import Engine, Published
+from ._flags import Engine, Published, infinite
 
 IN_WEIGHT, IN_CONTEXT, TRACKED = "in_weight_test_loss", "in_context_test_loss", "tracked_value"
 """Names of curves in a trajectory, beside `loss`."""
@@ -184,7 +184,7 @@ def objective(setup: Setup) -> AbstractObjective:
         if setup.engine == "sampled":
             return ReducedSampled(setup.task, setup.flags.trainset_size, key=setup.keys.train)
         return Spectral(setup.task)
-    if setup.engine == "population":
+    if infinite(setup.engine):
         return Population(setup.task, setup.normalisation)
     return _measured(setup, setup.task, setup.flags.trainset_size, setup.keys.train)
 

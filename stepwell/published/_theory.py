@@ -15,7 +15,7 @@ from stepwell.probes import compare, sample_task
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import IntegrationFailed, RegressionTask, linear, softmax
 
-from ._flags import Engine, Published
+from ._flags import Engine, Published, infinite
 from ._setup import Setup, set_up
 
 _POINTS = 2001
@@ -176,7 +176,7 @@ def comparison_of(setup: Setup, trajectory: xr.Dataset) -> pd.DataFrame | None:
 @functools.lru_cache(maxsize=1)
 def _sample(flags: Published, engine: Engine) -> Moments | None:
     """The moments of the sequences trained on, which are the same for every setup of these flags."""
-    if engine == "population":
+    if infinite(engine):
         return None
     setup = set_up(flags, engine)
     return Moments.of_task(setup.task, flags.trainset_size, features="cubic", normalisation="1/N", key=setup.keys.train)

@@ -287,6 +287,17 @@ def test_until(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert timed["epochs"] == int(np.ceil(3.5 / float(paper_time(setup, 1.0))))
 
 
+def test_the_flow_over_infinitely_many_sequences_ends_at_the_lowest_level(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["--in_dim", "2", "--white_cov", "--trainset_size", "60", "--lr", ".01", "--init", ".3"]
+    ends = {}
+    for engine in ("flow", "population-flow"):
+        found = trained(capsys, tmp_path / engine, *words, "--engine", engine, "--until", "converged")
+        ends[engine] = abs(found["final_loss"]["train"] - found["levels"]["2"])
+    assert ends["population-flow"] < 1e-6 < ends["flow"]
+
+
 def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     from PIL import Image
 
