@@ -85,7 +85,9 @@ def descend(
     """
     check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
-    source = placed(map_members(lambda member: Fixed(for_devices(member, template)), objective))
+    followed = map_members(lambda member: for_devices(member, template), objective)
+    together = isinstance(followed, Ensemble)
+    source = placed(Ensemble(Fixed(followed.stacked), followed.size) if together else Fixed(followed))
     options = TrainOptions(
         rate=rate,
         steps=steps,

@@ -83,10 +83,15 @@ class Ensemble(eqx.Module, Generic[Member]):
 
 
 def map_members(function: Callable[[Any], Any], thing: Any) -> Any:
-    """`function(thing)`, or of an ensemble the ensemble of `function(member)`."""
-    if isinstance(thing, Ensemble):
-        return Ensemble.of([function(thing.member(number)) for number in range(thing.size)])
-    return function(thing)
+    """`function(thing)`, or of an ensemble the ensemble of `function(member)`: of all at once where that can be."""
+    if not isinstance(thing, Ensemble):
+        return function(thing)
+    first = thing.member(0)
+    if function(first) is first:
+        return thing
+    if getattr(thing.stacked, "forms_stack", False):
+        return Ensemble(function(thing.stacked), thing.size)
+    return Ensemble.of([function(thing.member(number)) for number in range(thing.size)])
 
 
 # Members are stacked and taken apart by NumPy: operations of JAX would be compiled for each shape they meet.

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -178,10 +179,13 @@ def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRul
         return ScheduledRate(rate, jnp.asarray(options.start, dtype=jnp.int64))
     if not isinstance(rate, list | tuple) and np.ndim(rate) == 0:
         return ConstantRate(jnp.asarray(_check.number("rate", rate, least=0.0, above=True)))
-    rates = [_check.number("rate", value, least=0.0, above=True) for value in _check.numbers_in("rate", rate).ravel()]
+    rates = _check.numbers_in("rate", rate).ravel()
+    if not np.all(rates > 0):
+        _check.number("rate", float(rates[~(rates > 0)][0]), least=0.0, above=True)
     if not isinstance(model, Ensemble) or len(rates) != model.size:
         raise InvalidInput(f"{len(rates)} rates were given; give one number, or one for each run of an ensemble")
-    return Ensemble.of([ConstantRate(jnp.asarray(value)) for value in rates])
+    first = ConstantRate(jnp.asarray(rates[0]))
+    return Ensemble(eqx.tree_at(lambda rule: rule.rate, first, jnp.asarray(rates)), model.size)
 
 
 def _require_memory(loop: TrainLoop, plan: _Plan) -> None:
@@ -319,7 +323,15 @@ def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
     run = int(np.argmin(finite.all(axis=0)))
     step = int(plan.recorded[np.argmin(finite[:, run])])
     which = "" if loop.runs is None else f" of run {run}"
-    advice = stable_rate(loop, plan.initial, run, step)
+    rates = np.asarray(loop.rule.stacked.rate) if isinstance(loop.rule, Ensemble) else np.zeros(0)
+    if np.unique(rates).size > 1:  # which rates are stable is known already
+        diverged = rates[~finite.all(axis=0)]
+        advice = (
+            f"of {rates.size} runs {diverged.size} diverged, at rates from {diverged.min():.3g} on; the rates of all are "
+            f"{rates.min():.3g} to {rates.max():.3g}"
+        )
+    else:
+        advice = stable_rate(loop, plan.initial, run, step)
     return f"the loss{which} is not finite at step {plan.start + step}; {advice}"
 
 
@@ -356,6 +368,6 @@ def _with_time(trajectory: xr.Dataset, options: TrainOptions) -> xr.Dataset:
         elif _is_number(rate):
             times = (axis,), flow_time(steps, float(rate))
         else:
-            times = ("run", axis), np.stack([np.asarray(flow_time(steps, float(one))) for one in np.ravel(rate)])
+            times = ("run", axis), np.asarray(flow_time(steps * np.ravel(rate)[:, None], 1.0))
         coordinates[name] = (*times, {"units": TIME_UNIT})
     return trajectory.assign_coords(coordinates)

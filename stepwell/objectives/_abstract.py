@@ -1,6 +1,7 @@
 """The contract of every way to a loss."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -18,6 +19,10 @@ class AbstractObjective(eqx.Module):
     Over outputs it is averaged too, but for losses of the eigenvalues of attention (and `Sampled` where asked for),
     which are sums over tasks.
     """
+
+    forms_stack: ClassVar[bool] = False
+    """Whether a fast form (`dynamics.fast`) of many such losses, stacked along a first axis of their arrays, is made at
+    once by the same function as that of one."""
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel) -> Loss:

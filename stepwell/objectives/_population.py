@@ -1,6 +1,6 @@
 """The loss over infinitely many sequences, in closed form."""
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -71,6 +71,8 @@ class Population(AbstractQuadraticObjective):
     >>> float(loss(model)), round(loss.floor(model), 3)
     (1.5, 0.132)
     """
+
+    forms_stack: ClassVar[bool] = True
 
     input: Float[Array, "dim dim"]
     cross: Float[Array, "dim dim"]
@@ -162,10 +164,21 @@ class Population(AbstractQuadraticObjective):
             weight[..., : model.dim] = weight[..., : model.dim] @ vectors
         return model.with_weights(weights)
 
-    def matrices(self) -> tuple[Float[Array, "dim dim"], Float[Array, "dim dim"], Float[Array, "dim dim"]]:
-        r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle."""
-        compact = map(np.asarray, (self._input, self._drive, self._second))
-        first, drive, second = (jax.device_put(np.diag(part) if part.ndim == 1 else part) for part in compact)
+    def matrices(
+        self,
+    ) -> tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]:
+        r"""$\Lambda$, $M\Lambda$ and $C$, diagonal where the loss takes them so: rounding would lead off a saddle.
+
+        Where this is a stack of losses, each has the first axis of their arrays.
+        """
+
+        def whole(moment: np.ndarray) -> np.ndarray:
+            diagonal = moment.ndim == self.label_power.ndim + 1
+            return moment[..., None] * np.eye(moment.shape[-1]) if diagonal else moment
+
+        first, drive, second = (
+            jax.device_put(whole(np.asarray(part))) for part in (self._input, self._drive, self._second)
+        )
         return first, drive, second
 
     @checked

@@ -113,6 +113,7 @@ def test_divergence_keeps_what_was_finite_and_names_a_rate_that_is_stable():
 def test_one_diverging_run_does_not_stop_the_others():
     found = descend(Ensemble.of([separate(0, 1.0), separate(1, 1.0)]), OBJECTIVE, rate=[50.0, 0.1], steps=200)
     assert found.attrs["outcome"] == "partly diverged" and "run 0" in found.attrs["message"]
+    assert "1 diverged, at rates from 50 on" in found.attrs["message"]
     alone = descend(separate(1, 1.0), OBJECTIVE, rate=0.1, steps=200)
     np.testing.assert_allclose(found.loss[1], alone.loss[0], rtol=1e-10)
     assert np.isnan(found.loss[0, -1])
