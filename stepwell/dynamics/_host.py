@@ -327,8 +327,8 @@ def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
     if np.unique(rates).size > 1:  # which rates are stable is known already
         diverged = rates[~finite.all(axis=0)]
         advice = (
-            f"of {rates.size} runs {diverged.size} diverged, at rates from {diverged.min():.3g} on; the rates of all are "
-            f"{rates.min():.3g} to {rates.max():.3g}"
+            f"of {rates.size} runs {diverged.size} diverged, at rates from {diverged.min():.3g} on; the rates of all "
+            f"are {rates.min():.3g} to {rates.max():.3g}"
         )
     else:
         advice = stable_rate(loop, plan.initial, run, step)
