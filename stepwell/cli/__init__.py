@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from stepwell import __version__, _interrupt
 from stepwell._errors import InvalidInput
+from stepwell._parser import Parser
 
 from . import _output
-from ._parser import Parser
 
 VERBS = {
     "reproduce": "run the papers' figures and check their claims",

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
-
-from ._parser import Parser
+from stepwell._parser import Parser
 
 _RUN = {"model": "python {}", "task": "python {}", "figure": "stepwell reproduce --figure {} --quick"}
 """Each kind has a file in `_templates`, and this is how what was made of it is run."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from stepwell import _kinds
 from stepwell._kinds import KINDS
+from stepwell._parser import Parser
+from stepwell._task_file import add_file_flag
 from stepwell._task_flags import add_task_flags
-
-from ._parser import Parser
-from ._task_file import add_file_flag
 
 _NEEDED = {"softmax": False, "vary_len": False, "cubic_feat": False, "white_cov": False, "out_dim": 1, "icl": 1}
 """What must be so in a file for `stepwell train` that the theory is to describe."""

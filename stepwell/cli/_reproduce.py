@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from stepwell._errors import InvalidInput
+from stepwell._parser import Parser
 from stepwell.papers import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
 
-from ._parser import Parser
 from ._status import Status
 
 

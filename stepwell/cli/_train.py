@@ -7,28 +7,21 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, exit_status
-from stepwell._task_flags import add_task_flags
+from stepwell._parser import Parser
+from stepwell._task_file import as_toml
 from stepwell.published import (
-    Beyond,
-    Engine,
-    Published,
-    add_published_flags,
+    add_train_flags,
     check,
-    engine_for,
-    flows,
     infinite,
     keep_abbreviations,
-    published_spectrum,
-    resolve,
+    run_of,
+    tables_of,
     warnings,
 )
-
-from ._parser import Parser
-from ._task_file import add_file_flag, as_toml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +30,6 @@ if TYPE_CHECKING:
 
     from stepwell.published.training import Course, Levels, Setup
 
-_ENGINES = ("auto", *get_args(Engine))
 _FORMATS = ("png", "pdf", "svg", "gif")
 
 
@@ -52,60 +44,13 @@ def configure(parser: Parser) -> None:
         "Exit status: 0 done, 1 diverged, 2 bad usage or a file that cannot be written, 128 and the number of the "
         "signal (130 for Ctrl-C)."
     )
-    published = add_published_flags(parser)
-    before = {flag for action in parser._actions for flag in action.option_strings}
-    _add_own_flags(parser)
-    own = [flag for action in parser._actions for flag in action.option_strings if flag not in before]
-    keep_abbreviations(parser, published, own)
+    published = add_train_flags(parser)
+    _add_output_flags(parser)
+    keep_abbreviations(parser, published)
 
 
-def _add_own_flags(parser: Parser) -> None:
+def _add_output_flags(parser: Parser) -> None:
     absent: Any = {"default": argparse.SUPPRESS}
-    task = parser.add_argument_group(
-        "task, beyond the published script", "Described as for `stepwell predict`. The eigenvectors are random."
-    )
-    add_file_flag(parser, task)
-    add_task_flags(task, one="one regression", several="softmax attention on several regressions")
-    run = parser.add_argument_group("training, beyond the published script")
-    run.add_argument(
-        "--heads", type=int, metavar="H", **absent, help="the same as --head_num; with --dims one for each"
-    )
-    run.add_argument(
-        "--optimiser",
-        metavar="NAME",
-        **absent,
-        help="adam, sgd, momentum, muon or another of optax, with parameters if need be: adam:b1=0.9,b2=0.99 "
-        "(default: sgd)",
-    )
-    run.add_argument(
-        "--schedule",
-        metavar="NAME",
-        **absent,
-        help="how the rate changes from --lr over all steps: cosine, linear, exponential:decay_rate=0.1, "
-        "warmup_cosine:warmup_steps=100 or another of optax (default: constant)",
-    )
-    run.add_argument(
-        "--seeds",
-        nargs="+",
-        metavar="SEEDS",
-        **absent,
-        help="train many seeds as one program: how many from --seed on (20), a range (20:40), or each (3 5 8)",
-    )
-    run.add_argument(
-        "--engine",
-        choices=_ENGINES,
-        default="auto",
-        help="how the loss is computed: from moments of the data (exact, linear attention only), from the sequences, "
-        "over infinitely many sequences; flow and population-flow are gradient flow, on the moments and over "
-        "infinitely many sequences; auto is moments where it can be",
-    )
-    run.add_argument(
-        "--until",
-        metavar="TIME",
-        **absent,
-        help="instead of --epoch: the flow time t/tau, as on the plot and in `stepwell predict`, or converged "
-        "with an engine that flows: as long as the flow over infinitely many sequences takes",
-    )
     output = parser.add_argument_group("output, beyond the published script")
     output.add_argument("--out", metavar="DIR", default=".", help="folder for the files")
     output.add_argument(
@@ -127,16 +72,12 @@ def _add_own_flags(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check the flags, train, write the files and print the report; returns the exit status."""
     begun = time.monotonic()
-    flags, beyond = resolve(arguments)
-    engine = engine_for(flags, arguments.engine)
-    if flows(engine) and not beyond.plain:
-        raise InvalidInput(f"--engine {engine} is gradient flow; leave out --optimiser and --schedule")
-    until = _until(arguments, engine)
-    check(flags, engine, 1 if beyond.seeds is None else len(beyond.seeds))
+    described = run_of(arguments)
+    flags, beyond, engine, until = described
     for warning in warnings(flags):
         _say(warning)
     if arguments.dry_run:
-        print(as_toml(_tables(flags, beyond, engine, until)), end="")
+        print(as_toml(tables_of(described)), end="")
         return 0
 
     from stepwell._files import writable_folder
@@ -226,23 +167,6 @@ def _write_film(path: "Path", trajectory: "xr.Dataset") -> "Path":
             return write_bytes(path, written.read())
 
 
-def _until(arguments: argparse.Namespace, engine: str) -> float | str | None:
-    """The time of `--until`, or the word converged; None if it was not given."""
-    given = getattr(arguments, "until", None)
-    if given is None:
-        return None
-    if given == "converged":
-        if not flows(engine):
-            raise InvalidInput("--until converged is for --engine flow or population-flow; give a time, or --epoch")
-        return given
-    from stepwell import _check
-
-    try:
-        return _check.number("--until", float(given), least=0.0, above=True)
-    except ValueError:
-        raise InvalidInput(f"--until is {given!r}; it must be a time above 0, or converged") from None
-
-
 def _lasting(setup: "Setup", until: float | str) -> "Setup":
     """The run of as many steps as its flow time takes."""
     from stepwell.published import training
@@ -253,32 +177,6 @@ def _lasting(setup: "Setup", until: float | str) -> "Setup":
         raise InvalidInput("--until is a flow time, which other optimisers than sgd do not have; give --epoch")
     steps = math.ceil(until / float(training.paper_time(setup, 1.0)) - 1e-9)
     return setup._replace(flags=dataclasses.replace(setup.flags, epoch=max(1, steps)))
-
-
-def _tables(flags: Published, beyond: Beyond, engine: str, until: float | str | None) -> dict[str, dict[str, Any]]:
-    """The run as tables of a TOML file, in words that `stepwell predict` has too where it has them."""
-    task, own = beyond.task, beyond.identity()
-    lam = task.eigenvalues or (
-        [1 / flags.in_dim] * flags.in_dim if flags.white_cov else published_spectrum(flags.in_dim)
-    )
-    one = {"eigenvalues": list(lam), "context": list(task.context or [flags.context])}
-    one |= {"task-eigenvalues": own["task_eigenvalues"]} if "task_eigenvalues" in own else {}
-    several = {"dims": own.get("dims"), "strengths": own.get("strengths"), "context": [flags.context]}
-    described = {**(several if beyond.several else one), "noise": task.noise}
-    single = {name: getattr(flags, name) for name in ("vary_len", "out_dim", "cubic_feat")}
-    single |= {} if isinstance(flags.icl, int) else {"icl": flags.icl}
-    model = {"heads": flags.head_num, "init": flags.init}
-    kind = {name: getattr(flags, name) for name in ("model", "rank", "softmax", "start")}
-    seed = {"seed": flags.seed} if beyond.seeds is None else {"seeds": [str(seed) for seed in beyond.seeds]}
-    length = {"epoch": flags.epoch} if until is None else {"until": str(until)}
-    training = {"lr": flags.lr, **length, "optimiser": beyond.optimiser, "schedule": beyond.schedule, "engine": engine}
-    training["trainset_size"] = flags.trainset_size
-    tested = {"testset_size": flags.testset_size, "track_value": flags.track_value}
-    return {
-        "task": described if beyond.several else {**described, **single},
-        "model": {**model, **seed} if beyond.several else {**kind, **model, **seed},
-        "training": training if beyond.several else {**training, **tested},
-    }
 
 
 def _say(line: str) -> None:

@@ -15,3 +15,8 @@ from ._flags import flows as flows
 from ._flags import infinite as infinite
 from ._flags import keep_abbreviations as keep_abbreviations
 from ._flags import warnings as warnings
+from ._train_flags import Run as Run
+from ._train_flags import add_train_flags as add_train_flags
+from ._train_flags import run_in as run_in
+from ._train_flags import run_of as run_of
+from ._train_flags import tables_of as tables_of

@@ -72,7 +72,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[Published, Beyond]:
     **Example:**
 
     >>> from stepwell.cli import _train
-    >>> from stepwell.cli._parser import Parser
+    >>> from stepwell._parser import Parser
     >>> from stepwell.published import resolve
     >>> parser = Parser(prog="stepwell train")
     >>> _train.configure(parser)

@@ -5,7 +5,6 @@ Nothing here imports JAX, so that a mistake in a flag is reported at once.
 
 import argparse
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from stepwell import _kinds
@@ -173,7 +172,7 @@ def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action
     return added
 
 
-def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse.Action], own: Iterable[str]) -> None:
+def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse.Action]) -> None:
     """Let an abbreviation that only our own flags make ambiguous mean what it means to the published script.
 
     argparse takes an exact name before a prefix, so each of these becomes a hidden name of the published flag.
@@ -182,7 +181,6 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
 
     - `parser`: the parser, which has all the flags already.
     - `published`: the actions that `add_published_flags` returned.
-    - `own`: the names of the flags that the published script does not have, such as `--engine`.
 
     **Example:** `--e` could be `--epoch` or `--engine`; it stays `--epoch`.
 
@@ -191,11 +189,12 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
     >>> parser = argparse.ArgumentParser()
     >>> actions = add_published_flags(parser)
     >>> _ = parser.add_argument("--engine")
-    >>> keep_abbreviations(parser, actions, ["--engine"])
+    >>> keep_abbreviations(parser, actions)
     >>> parser.parse_args(["--e", "100"]).epoch
     100
     """
-    own = list(own)
+    others = (action for action in parser._actions if action not in published and action.dest != "help")
+    own = [flag for action in others for flag in action.option_strings]
     names = {name: action for action in published for name in action.option_strings}
     for prefix in sorted({name[:end] for name in names for end in range(3, len(name))} - {*names, *own}):
         meant = {id(action): action for name, action in names.items() if name.startswith(prefix)}

@@ -5,8 +5,8 @@ import importlib
 
 import pytest
 
+from stepwell._parser import Parser
 from stepwell.cli import main
-from stepwell.cli._parser import Parser
 
 WORDS = {
     "train": [],

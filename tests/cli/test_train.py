@@ -175,8 +175,8 @@ PUBLISHED = {
 @pytest.mark.parametrize("flag, meaning", PUBLISHED.items())
 def test_abbreviations(flag: str, meaning: str | None):
     from stepwell._errors import InvalidInput
+    from stepwell._parser import Parser
     from stepwell.cli import _train
-    from stepwell.cli._parser import Parser
 
     parser = Parser(prog="stepwell train")
     _train.configure(parser)
@@ -229,8 +229,8 @@ def test_with_the_start_of_the_paper_all_four_drops_come(tmp_path: Path, capsys:
 
 
 def test_defaults_are_the_published_ones():
+    from stepwell._parser import Parser
     from stepwell.cli import _train
-    from stepwell.cli._parser import Parser
 
     parser = Parser(prog="stepwell train")
     _train.configure(parser)

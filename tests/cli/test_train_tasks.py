@@ -11,8 +11,8 @@ import pytest
 
 from stepwell._description import seeds_of, spectrum
 from stepwell._errors import InvalidInput
+from stepwell._parser import Parser
 from stepwell.cli import _train, main
-from stepwell.cli._parser import Parser
 from stepwell.published import engine_for, resolve
 from stepwell.published._names import identity
 from stepwell.published.training import set_up

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stepwell._parser import Parser
 from stepwell.cli import VERBS
-from stepwell.cli._parser import Parser
 from stepwell.papers import FIGURES
 
 DATA = Path(__file__).parents[1] / "data"

@@ -55,24 +55,41 @@ def _expanded(parser: Parser, words: list[str], aside: frozenset[str], needed: M
     replaced = set(given).union(*(others for own, others in _REPLACED if own & set(given)))
     file_words: list[str] = []
     for key, value in read(path).items():
-        action = parser.action_of(key)
-        if action is None or action.dest in _NOT_IN_FILES:
-            plain = key.replace("-", "_")
+        plain = key.replace("-", "_")
+        if not _is_flag(parser, key):
             if plain in needed and value != needed[plain]:
                 raise InvalidInput(f"{path}: {key} is {shown(value)}, for which {parser.prog} has nothing to say")
             if plain in aside:
                 continue
-            known = [name.lstrip("-") for each in parser._actions for name in each.option_strings[:1]]
-            near = difflib.get_close_matches(key, [name for name in known if name not in _NOT_IN_FILES], n=1)
-            advice = f"did you mean {near[0]}?" if near else f"keys are the flags of {parser.prog}, without --"
-            raise InvalidInput(f"{path} has the key {shown(key)}, which is none; {advice}")
+        action = flag_of(parser, key, path)
         if action.dest not in replaced:
-            file_words += _words(path, key, value, action)
+            file_words += words_of(path, key, value, action)
     return [*file_words, *words]
+
+
+def _is_flag(parser: Parser, key: str) -> bool:
+    action = parser.action_of(key)
+    return action is not None and action.dest not in _NOT_IN_FILES
+
+
+def flag_of(parser: Parser, key: str, source: str) -> argparse.Action:
+    """The flag that a key of `source` means; `InvalidInput` with the nearest one if it means none."""
+    action = parser.action_of(key)
+    if action is not None and action.dest not in _NOT_IN_FILES:
+        return action
+    known = [name.lstrip("-") for each in parser._actions for name in each.option_strings[:1]]
+    near = difflib.get_close_matches(key, [name for name in known if name not in _NOT_IN_FILES], n=1)
+    advice = f"did you mean {near[0]}?" if near else f"keys are the flags of {parser.prog}, without --"
+    raise InvalidInput(f"{source} has the key {shown(key)}, which is none; {advice}")
 
 
 def read(path: str) -> dict[str, Any]:
     """The keys of a file with their values; those of all tables together."""
+    return flattened(document_in(path), path)
+
+
+def document_in(path: str) -> dict[str, Any]:
+    """The content of a TOML file."""
     import tomllib
 
     try:
@@ -82,10 +99,14 @@ def read(path: str) -> dict[str, Any]:
     try:
         if len(content) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
-        document = tomllib.loads(content.decode())
+        return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidInput(f"{path} is not a TOML file ({reason}); `stepwell train --dry-run` prints one") from None
+
+
+def flattened(document: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The keys of all tables together."""
     keys: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, dict) and name not in TABLES:
@@ -97,7 +118,7 @@ def read(path: str) -> dict[str, Any]:
     return keys
 
 
-def _words(path: str, key: str, value: Any, action: argparse.Action) -> list[str]:
+def words_of(path: str, key: str, value: Any, action: argparse.Action) -> list[str]:
     """A key and its value as words of a command line."""
     flag = action.option_strings[0]
     if action.nargs == 0:  # a switch
