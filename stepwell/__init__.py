@@ -57,6 +57,7 @@ _ROOMS = (
     "published",
     "papers",
     "report",
+    "runs",
 )
 
 _NAMES = {

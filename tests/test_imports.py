@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "published": _RUN | {"theory", "probes"},
     "papers": _RUN | {"theory", "probes", "plots", "published"},
     "report": {"native", "papers", "trajectory"},
+    "runs": _RUN | {"theory", "probes", "plots", "published"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 

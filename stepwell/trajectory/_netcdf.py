@@ -1,13 +1,5 @@
-"""Trajectories as netCDF files with a checksum.
+"""Trajectories as netCDF files with a checksum; `stepwell/_netcdf.py` says how it is kept."""
 
-A file is an ordinary netCDF-4 (HDF5) file, and one line of text after its end: `stepwell_checksum=sha256:…`, over all
-bytes before it. HDF5 does not read beyond the end that it has noted, and other programs open the file as ever. That the
-line must be there is noted in the hidden attribute `_NCProperties`, which says who wrote a file, and which programs
-that write a copy replace. So a byte that changed anywhere, or a missing end, is noticed before HDF5 reads the file:
-damaged ones can crash it. Each array has checksums of its own besides (fletcher32), which every reader verifies.
-"""
-
-import hashlib
 import io
 import os
 from pathlib import Path
@@ -18,11 +10,8 @@ import xarray as xr
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import why, write_bytes
+from stepwell._netcdf import MARK, sealed, verify
 from stepwell._text import shortened
-
-_MARK = b"stepwell_checksum=sha256"
-_END = len(b"\n" + _MARK + b":" + b"\n") + hashlib.sha256().digest_size * 2
-"""Length of the line after the end of the HDF5 file."""
 
 
 @checked
@@ -71,21 +60,12 @@ def to_bytes(trajectory: xr.Dataset) -> bytes:
     >>> content[1:4], content[-90:-65]
     (b'HDF', b'stepwell_checksum=sha256:')
     """
-    import h5py
-    import numpy as np
-
     arrays = {name: values for name, values in trajectory.variables.items() if values.size and values.ndim}
     numeric = [name for name, values in arrays.items() if values.dtype.kind in "biufc"]
     encoding = {name: {"fletcher32": True} for name in numeric}
     buffer = io.BytesIO()
     trajectory.to_netcdf(buffer, engine="h5netcdf", encoding=encoding)
-    with h5py.File(buffer, "r+") as file:
-        writers = bytes(file.attrs["_NCProperties"]) + b"," + _MARK  # pyright: ignore[reportArgumentType]
-        file.attrs.create("_NCProperties", np.bytes_(writers))
-    line = _line(buffer.getbuffer())
-    buffer.seek(0, os.SEEK_END)
-    buffer.write(line)
-    return buffer.getvalue()
+    return sealed(buffer)
 
 
 @checked
@@ -120,11 +100,8 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
         raise InvalidInput(f"there is no file {shortened(path)}; check the name") from None
     except OSError as error:
         raise InvalidInput(f"cannot read {shortened(path)} ({why(error)})") from None
-    marked = _MARK in content
-    if marked and content[-_END:] != _line(memoryview(content)[:-_END]):
-        raise InvalidInput(f"{path} is damaged or was changed: it does not match its checksum; restore it from a copy")
-    if not marked and not unverified:
-        raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
+    if MARK in content or not unverified:
+        verify(io.BytesIO(content), path)
     try:
         with h5py.File(io.BytesIO(content)) as file:
             dict(file.attrs)  # where this fails, h5netcdf also prints a traceback of its own
@@ -133,8 +110,3 @@ def load(path: str | os.PathLike, *, unverified: bool = True) -> xr.Dataset:
     except Exception as error:  # what HDF5 and its readers raise on a damaged file is of many kinds
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidInput(f"{path} is not a netCDF trajectory ({reason}); it may be cut short") from None
-
-
-def _line(content: bytes | memoryview) -> bytes:
-    """What follows the HDF5 file."""
-    return b"\n" + _MARK + b":" + hashlib.sha256(content).hexdigest().encode() + b"\n"

@@ -1,0 +1,57 @@
+"""Sets of names of runs, as arrays of bytes."""
+
+import numpy as np
+
+from ._configuration import DIGEST
+
+
+def _halves(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each name as two numbers of 64 bits."""
+    both = np.ascontiguousarray(names, np.uint8).reshape(-1, DIGEST).view(np.uint64)
+    return both[:, 0], both[:, 1]
+
+
+def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of `names` are among `known`, each (n, 16) bytes.
+
+    The first halves are compared, which differ nearly always; the second decide, one by one where first halves repeat.
+    """
+    first, second = _halves(known)
+    asked, rest = _halves(names)
+    if not len(first):
+        return np.zeros(len(asked), bool)
+    order = np.argsort(first, kind="stable")
+    first, second = first[order], second[order]
+    place = np.searchsorted(first, asked)
+    place[place == len(first)] = 0
+    same = first[place] == asked
+    among = same & (second[place] == rest)
+    repeated = first[1:][first[1:] == first[:-1]]
+    if len(repeated):
+        unclear = np.flatnonzero(same & ~among & np.isin(asked, repeated))
+        pairs = np.isin(first, repeated)
+        exact = set(zip(first[pairs].tolist(), second[pairs].tolist(), strict=True))
+        for number in unclear.tolist():
+            among[number] = (int(asked[number]), int(rest[number])) in exact
+    return among
+
+
+def first_of_each(names: np.ndarray) -> np.ndarray:
+    """Which names were not there before, counted from the beginning."""
+    first, second = _halves(names)
+    keep = np.ones(len(first), bool)
+    ordered = np.sort(first)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        seen: set[tuple[int, int]] = set()
+        for number in np.flatnonzero(np.isin(first, repeated)).tolist():
+            pair = int(first[number]), int(second[number])
+            keep[number] = pair not in seen
+            seen.add(pair)
+    return keep
+
+
+def hexadecimal(names: np.ndarray) -> list[str]:
+    """Each name as 32 digits."""
+    text = np.ascontiguousarray(names, np.uint8).tobytes().hex()
+    return [text[start : start + 2 * DIGEST] for start in range(0, len(text), 2 * DIGEST)]

@@ -1,0 +1,257 @@
+"""Shards read from files of unknown origin: everything is checked before it is used.
+
+The checksum comes first: HDF5 never sees a file that was altered by accident. It is no signature, and what a file says
+is not believed: sizes are compared with the size of the file before anything is allocated, links and arrays that are
+stored in other files are refused, and names are recomputed from the configurations.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from stepwell import _netcdf
+from stepwell._errors import InvalidInput
+from stepwell._files import why
+from stepwell._text import shortened
+
+from ._column import Column
+from ._configuration import (
+    DIGEST,
+    MOST_RUNS,
+    Value,
+    check_name,
+    digests,
+    parsed_configuration,
+    parsed_json,
+    plain,
+)
+from ._shard import FORMAT, NOTES, check_variable, value_list
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_MOST_VARIABLES = 4096
+_SCALE = "DIMENSION_SCALE"
+
+_verified: set[tuple[int, ...]] = set()
+"""Files whose checksum this process has verified, by everything that changes when they do."""
+
+
+class Variable(NamedTuple):
+    """A recorded array: its axes, its type, its attributes, and a hash of its values if all runs share them."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    notes: dict[str, str]
+    sha256: str | None
+
+
+class Summary(NamedTuple):
+    """What a shard says about its runs, without what they recorded."""
+
+    names: np.ndarray
+    common: dict[str, Value]
+    fields: dict[str, Column]
+    scalars: dict[str, Column]
+    variables: dict[str, Variable]
+
+
+def open_file(path: Path) -> io.BufferedReader:
+    """The file itself, if it is one: no link, folder or device."""
+    try:
+        # A pipe would wait for its writer without O_NONBLOCK.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = open(os.open(path, flags), "rb")
+    except OSError as error:
+        raise InvalidInput(f"cannot read {shortened(path)} ({why(error)})") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InvalidInput(f"{shortened(path)} is not a file")
+    return file
+
+
+@contextlib.contextmanager
+def reading(path: Path, *, again: bool = False) -> Iterator[Any]:
+    """The HDF5 file, after its checksum, which is computed once for each file and process, or `again`.
+
+    Whatever goes wrong while it is read is raised as `InvalidInput`.
+    """
+    with open_file(path) as file:
+        facts = os.fstat(file.fileno())
+        key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+        try:
+            if again or key not in _verified:
+                _netcdf.verify(file, shortened(path))
+                _verified.add(key)
+            with h5py.File(file, "r") as content:
+                yield content
+        except InvalidInput:
+            raise
+        except Exception as error:  # what HDF5 raises on a damaged or strange file is of many kinds
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InvalidInput(f"{shortened(path)} is not a shard of runs ({shortened(reason)})") from None
+
+
+def summary(path: Path, *, again: bool = False) -> Summary:
+    """The configurations and scalars of a shard, and the layout of its arrays, if all of it is as it should be."""
+    with reading(path, again=again) as file:
+        try:
+            return _summary(file, path.stat().st_size)
+        except InvalidInput as error:
+            raise InvalidInput(f"{shortened(path)} is not a shard of runs: {error}") from None
+
+
+def _summary(file: Any, size: int) -> Summary:
+    if _text(file, "stepwell_shard") != FORMAT:
+        raise InvalidInput(f"its attribute stepwell_shard is not {FORMAT}")
+    if len(file) > _MOST_VARIABLES:
+        raise InvalidInput(f"it has more than {_MOST_VARIABLES} variables")
+    common = parsed_configuration(_text(file, "configuration"))
+    stored = {name: dataset(file, name, size) for name in file}
+    if "digest" not in stored or stored["digest"].ndim != 2:
+        raise InvalidInput("it has no names of runs")
+    runs = stored["digest"].shape[0]
+    if not 1 <= runs <= MOST_RUNS or stored["digest"].shape[1] != DIGEST or stored["digest"].dtype != np.uint8:
+        raise InvalidInput("its names of runs are not 1 or more times 16 bytes")
+    names = stored.pop("digest")[...]
+    columns: dict[str, dict[str, Column]] = {"field": {}, "scalar": {}}
+    variables: dict[str, Variable] = {}
+    sizes: dict[str, int] = {"run": runs}
+    for name, array in stored.items():
+        prefix, _, rest = name.partition("_")
+        if prefix in columns:
+            columns[prefix][check_name(prefix, rest)] = _column(array, runs)
+        elif name not in ("run", "digest_byte") and not _is_bare(array):
+            variables[name] = _variable(name, array, sizes)
+    for name in variables:
+        if name in sizes and variables[name].dims != (name,):
+            raise InvalidInput(f"the recorded array {name} has the name of an axis, and is not its coordinate")
+    known = [*common, *columns["field"], *columns["scalar"]]
+    if len(set(known)) < len(known):
+        raise InvalidInput("a field or scalar is there twice")
+    for name, column in columns["field"].items():
+        column.check_finite(name)
+    made = digests(common, {name: column.texts() for name, column in columns["field"].items()}, runs)
+    if not np.array_equal(made, names):
+        raise InvalidInput("the names of its runs are not those of their configurations")
+    if len(np.unique(names, axis=0)) < runs:
+        raise InvalidInput("a run is there twice")
+    return Summary(names, common, columns["field"], columns["scalar"], variables)
+
+
+def dataset(file: Any, name: str, size: int) -> Any:
+    """An array of the file that is stored in it, as numbers, and is no larger than the file of `size` bytes."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink) or not isinstance(file[name], h5py.Dataset):
+        raise InvalidInput(f"{shortened(name)} is not an array of the file")
+    array = file[name]
+    if array.is_virtual or array.external is not None:
+        raise InvalidInput(f"{shortened(name)} is stored in another file")
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8 or array.shape is None or array.ndim > 16:
+        raise InvalidInput(f"{shortened(name)} is not an array of numbers")
+    count = 1
+    for length in array.shape:
+        count *= int(length)
+    if not _is_bare(array) and count * array.dtype.itemsize > size:
+        raise InvalidInput(f"{shortened(name)} has shape {array.shape}, which is more than the file holds")
+    return array
+
+
+def _is_bare(array: Any) -> bool:
+    """Whether it is an axis without values."""
+    if "CLASS" not in array.attrs or "NAME" not in array.attrs:
+        return False
+    return _plain_text(array.attrs["CLASS"]) == _SCALE and _plain_text(array.attrs["NAME"]).startswith(
+        "This is a netCDF"
+    )
+
+
+def _column(array: Any, runs: int) -> Column:
+    if array.shape != (runs,):
+        raise InvalidInput(f"a column has shape {array.shape}, and there are {runs} runs")
+    values = native(array)
+    if "categories" not in array.attrs:
+        return Column(values)
+    text = _text(array, "categories")
+    made = parsed_json("categories", text)
+    if not isinstance(made, list):
+        raise InvalidInput("categories are not a list")
+    categories = tuple(plain("a category", one) for one in made)
+    if value_list(categories) != text:
+        raise InvalidInput("categories are not in their canonical form")
+    return Column(values, categories)
+
+
+def _variable(name: str, array: Any, sizes: dict[str, int]) -> Variable:
+    scale = "CLASS" in array.attrs and _plain_text(array.attrs["CLASS"]) == _SCALE
+    dims = (name,) if scale else tuple(_axis(array, number) for number in range(array.ndim))
+    kind = np.dtype(bool) if _is_truth(array) else array.dtype.newbyteorder("=")
+    check_variable(name, dims, kind)
+    for axis, length in zip(dims, array.shape, strict=True):
+        if sizes.setdefault(axis, length) != length:
+            raise InvalidInput(f"the axis {axis} has several lengths")
+    notes = {}
+    for key in array.attrs:
+        if key in NOTES:
+            notes[key] = _text(array, key)
+    hashed = None
+    if "run" not in dims:
+        hashed = hashlib.sha256(np.ascontiguousarray(native(array)).tobytes()).hexdigest()
+    return Variable(dims, tuple(map(int, array.shape)), kind.str, notes, hashed)
+
+
+def layout(data: "xr.Dataset") -> dict[str, Variable]:
+    """The layout of recorded arrays that are not in a file yet, as it is read from one."""
+    made = {}
+    for name in sorted(map(str, data.variables)):
+        variable = data.variables[name]
+        dims, dtype = tuple(map(str, variable.dims)), variable.dtype.newbyteorder("=")
+        notes = {key: text for key, text in variable.attrs.items() if key in NOTES and isinstance(text, str)}
+        hashed = None
+        if "run" not in dims:
+            values = np.ascontiguousarray(variable.values.astype(dtype))
+            hashed = hashlib.sha256(values.tobytes()).hexdigest()
+        made[name] = Variable(dims, tuple(variable.shape), dtype.str, notes, hashed)
+    return made
+
+
+def _axis(array: Any, number: int) -> str:
+    scales = array.dims[number].values()
+    if len(scales) != 1:
+        raise InvalidInput("an axis has no name, or several")
+    return scales[0].name.removeprefix("/")
+
+
+def native(array: Any, key: Any = ...) -> np.ndarray:
+    """Values of an array of the file, in the byte order of the machine; truth values as such."""
+    values = array[key]
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if not _is_truth(array):
+        return values
+    if not np.isin(values, (0, 1)).all():
+        raise InvalidInput("a truth value is neither 0 nor 1")
+    return values.astype(bool)
+
+
+def _is_truth(array: Any) -> bool:
+    return array.dtype == np.int8 and "dtype" in array.attrs and _plain_text(array.attrs["dtype"]) == "bool"
+
+
+def _text(thing: Any, key: str) -> str:
+    if key not in thing.attrs:
+        raise InvalidInput(f"the attribute {key} is missing")
+    return _plain_text(thing.attrs[key])
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, bytes | np.bytes_):
+        value = bytes(value).decode("utf-8", errors="replace")
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,268 @@
+"""The store: a folder of immutable shards, and an index of them."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell._files import write_bytes
+from stepwell._text import shortened, shown
+
+from . import _index
+from ._column import Column
+from ._configuration import DIGEST
+from ._names import hexadecimal, is_among
+from ._query import unknown_column
+from ._shard import Shard
+from ._table import Chosen, checked_limit
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+    from ._reader import Summary
+
+VARIABLE = "STEPWELL_STORE"
+DEFAULT = "stepwell-runs"
+
+
+class Listing(NamedTuple):
+    """Some columns of some runs, and how many runs matched."""
+
+    names: list[str]
+    columns: dict[str, Column]
+    total: int
+
+
+class Store:
+    """Runs that last: shards on disk, found by the names of their runs, or by filters.
+
+    The folder is made by the first `add`. Several processes may use a store at once, and it may be moved.
+
+    **Arguments:**
+
+    - `path`: the folder; by default what the environment variable `STEPWELL_STORE` says, or `stepwell-runs`.
+
+    **Example:**
+
+    >>> from stepwell.runs import Shard, Store
+    >>> store = Store("runs")
+    >>> path = store.add(Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
+    >>> store.table(["final_loss<0.45"], columns=["seed", "final_loss"]).to_dict("records")
+    [{'seed': 1, 'final_loss': 0.4}]
+    """
+
+    @checked
+    def __init__(self, path: str | os.PathLike | None = None):
+        self.path = Path(os.environ.get(VARIABLE) or DEFAULT if path is None else path)
+        self._index = _index.Index(self.path, _summary)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path)!r})"
+
+    @property
+    def shards_path(self) -> Path:
+        return self.path / "shards"
+
+    @checked
+    def add(self, shard: Shard) -> Path:
+        """Write a shard; when this returns it is on the disk. A shard of the same runs that is there is kept.
+
+        **Arguments:**
+
+        - `shard`: the runs.
+
+        **Returns:** the file.
+        """
+        from ._reader import Summary, layout
+
+        content = shard.to_bytes()
+        made = Summary(shard.names, shard.common, shard.fields, shard.scalars, layout(shard.data))
+        return self._write(shard.file_name, content, made)
+
+    def _write(self, file: str, content: bytes, made: "Summary") -> Path:
+        path = self.shards_path / file
+        self._folder(path.parent)
+        try:
+            write_bytes(path, content, replace=False)
+        except FileExistsError:
+            with contextlib.suppress(InvalidInput):
+                if np.array_equal(np.sort(_summary(path).names, axis=0), np.sort(made.names, axis=0)):
+                    return path
+            write_bytes(path, content)  # what is there is damaged
+        self._index.note(file, len(content), made)
+        return path
+
+    def _folder(self, folder: Path) -> None:
+        """Make the folder of a shard, inside the store and nowhere else."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InvalidInput(f"{shortened(folder)} is not a folder; remove it, or use another store") from None
+        for one in (self.shards_path, folder):
+            if one.is_symlink():
+                raise InvalidInput(f"{shortened(one)} is a link, which may lead out of the store; put a folder there")
+
+    @checked
+    def known(self, names: np.ndarray) -> np.ndarray:
+        """Which runs are in the store.
+
+        **Arguments:**
+
+        - `names`: (run, 16) bytes, as in `Shard.names`.
+
+        **Returns:** a truth value for each run.
+        """
+        if names.dtype != np.uint8 or names.ndim != 2 or names.shape[1] != DIGEST:
+            raise InvalidInput(f"names are {shown(names)} of {names.dtype}; they must be (run, {DIGEST}) of uint8")
+
+        def ask(connection: Any) -> np.ndarray:
+            every = [row.names for row in _index.rows(connection)]
+            return is_among(names, np.concatenate(every) if every else np.zeros((0, DIGEST), np.uint8))
+
+        return self._index.ask(ask)
+
+    @checked
+    def columns(self) -> dict[str, str]:
+        """The fields and scalars that there are.
+
+        **Returns:** "field" or "scalar" by name.
+        """
+        return self._index.ask(lambda connection: Chosen(connection).kinds)
+
+    @checked
+    def listing(
+        self,
+        where: Sequence[str] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> Listing:
+        """What `table` returns, without pandas, and with the number of runs that match.
+
+        **Arguments:**
+
+        - `where`, `columns`, `sort`, `limit`: as for `table`.
+
+        **Returns:** names, columns by name, and how many runs match.
+        """
+        checked_limit(limit)
+
+        def ask(connection: Any) -> Listing:
+            chosen = Chosen(connection, where)
+            wanted = [*chosen.kinds] if columns is None else list(columns)
+            for name in wanted:
+                if name not in chosen.kinds:
+                    unknown_column(name, chosen.kinds)
+            order = chosen.order(sort)[:limit]
+            made = {name: chosen.column(name)[order] for name in wanted}
+            return Listing(hexadecimal(chosen.names()[order]), made, len(chosen))
+
+        return self._index.ask(ask)
+
+    @checked
+    def table(
+        self,
+        where: Sequence[str] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> "pd.DataFrame":
+        """Fields and scalars of runs, a row for each.
+
+        **Arguments:**
+
+        - `where`: filters such as `"model=attnS"` or `"final_loss<0.3"`, with one of = != < <= > >= and, for regular
+          expressions, ~. All must hold. A run that lacks a field has the value none there.
+        - `columns`: those wanted; by default all.
+        - `sort`: a column to order by; `"-final_loss"` puts the largest first.
+        - `limit`: the number of rows at the most.
+
+        **Returns:** a data frame; its index has the names of the runs. What is one of several texts or lists is
+        categorical.
+        """
+        import pandas as pd
+
+        listing = self.listing(where, columns=columns, sort=sort, limit=limit)
+        index = pd.Index(listing.names, name="name", dtype=object)
+        return pd.DataFrame({name: _series(column) for name, column in listing.columns.items()}, index=index)
+
+    @checked
+    def select(
+        self,
+        where: Sequence[str] = (),
+        *,
+        names: np.ndarray | None = None,
+        variables: Sequence[str] | None = None,
+    ) -> "xr.Dataset":
+        """What runs recorded, stacked along `run`; values are read when they are needed.
+
+        **Arguments:**
+
+        - `where`: filters, as for `table`.
+        - `names`: of the runs that match only these, (run, 16) bytes; by default all.
+        - `variables`: the arrays wanted, such as `["loss"]`; by default all. They must have one shape in all runs.
+
+        **Returns:** a data set with fields and scalars as coordinates: along `run` where they differ, else single
+        values. Its order is that of the shards. `InvalidInput` is raised when an array is read from a damaged shard,
+        whose runs count as missing from then on.
+        """
+        from ._dataset import dataset
+
+        def ask(connection: Any) -> "xr.Dataset":
+            chosen = Chosen(connection, where, names)
+            layouts = _index.variables(connection, [piece.shard.id for piece in chosen.pieces])
+            return dataset(self.path, chosen, layouts, variables, self._failed)
+
+        return self._index.ask(ask)
+
+    def _failed(self, file: str, error: InvalidInput) -> None:
+        self._index.mark(file, str(error))
+
+    def shards(self) -> list[Path]:
+        """The files of all shards that can be used.
+
+        **Returns:** paths, in the order of their names.
+        """
+        return [self.shards_path / row.file for row in self._index.ask(_index.rows)]
+
+    def damaged(self) -> dict[Path, str]:
+        """Shards that cannot be used.
+
+        **Returns:** what is wrong, by file.
+        """
+        return {self.shards_path / file: text for file, text in self._index.ask(_index.problems).items()}
+
+    def rebuild_index(self) -> None:
+        """Throw the index away and make it anew from the shards."""
+        self._index.discard()
+        self._index.ask(lambda connection: None)
+
+    def iterate(self) -> Iterator[tuple[str, os.stat_result]]:
+        return self._index.files()
+
+
+def _summary(path: Path) -> "Summary":
+    from ._reader import summary  # HDF5 takes a while to import, and most questions need none
+
+    return summary(path)
+
+
+def _series(column: Column) -> Any:
+    import pandas as pd
+
+    if column.categories is None:
+        return column.values
+    values = [tuple(one) if isinstance(one, list) else one for one in column.categories]
+    kept = [number for number, one in enumerate(values) if one is not None]
+    codes = np.full(len(values) + 1, -1)
+    codes[kept] = np.arange(len(kept))
+    categories = pd.Index([values[number] for number in kept], dtype=object, tupleize_cols=False)
+    return pd.Categorical.from_codes(codes[column.values], categories=categories)
