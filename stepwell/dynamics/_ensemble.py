@@ -29,11 +29,14 @@ class Ensemble(eqx.Module, Generic[Member]):
     **Example:**
 
     >>> import jax.numpy as jnp
+    >>> import numpy as np
     >>> import stepwell as sw
     >>> models = [sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=s) for s in (0.1, 0.01)]
     >>> ensemble = sw.dynamics.Ensemble.of(models)
     >>> ensemble.size, ensemble.stacked.query.shape  # (run, head, pair, dim)
     (2, (2, 2, 1, 2))
+    >>> sw.dynamics.Ensemble.like(models[0], np.ones((1000, 10))).size
+    1000
     """
 
     stacked: Member
@@ -66,6 +69,23 @@ class Ensemble(eqx.Module, Generic[Member]):
             )
         stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
         return cls(eqx.combine(stacked, split[0][1]), len(members))
+
+    @classmethod
+    @checked
+    def like(cls, member: Member, weights: Float[np.ndarray, "run weights"]) -> "Ensemble[Member]":
+        """Members like one model, with other weights.
+
+        **Arguments:**
+
+        - `member`: a model; of its own weights only shapes and order are read.
+        - `weights`: all weights of each run in a row, in the order of the fields of the model.
+
+        **Returns:** the ensemble, with a member for each row.
+        """
+        size = flatten(member).size
+        if weights.shape[1] != size or weights.shape[0] == 0:
+            raise InvalidInput(f"weights have shape {weights.shape}; they must be (runs, {size}), with at least one run")
+        return cls(unflatten(jax.device_put(weights), skeleton_of(member)), weights.shape[0])
 
     @checked
     def member(self, number: int) -> Member:

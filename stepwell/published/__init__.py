@@ -17,6 +17,7 @@ from ._flags import keep_abbreviations as keep_abbreviations
 from ._flags import warnings as warnings
 from ._train_flags import Run as Run
 from ._train_flags import add_train_flags as add_train_flags
+from ._train_flags import is_whole as is_whole
 from ._train_flags import run_in as run_in
 from ._train_flags import run_of as run_of
 from ._train_flags import tables_of as tables_of

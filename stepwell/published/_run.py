@@ -113,7 +113,7 @@ def converged_setup(setup: Setup) -> Setup:
     """
     members = setup.members
     model, loss = _together([m.model for m in members]), _together([_infinite(member) for member in members])
-    run = flow(model, loss, save=2, rtol=_RELATIVE, atol=_ABSOLUTE * _scale(setup))
+    run = flow(model, loss, save=2, **_tolerances(setup))
     if run.attrs["outcome"] == "interrupted":
         raise KeyboardInterrupt
     if run.attrs["outcome"] != "converged":
@@ -129,9 +129,28 @@ def _infinite(setup: Setup) -> Any:
     return objective(setup if setup.beyond.several else setup._replace(engine="population"))
 
 
-def _scale(setup: Setup) -> float:
-    """The root mean square of the initial weights."""
-    return float(np.sqrt(np.mean(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]) ** 2)))
+def tolerances(weights: np.ndarray) -> dict[str, float]:
+    """Tolerances of the flow for a run that begins with these weights.
+
+    **Arguments:**
+
+    - `weights`: all initial weights of a run.
+
+    **Returns:** `rtol` and `atol`, for `flow`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.published import training
+    >>> training.tolerances(np.full(10, 0.01))
+    {'rtol': 1e-08, 'atol': 1e-08}
+    """
+    return {"rtol": _RELATIVE, "atol": _ABSOLUTE * float(np.sqrt(np.mean(np.ravel(weights) ** 2)))}
+
+
+def _tolerances(setup: Setup) -> dict[str, float]:
+    """Those of the run's own start, also where it is resumed from grown weights."""
+    return tolerances(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]))
 
 
 def checkpoint_of(setup: Setup, folder: Path, *, resume: bool) -> Checkpoint:
@@ -242,15 +261,12 @@ def _part(
     rate, steps, (loss, watched) = setup.flags.lr, setup.flags.epoch - start, measured
     if flows(setup.engine):
         times = flow_time(np.arange(steps + 1), rate)
-        # The scale is that of the run's own start, also where it is resumed from grown weights.
-        scale = _scale(setup)
         trajectory = flow(
             model,
             loss,
             until=float(times[-1]),
             save=times,
-            rtol=_RELATIVE,
-            atol=_ABSOLUTE * scale,
+            **_tolerances(setup),
             observe=watched,
             configuration=_configuration(setup),
             checkpoint=checkpoint,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from stepwell._types import Normalisation, RandomKey
@@ -98,7 +97,7 @@ def set_up(flags: Published, engine: Engine, beyond: Beyond = NOTHING) -> Setup:
     >>> {name: weight.shape for name, weight in setup.model.weights().items()}
     {'value': (3, 1, 3), 'key_query': (3, 3, 2)}
     """
-    keys = Keys(*(_key(flags.seed, number) for number in range(len(Keys._fields))))
+    keys = keys_of(flags.seed)
     if beyond.several:
         task, model = _regressions(flags, beyond, keys)
         return Setup(flags, engine, task, None, model, keys, beyond)
@@ -153,9 +152,29 @@ def _regressions(flags: Published, beyond: Beyond, keys: Keys) -> tuple[MultiTas
     return task, SpectralAttention.balanced(omega, softmax.emergence.warm_up(task).ratio * omega, dims)
 
 
-def _key(seed: int, number: int) -> RandomKey:
-    """The key of these two words: another number, another key. (Splitting would have to be compiled.)"""
-    return jax.random.wrap_key_data(jnp.asarray([number, seed], dtype=jnp.uint32))
+def keys_of(seed) -> Keys:
+    """The random keys of a seed, or of many.
+
+    **Arguments:**
+
+    - `seed`: the flag `--seed`, or an array of seeds.
+
+    **Returns:** the `Keys`, each of the shape of `seed`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.published import training
+    >>> training.keys_of(np.arange(5)).initialisation.shape
+    (5,)
+    """
+
+    def key(number: int) -> RandomKey:
+        """The key of two words: another number, another key. (Splitting would have to be compiled.)"""
+        seeds = np.asarray(seed, dtype=np.uint32)
+        return jax.random.wrap_key_data(jax.device_put(np.stack([np.full_like(seeds, number), seeds], axis=-1)))
+
+    return Keys(*map(key, range(len(Keys._fields))))
 
 
 def initial_model(flags: Published, key: RandomKey, normalisation: Normalisation = "none") -> AbstractCubicModel:
@@ -179,7 +198,22 @@ def initial_model(flags: Published, key: RandomKey, normalisation: Normalisation
 
 
 def objective(setup: Setup) -> AbstractObjective:
-    """The training loss, by the engine chosen."""
+    """The training loss, by the engine chosen.
+
+    **Arguments:**
+
+    - `setup`: what is to be trained, as `set_up` builds it.
+
+    **Returns:** the loss, for `descend` or `flow`.
+
+    **Example:**
+
+    >>> from stepwell.published import run_in, training
+    >>> flags, beyond, engine, until = run_in({"engine": "population", "init": 0.0})
+    >>> setup = training.set_up(flags, engine, beyond)
+    >>> float(training.objective(setup)(setup.model))
+    1.0
+    """
     if isinstance(setup.task, MultiTaskRegression):
         if setup.engine == "sampled":
             return ReducedSampled(setup.task, setup.flags.trainset_size, key=setup.keys.train)

@@ -146,6 +146,22 @@ def run_in(fields: Mapping[str, Any], source: str = "the configuration") -> Run:
     return run_of(_parser().parse_args(words))
 
 
+def is_whole(field: str) -> bool:
+    """Whether a field is a whole number.
+
+    **Arguments:**
+
+    - `field`: the name of a flag of `stepwell train`, with - or _.
+
+    **Example:**
+
+    >>> from stepwell.published import is_whole
+    >>> is_whole("heads"), is_whole("init")
+    (True, False)
+    """
+    return flag_of(_parser(), field, "the configuration").type is int
+
+
 @functools.cache
 def _parser() -> Parser:
     parser = Parser(prog="stepwell train")

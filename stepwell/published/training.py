@@ -12,11 +12,14 @@ from ._run import checkpoint_of as checkpoint_of
 from ._run import converged_setup as converged_setup
 from ._run import last_step as last_step
 from ._run import stored_run as stored_run
+from ._run import tolerances as tolerances
 from ._run import train as train
 from ._setup import IN_CONTEXT as IN_CONTEXT
 from ._setup import IN_WEIGHT as IN_WEIGHT
 from ._setup import TRACKED as TRACKED
 from ._setup import Setup as Setup
+from ._setup import keys_of as keys_of
+from ._setup import objective as objective
 from ._setup import set_up as set_up
 from ._theory import Course as Course
 from ._theory import Levels as Levels

@@ -1,0 +1,163 @@
+"""One number, or one word, of each run: what a study plots and filters by."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell._errors import InvalidInput
+from stepwell.dynamics import Ensemble
+from stepwell.models import class_of
+from stepwell.probes import head_task_allocation
+from stepwell.published.training import levels_of, paper_time
+from stepwell.theory import linear
+
+from ._build import Built
+from ._column import Column
+
+_SETTLED = 1e-6
+"""The loss rests where it changes by less than this part of itself, and rises where it does so by more."""
+_LAST = 32
+"""Steps at the end at which the loss has to rest."""
+
+
+class Measured(NamedTuple):
+    """What is known of the runs of a shard when they have ended."""
+
+    built: Built
+    steps: np.ndarray
+    losses: Float[np.ndarray, "run step"]
+    """Not a number from the step on at which a run stopped being finite."""
+    run: xr.Dataset
+    """Weights at snapshots."""
+    failed: np.ndarray
+    """Whether a run was given up by its solver."""
+
+    @property
+    def finite(self) -> np.ndarray:
+        return np.isfinite(self.losses).all(axis=1)
+
+
+Scalars = dict[str, Column]
+
+
+def basic(measured: Measured) -> Scalars:
+    """Outcome and losses, which every run has."""
+    losses, finite = measured.losses, measured.finite
+    last = np.where(finite, losses[:, -1], np.nan)
+    with np.errstate(invalid="ignore"):
+        largest = np.where(finite, np.max(losses, axis=1), np.inf)
+    codes = np.where(measured.failed, 2, np.where(finite, 0, 1)).astype(np.int32)
+    return {
+        "outcome": Column(codes, ("finished", "diverged", "solver failed")),
+        "first_loss": Column(losses[:, 0].copy()),
+        "final_loss": Column(last),
+        "largest_loss": Column(largest),
+    }
+
+
+def drops(measured: Measured) -> Scalars:
+    r"""When the loss passes half-way from one level of the theory to the next, in flow time $t/\tau$.
+
+    It is interpolated between measured points; not a number where that level is not reached.
+    """
+    built = measured.built
+    levels = _levels(built, "drops")
+    at_rate_one = built.setup._replace(flags=dataclasses.replace(built.setup.flags, lr=1.0))
+    times = np.asarray(paper_time(at_rate_one, measured.steps))
+    lowest = np.minimum.accumulate(np.where(np.isfinite(measured.losses), measured.losses, np.inf), axis=1)
+    made: Scalars = {}
+    for number in range(levels.shape[1] - 1):
+        half = (levels[:, number] + levels[:, number + 1]) / 2
+        below = lowest <= half[:, None]
+        place = np.maximum(np.argmax(below, axis=1), 1)
+        rows = np.arange(lowest.shape[0])
+        before, after = lowest[rows, place - 1], lowest[rows, place]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            part = np.clip((before - half) / (before - after), 0.0, 1.0)
+            when = times[place - 1] + part * (times[place] - times[place - 1])
+        when = np.where(below.any(axis=1), np.where(below[:, 0], 0.0, when), np.nan)
+        made[f"drop_{number + 1}"] = Column(when * built.rates)
+    return made
+
+
+def _levels(built: Built, measure: str) -> Float[np.ndarray, "run level"]:
+    """The levels that the loss of each run can visit."""
+    first = levels_of(built.setup)
+    if first is None:
+        raise InvalidInput(f"measure {measure} needs the theory's levels, and there are none for these runs; leave it out")
+    if not built.tasks:
+        return np.broadcast_to(np.array(first.losses), (built.models.size, len(first.losses)))
+    each = np.stack([np.asarray(linear.levels(task))[first.learned] for task in built.tasks])
+    return each[built.task_of]
+
+
+def regime(measured: Measured) -> Scalars:
+    """How the loss falls, by its every step: "monotone"; "catapult", where it rises on the way and comes to rest;
+    "cycles", where it does not, and returns to values above those before; "diverged"."""
+    losses = measured.losses
+    if np.diff(measured.steps).max() > 1:
+        raise InvalidInput(
+            f"measure regime needs the loss of every step, which is kept of runs of up to {measured.steps.size - 1} "
+            "steps; take a smaller epoch"
+        )
+    scale = np.abs(losses[:, :1])
+    with np.errstate(invalid="ignore"):
+        rises = np.diff(losses, axis=1) > _SETTLED * scale
+        late = rises[:, -_LAST:].any(axis=1)
+    codes = np.select([~measured.finite, late, rises.any(axis=1)], [3, 2, 1], 0).astype(np.int32)
+    return {"regime": Column(codes, ("monotone", "catapult", "cycles", "diverged"))}
+
+
+def effective_map(measured: Measured) -> Scalars:
+    r"""$\lambda_d\, e_d^\top A e_d$ at the end, for each eigenvector of the inputs, in falling order of eigenvalues as
+    they were given: near 1 (less what the finite context costs) where that component is learned."""
+    built = measured.built
+    if not built.tasks or built.setup.flags.out_dim != 1:
+        raise InvalidInput("measure map is for one regression over infinitely many sequences; leave it out")
+    kind = built.setup.flags.kind
+    weights = {name: measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims}
+    assert kind.theory is not None
+    maps = linear.PREDICTORS[kind.theory].effective_map(class_of(kind).theory_weights(weights))
+    if built.rotations is not None:
+        maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
+    lam = np.stack([np.diag(task.covariance) for task in built.tasks])[built.task_of]
+    lengths = np.array([task.lengths.longest if built.setup.normalisation == "none" else 1 for task in built.tasks])
+    diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * lengths[built.task_of][:, None]
+    return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
+
+
+def allocation(measured: Measured) -> Scalars:
+    """Of several regressions, how many heads serve a task at the end, and how many tasks have a head with another."""
+    built = measured.built
+    if not built.setup.beyond.several:
+        raise InvalidInput("measure allocation is for several regressions (dims); leave it out")
+    last = [measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims]
+    weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
+    ended: Any = Ensemble.like(built.setup.model, weights).stacked
+    found = head_task_allocation(np.asarray(ended.omega()), np.asarray(ended.mu()))
+    served = (found.head >= 0).sum(axis=-1)
+    return {
+        "heads_used": Column(found.heads_used.astype(np.int64)),
+        "tasks_served": Column(served.astype(np.int64)),
+        "tasks_sharing": Column((served - found.heads_used).astype(np.int64)),
+    }
+
+
+COMPUTED: dict[str, Callable[[Measured], Scalars]] = {
+    "drops": drops,
+    "regime": regime,
+    "map": effective_map,
+    "allocation": allocation,
+}
+
+
+def scalars_of(measured: Measured, measure: tuple[str, ...]) -> Scalars:
+    """All that is asked for."""
+    made = basic(measured)
+    for name in measure:
+        made |= COMPUTED[name](measured)
+    return made

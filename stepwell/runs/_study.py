@@ -1,0 +1,328 @@
+"""A study: a run, and what is varied in it.
+
+As a TOML file it has the tables of a run (`stepwell train --dry-run` prints them) and these besides:
+
+- `[sweep]`: values of any field, crossed with each other: a list; `{from, to, count, spacing}`, a grid, "linear" or
+  "log"; or `{from, count}`, whole numbers that follow each other, such as seeds;
+- `[[sweep.together]]`: lists of equal length that are varied together, as one axis;
+- `[sweep.draws]`: `count` random draws, as one axis: each field `{from, to, spacing}` or `{choose = […]}`;
+- `[record]`: `points` of the loss that are kept of each run, their `spacing`, `snapshots` of the weights, and what to
+  `measure`;
+- `[limits]`: `runs`, `minutes` and `gigabytes`, beyond which nothing is begun.
+
+Nothing here imports JAX.
+"""
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stepwell import _check
+from stepwell._errors import InvalidInput
+from stepwell._task_file import TABLES, document_in, flattened
+from stepwell._text import shown
+
+from ._measures import MEASURES
+
+MOST_RUNS = 10**8
+"""Runs of a study, at the most."""
+_MOST_VALUES = 10**7
+"""Values of one axis, at the most."""
+_TABLES = (*TABLES, "sweep", "record", "limits")
+_DRAW = "draw"
+"""The name of the axis of random draws."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """Something that is varied: values by field, all lists of one length. Its name is that of its dimension."""
+
+    name: str
+    fields: Mapping[str, list[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.fields.values())))
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What is kept of each run.
+
+    **Arguments:**
+
+    - `points`: at how many steps, the first and the last among them, the loss is kept.
+    - `spacing`: of these steps, "linear" or "log".
+    - `snapshots`: at how many of the points all weights are kept, the first and the last among them.
+    - `measure`: the names of further measures of each run, as `MEASURES` lists them.
+    """
+
+    points: int = 65
+    spacing: str = "linear"
+    snapshots: int = 2
+    measure: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check.whole("points", self.points, least=2)
+        _check.one_of("spacing", self.spacing, ("linear", "log"))
+        _check.whole("snapshots", self.snapshots, least=2)
+        if self.snapshots > self.points:
+            raise InvalidInput(f"snapshots are {self.snapshots}; there are {self.points} points, give no more than those")
+        if isinstance(self.measure, str) or not isinstance(self.measure, Sequence):
+            raise InvalidInput(f"measure is {shown(self.measure)}; give a list of names, of {', '.join(MEASURES)}")
+        for name in self.measure:
+            _check.one_of("measure", name, MEASURES)
+        object.__setattr__(self, "measure", tuple(sorted(set(self.measure))))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """When a sweep begins no further work.
+
+    **Arguments:**
+
+    - `runs`: after so many runs.
+    - `minutes`: after so much time.
+    - `gigabytes`: where what is computed at once would take more memory.
+    """
+
+    runs: int | None = None
+    minutes: float | None = None
+    gigabytes: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.runs is not None:
+            _check.whole("the limit of runs", self.runs)
+        for name in ("minutes", "gigabytes"):
+            if getattr(self, name) is not None:
+                _check.number(f"the limit of {name}", getattr(self, name), least=0.0, above=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A run and what is varied in it.
+
+    **Arguments:**
+
+    - `base`: the run, by fields that have the names of the flags of `stepwell train`.
+    - `axes`: what is varied, in the order of the dimensions of the result.
+    - `record`: what is kept of each run.
+    - `limits`: when no further work is begun.
+
+    **Example:**
+
+    >>> from stepwell.runs import Study
+    >>> study = Study.of({"model": "attnS"}, {"init": {"from": 1e-3, "to": 1e-1, "count": 3, "spacing": "log"}, "seed": [1, 2]})
+    >>> study.shape, study.axes[0].fields["init"]
+    ((3, 2), [0.001, 0.01, 0.1])
+    """
+
+    base: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+    record: Record = Record()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        seen = list(self.base)
+        for axis in self.axes:
+            for name, values in axis.fields.items():
+                if _plain(name) in map(_plain, seen):
+                    raise InvalidInput(f"{name} is given twice, in the run or on two axes; give it once")
+                if len(values) != len(axis):
+                    lengths = {field: len(each) for field, each in axis.fields.items()}
+                    raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
+                seen.append(name)
+        if math.prod(map(len, self.axes)) > MOST_RUNS:
+            raise InvalidInput(f"the study has {math.prod(map(len, self.axes))} runs; at most {MOST_RUNS} are possible")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each axis has."""
+        return tuple(map(len, self.axes))
+
+    @property
+    def size(self) -> int:
+        """How many runs there are."""
+        return math.prod(self.shape)
+
+    @classmethod
+    def of(
+        cls,
+        base: Mapping[str, Any],
+        sweep: Mapping[str, Any],
+        *,
+        together: Sequence[Mapping[str, Any]] = (),
+        draws: Mapping[str, Any] | None = None,
+        record: Mapping[str, Any] | Record | None = None,
+        limits: Mapping[str, Any] | Limits | None = None,
+        source: str = "the study",
+    ) -> "Study":
+        """A study from plain values, as a TOML file has them.
+
+        **Arguments:**
+
+        - `base`: the run, by field.
+        - `sweep`: what is varied and crossed, by field.
+        - `together`: lists of equal length that are varied together, a dictionary for each axis.
+        - `draws`: random draws, as one axis, with their `count` and `seed`.
+        - `record`: what is kept of each run.
+        - `limits`: when no further work is begun.
+        - `source`: what messages call the study.
+
+        **Returns:** the study.
+        """
+        axes = [Axis(_plain(name), {name: _values(name, given)}) for name, given in _table(sweep, "sweep").items()]
+        for group in _tables_in(together, "together"):
+            if not group:
+                raise InvalidInput(f"{source} has an empty table sweep.together; give it lists, or leave it out")
+            fields = {name: _values(name, given) for name, given in group.items()}
+            axes.append(Axis(_plain(next(iter(fields))), fields))
+        if draws is not None:
+            axes.append(_drawn(_table(draws, "draws")))
+        kept = record if isinstance(record, Record) else _settings(Record, record, "record")
+        bounds = limits if isinstance(limits, Limits) else _settings(Limits, limits, "limits")
+        return cls(_table(base, "the run"), tuple(axes), kept, bounds)
+
+    @classmethod
+    def read(cls, path: str) -> "Study":
+        """The study in a TOML file.
+
+        **Arguments:**
+
+        - `path`: the name of the file.
+
+        **Returns:** the study. `InvalidInput` is raised where the file has something else.
+        """
+        return cls.in_document(document_in(path), path)
+
+    @classmethod
+    def in_document(cls, document: Mapping[str, Any], source: str) -> "Study":
+        """The study in a TOML file that was read already; `source` is its name."""
+        unknown = [name for name, value in document.items() if isinstance(value, dict) and name not in _TABLES]
+        if unknown:
+            raise InvalidInput(f"{source} has the table {shown(unknown[0])}; its tables may be {', '.join(_TABLES)}")
+        own = {name: value for name, value in document.items() if name not in ("sweep", "record", "limits")}
+        sweep = dict(_table(document.get("sweep", {}), "sweep"))
+        together, draws = sweep.pop("together", []), sweep.pop("draws", None)
+        return cls.of(
+            flattened(own, source),
+            sweep,
+            together=together,
+            draws=draws,
+            record=document.get("record"),
+            limits=document.get("limits"),
+            source=source,
+        )
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _table(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a table of values by name")
+    return value
+
+
+def _tables_in(value: Any, name: str) -> Iterable[Mapping[str, Any]]:
+    if isinstance(value, Mapping) or not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a list of tables ([[sweep.{name}]])")
+    return [_table(each, name) for each in value]
+
+
+def _settings(kind: Any, given: Any, name: str) -> Any:
+    table = _table({} if given is None else given, name)
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in table:
+        if key not in known:
+            raise InvalidInput(f"{name} has the key {shown(key)}; its keys are {', '.join(known)}")
+    return kind(**table)
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    """The values of an axis."""
+    if isinstance(given, Mapping):
+        return _grid(name, given)
+    if isinstance(given, np.ndarray | range):
+        given = list(given)
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise InvalidInput(
+            f"{name} is {shown(given)}; an axis is a list of values, a grid {{from, to, count}}, or {{from, count}}"
+        )
+    if len(given) > _MOST_VALUES:
+        raise InvalidInput(f"{name} has {len(given)} values; at most {_MOST_VALUES} are possible")
+    return [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in given]
+
+
+def _grid(name: str, given: Mapping[str, Any]) -> list[Any]:
+    keys = _only(name, given, ("from", "to", "count", "spacing"))
+    if "from" not in keys or "count" not in keys or ("spacing" in keys and "to" not in keys):
+        raise InvalidInput(f"{name} is {shown(dict(given))}; a grid has from, to and count, or from and count alone")
+    count = _count(name, given["count"])
+    if "to" not in keys:
+        first = _check.whole(f"from of {name}", given["from"], least=0)
+        return list(range(first, first + count))
+    first, last, logarithmic = _range(name, given)
+    if count == 1:
+        raise InvalidInput(f"{name} has a grid of 1 value from {first:g} to {last:g}; give at least 2, or a list")
+    place = np.geomspace if logarithmic else np.linspace
+    return place(first, last, count).tolist()
+
+
+def _range(name: str, given: Mapping[str, Any]) -> tuple[float, float, bool]:
+    first, last = (_check.number(f"{end} of {name}", given[end]) for end in ("from", "to"))
+    spacing = _check.one_of(f"spacing of {name}", given.get("spacing", "linear"), ("linear", "log"))
+    if spacing == "log" and not (first > 0 and last > 0):
+        raise InvalidInput(f"{name} goes from {first:g} to {last:g} with spacing log; both must be above 0")
+    return first, last, spacing == "log"
+
+
+def _count(name: str, given: Any) -> int:
+    count = _check.whole(f"count of {name}", given)
+    if count > _MOST_VALUES:
+        raise InvalidInput(f"{name} has {count} values; at most {_MOST_VALUES} are possible")
+    return count
+
+
+def _only(name: str, given: Mapping[str, Any], allowed: Sequence[str]) -> set[str]:
+    for key in given:
+        if key not in allowed:
+            raise InvalidInput(f"{name} has the key {shown(key)}; it may have {', '.join(allowed)}")
+    return set(given)
+
+
+def _drawn(given: Mapping[str, Any]) -> Axis:
+    """Random draws. Each field has random numbers of its own: to add one does not change the others."""
+    from stepwell.published import is_whole
+
+    if "count" not in given:
+        raise InvalidInput("draws have no count; say how many there are")
+    count = _count("draws", given["count"])
+    seed = _check.whole("seed of draws", given.get("seed", 0), least=0)
+    fields = {}
+    for name, each in given.items():
+        if name in ("count", "seed"):
+            continue
+        numbers = np.random.default_rng([seed, zlib.crc32(_plain(name).encode())])
+        table = _table(each, f"{name} of draws")
+        if _only(name, table, ("from", "to", "spacing", "choose")) == {"choose"}:
+            choices = _values(name, table["choose"])
+            fields[name] = [choices[place] for place in numbers.integers(len(choices), size=count)]
+            continue
+        if "choose" in table or "from" not in table or "to" not in table:
+            raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
+        first, last, logarithmic = _range(name, table)
+        if is_whole(name):
+            low, high = _check.whole(f"from of {name}", table["from"], least=0), _check.whole(f"to of {name}", table["to"])
+            fields[name] = numbers.integers(low, high, size=count, endpoint=True).tolist()
+        else:
+            uniform = numbers.random(count)
+            drawn = first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform
+            fields[name] = drawn.tolist()
+    if not fields:
+        raise InvalidInput("draws have no field; name what is drawn, for instance init = {from = 0.001, to = 0.1}")
+    return Axis(_DRAW, fields)
