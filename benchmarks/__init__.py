@@ -12,6 +12,7 @@ BENCHMARKS = {
     "population_scale": "a step in population as the dimension grows, and where moments end",
     "ensembles": "a thousand runs as one program, against one after another",
     "natives": "every kernel on and off, beside what a library does, and what a user waits for",
+    "store": "the store of runs: adding, asking and listing, beside a file for each run",
     "whole_command": "commands from start to finish, as typed",
 }
 """Each is a module of that name with `run(quick)`, which yields rows."""

@@ -53,7 +53,7 @@ def write_whole(path: str | os.PathLike, write: Callable[[str], None], *, replac
     """
     target = os.path.realpath(path)
     folder, ending = os.path.dirname(target), os.path.splitext(target)[1]
-    _sweep(folder)
+    sweep(folder)
     temporary = os.path.join(folder, f".stepwell-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.part{ending}")
     _unfinished.add(temporary)
     try:
@@ -165,16 +165,27 @@ def _flush_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def _sweep(folder: str) -> None:
-    """Remove temporary files left by processes of this machine that were killed while they wrote."""
+def sweep(folder: str | os.PathLike) -> list[Path]:
+    """Remove temporary files left by processes of this machine that were killed while they wrote; what was removed.
+
+    A time in the future counts as long ago: the clock was set back.
+    """
+    removed = []
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             part = _PART.fullmatch(entry.name)
             if part is None or part[1] != _machine() or _alive(int(part[2])):
                 continue
             with contextlib.suppress(OSError):
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED:
+                if abs(time.time() - entry.stat(follow_symlinks=False).st_mtime) > _ABANDONED:
                     os.unlink(entry.path)
+                    removed.append(Path(entry.path))
+    return removed
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is being written, or was left by a process that was killed."""
+    return _PART.fullmatch(name) is not None
 
 
 def _machine() -> str:

@@ -23,6 +23,7 @@ MARK = b"stepwell_checksum=sha256"
 END = len(b"\n" + MARK + b":" + b"\n") + hashlib.sha256().digest_size * 2
 """Length of the line after the end of the HDF5 file."""
 
+_NO_LINE = "has no checksum at its end: it is cut short, was changed, or another program wrote it"
 _PROPERTIES = "_NCProperties"
 _BLOCK = 2**22
 """Bytes that are read at once for a checksum."""
@@ -52,7 +53,9 @@ def verify(file: io.BufferedIOBase, path: Any) -> None:
     """Raise `InvalidInput` unless the open file ends with its checksum."""
     size = file.seek(0, os.SEEK_END)
     if size <= END:
-        raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
+        raise InvalidInput(
+            f"{path} has no checksum at its end: it is cut short, was changed, or another program wrote it"
+        )
     file.seek(0)
     hashed, left = hashlib.sha256(), size - END
     while left:
@@ -63,7 +66,9 @@ def verify(file: io.BufferedIOBase, path: Any) -> None:
         left -= len(block)
     line = file.read(END + 1)
     if not line.startswith(b"\n" + MARK):
-        raise InvalidInput(f"{path} has no checksum: it is cut short, or another program wrote it")
+        raise InvalidInput(
+            f"{path} has no checksum at its end: it is cut short, was changed, or another program wrote it"
+        )
     if line != checksum_line(hashed.hexdigest()):
         raise InvalidInput(f"{path} is damaged or was changed: it does not match its checksum; restore it from a copy")
 

@@ -24,6 +24,7 @@ WITHOUT_TORCH = (
     "population_scale",
     "ensembles",
     "natives",
+    "store",
     "whole_command",
 )
 

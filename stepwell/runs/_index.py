@@ -9,6 +9,7 @@ Files are known by name and size, and no times are compared, which differ betwee
 import contextlib
 import json
 import os
+import re
 import sqlite3
 import stat
 import zlib
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 NAME = "index.sqlite"
+SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")
+"""Names of shards, below the folder of shards."""
+_FOLDER = re.compile("[0-9a-f]{2}")
 _ASIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database."""
 _SCHEMA = (
@@ -151,18 +155,13 @@ class Index:
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """The files that may be shards, by their names below the folder of shards. Links are not followed."""
         shards = self.folder / "shards"
-        with contextlib.suppress(OSError):
-            if not stat.S_ISDIR(os.lstat(shards).st_mode):
-                return
-            for folder in sorted(os.scandir(shards), key=lambda entry: entry.name):
-                if len(folder.name) == 2 and folder.is_dir(follow_symlinks=False):
-                    with contextlib.suppress(OSError):
-                        for entry in os.scandir(folder):
-                            stem, ending = os.path.splitext(entry.name)
-                            own = ending == ".nc" and len(stem) == 32 and stem[:2] == folder.name
-                            if own and set(stem) <= set("0123456789abcdef") and entry.is_file(follow_symlinks=False):
-                                with contextlib.suppress(OSError):
-                                    yield f"{folder.name}/{entry.name}", entry.stat(follow_symlinks=False)
+        for folder in _entries(shards):
+            if _FOLDER.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):
+                for entry in _entries(shards / folder.name):
+                    file = f"{folder.name}/{entry.name}"
+                    if SHARD.fullmatch(file) and entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(OSError):
+                            yield file, entry.stat(follow_symlinks=False)
 
     def _on_disk(self, work: Callable[[sqlite3.Connection], Result], *, wal: bool) -> Result:
         with contextlib.suppress(FileNotFoundError):
@@ -244,6 +243,17 @@ class Index:
                 if self._memory is not None:
                     _insert(self._memory, [row])
                 self._on_disk(lambda connection: _insert(connection, [row]), wal=_may_share_memory(self.folder))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder that is no link."""
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            return []
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
 
 
 def rows(connection: sqlite3.Connection) -> list[Row]:

@@ -20,6 +20,7 @@ import numpy as np
 from stepwell import _netcdf
 from stepwell._errors import InvalidInput
 from stepwell._files import why
+from stepwell._memory import require_memory
 from stepwell._text import shortened
 
 from ._column import Column
@@ -33,7 +34,7 @@ from ._configuration import (
     parsed_json,
     plain,
 )
-from ._shard import FORMAT, NOTES, check_variable, value_list
+from ._shard import FORMAT, NOTES, Shard, check_variable, value_list
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -80,34 +81,56 @@ def open_file(path: Path) -> io.BufferedReader:
 
 
 @contextlib.contextmanager
-def reading(path: Path, *, again: bool = False) -> Iterator[Any]:
+def reading(path: Path, *, again: bool = False, content: bytes | None = None) -> Iterator[Any]:
     """The HDF5 file, after its checksum, which is computed once for each file and process, or `again`.
 
-    Whatever goes wrong while it is read is raised as `InvalidInput`.
+    With `content` the file is not opened: these are its bytes. Whatever goes wrong while it is read is raised as
+    `InvalidInput`.
     """
-    with open_file(path) as file:
-        facts = os.fstat(file.fileno())
-        key = facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    with open_file(path) if content is None else io.BytesIO(content) as file:
+        key = None if content is not None else _identity(file.fileno())
         try:
-            if again or key not in _verified:
+            if again or key is None or key not in _verified:
                 _netcdf.verify(file, shortened(path))
-                _verified.add(key)
-            with h5py.File(file, "r") as content:
-                yield content
-        except InvalidInput:
+                _verified.update(() if key is None else (key,))
+            with h5py.File(file, "r") as opened:
+                yield opened
+        except (InvalidInput, MemoryError):
             raise
         except Exception as error:  # what HDF5 raises on a damaged or strange file is of many kinds
             reason = " ".join(str(error).split()) or type(error).__name__
             raise InvalidInput(f"{shortened(path)} is not a shard of runs ({shortened(reason)})") from None
 
 
-def summary(path: Path, *, again: bool = False) -> Summary:
-    """The configurations and scalars of a shard, and the layout of its arrays, if all of it is as it should be."""
-    with reading(path, again=again) as file:
+def _identity(descriptor: int) -> tuple[int, ...]:
+    facts = os.fstat(descriptor)
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def summary(path: Path, *, again: bool = False, content: bytes | None = None) -> Summary:
+    """The configurations and scalars of a shard, and the layout of its arrays, if all of it is as it should be.
+
+    `again` and `content` are as for `reading`.
+    """
+    with reading(path, again=again, content=content) as file:
         try:
-            return _summary(file, path.stat().st_size)
+            return _summary(file, path.stat().st_size if content is None else len(content))
         except InvalidInput as error:
             raise InvalidInput(f"{shortened(path)} is not a shard of runs: {error}") from None
+
+
+def load(path: Path) -> Shard:
+    """A whole shard, in memory."""
+    import xarray as xr
+
+    made = summary(path)
+    size = path.stat().st_size
+    require_memory(2 * size, what=f"the shard {shortened(path)}", instead="free some memory")
+    with reading(path) as file:
+        arrays = {
+            name: (one.dims, native(dataset(file, name, size)), one.notes) for name, one in made.variables.items()
+        }
+    return Shard(made.common, made.fields, made.scalars, xr.Dataset(arrays))
 
 
 def _summary(file: Any, size: int) -> Summary:

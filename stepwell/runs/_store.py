@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from ._maintenance import Merged, Problem
     from ._reader import Summary
 
 VARIABLE = "STEPWELL_STORE"
@@ -83,9 +84,10 @@ class Store:
 
         content = shard.to_bytes()
         made = Summary(shard.names, shard.common, shard.fields, shard.scalars, layout(shard.data))
-        return self._write(shard.file_name, content, made)
+        return self.write(shard.file_name, content, made)
 
-    def _write(self, file: str, content: bytes, made: "Summary") -> Path:
+    def write(self, file: str, content: bytes, made: "Summary") -> Path:
+        """Write the bytes of a shard whose summary is known; `add` for others."""
         path = self.shards_path / file
         self._folder(path.parent)
         try:
@@ -226,6 +228,42 @@ class Store:
     def _failed(self, file: str, error: InvalidInput) -> None:
         self._index.mark(file, str(error))
 
+    @checked
+    def describe(self, name: str) -> dict[str, Any]:
+        """All that the store says about one run.
+
+        **Arguments:**
+
+        - `name`: its name, or the digits that it begins with, if no other begins with them.
+
+        **Returns:** `name`, `shard` (the file), `configuration`, `scalars`, and `recorded`, the sizes and types of
+        arrays.
+        """
+
+        def ask(connection: Any) -> dict[str, Any]:
+            chosen = Chosen(connection, [f"name={name}"])
+            if len(chosen) != 1:
+                reason = "no run has such a name" if not len(chosen) else f"{len(chosen)} names begin so; add digits"
+                raise InvalidInput(f"{shown(name)} names no run: {reason}")
+            ((shard, rows),) = chosen.pieces
+            layout = _index.variables(connection, [shard.id])[shard.id]
+            columns = {one: (kind, chosen.column(one).value(0)) for one, kind in chosen.kinds.items()}
+            held = chosen.held(shard)
+            return {
+                "name": hexadecimal(shard.names[rows])[0],
+                "shard": str(self.shards_path / shard.file),
+                **{
+                    title: {one: value for one, (of, value) in sorted(columns.items()) if of == kind and one in held}
+                    for title, kind in (("configuration", "field"), ("scalars", "scalar"))
+                },
+                "recorded": {
+                    one: {"sizes": dict(zip(what["dims"], what["shape"], strict=True)), "dtype": what["dtype"]}
+                    for one, what in sorted(layout.items())
+                },
+            }
+
+        return self._index.ask(ask)
+
     def shards(self) -> list[Path]:
         """The files of all shards that can be used.
 
@@ -245,8 +283,57 @@ class Store:
         self._index.discard()
         self._index.ask(lambda connection: None)
 
-    def iterate(self) -> Iterator[tuple[str, os.stat_result]]:
-        return self._index.files()
+    def verify(self) -> "list[Problem]":
+        """Read every file of the store and compare it with its checksum, its name and the index; nothing is changed.
+
+        **Returns:** what is wrong: damaged shards, foreign files, links, entries of the index that are not those of
+        the shard.
+        """
+        from ._maintenance import verify
+
+        return verify(self.path, self._index)
+
+    @checked
+    def remove(self, where: Sequence[str] = (), *, names: np.ndarray | None = None) -> int:
+        """Remove runs. Shards of which others stay are written anew without them.
+
+        **Arguments:**
+
+        - `where`, `names`: which, as for `select`.
+
+        **Returns:** how many runs were removed.
+        """
+        from ._maintenance import remove
+
+        return remove(self, self._index, where, names)
+
+    @checked
+    def collect_garbage(self, *, damaged: bool = False) -> list[Path]:
+        """Remove what is of no use: files that killed processes left, and shards whose runs others hold too.
+
+        **Arguments:**
+
+        - `damaged`: whether shards that cannot be used are removed too.
+
+        **Returns:** the files that were removed.
+        """
+        from ._maintenance import collect_garbage
+
+        return collect_garbage(self, self._index, damaged=damaged)
+
+    @checked
+    def merge(self, other: "str | os.PathLike | Store") -> "Merged":
+        """Copy the shards of another store that have runs which this one lacks.
+
+        **Arguments:**
+
+        - `other`: the other store, or its folder. It is only read.
+
+        **Returns:** how many shards and runs were copied, and the shards that cannot be used, with the reasons.
+        """
+        from ._maintenance import merge
+
+        return merge(self, other if isinstance(other, Store) else Store(other))
 
 
 def _summary(path: Path) -> "Summary":

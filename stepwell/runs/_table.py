@@ -77,6 +77,10 @@ class Chosen:
             raise _index.Damaged(name)
         return column
 
+    def held(self, shard: _index.Row) -> set[str]:
+        """The fields and scalars that the runs of a shard have."""
+        return {name for name in self.kinds if name in shard.common or self._part(name, shard) is not None}
+
     def names(self) -> np.ndarray:
         """The names of the runs, (run, 16) bytes."""
         return np.concatenate([piece.shard.names[piece.rows] for piece in self.pieces] or [np.zeros((0, DIGEST), "u1")])
