@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepwell._errors import InvalidInput
 from stepwell._text import shortened
 
-from ._parser import Parser
+from stepwell._parser import Parser
 
 if TYPE_CHECKING:
     from stepwell.runs import Column, Store

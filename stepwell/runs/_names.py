@@ -36,6 +36,20 @@ def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
     return among
 
 
+def places_of(names: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The place of each name among `known`, where all of them are."""
+    first, second = _halves(known)
+    asked, rest = _halves(names)
+    order = np.argsort(first, kind="stable")
+    place = order[np.minimum(np.searchsorted(first[order], asked), max(len(order) - 1, 0))] if len(order) else order
+    wrong = np.flatnonzero((first[place] != asked) | (second[place] != rest))
+    if len(wrong):  # first halves that repeat
+        exact = {pair: number for number, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True))}
+        for number in wrong.tolist():
+            place[number] = exact[int(asked[number]), int(rest[number])]
+    return place
+
+
 def first_of_each(names: np.ndarray) -> np.ndarray:
     """Which names were not there before, counted from the beginning."""
     first, second = _halves(names)

@@ -16,7 +16,7 @@ from stepwell._text import shortened, shown
 from . import _index
 from ._column import Column
 from ._configuration import DIGEST
-from ._names import hexadecimal, is_among
+from ._names import hexadecimal, is_among, places_of
 from ._query import unknown_column
 from ._shard import Shard
 from ._table import Chosen, checked_limit
@@ -195,6 +195,28 @@ class Store:
         listing = self.listing(where, columns=columns, sort=sort, limit=limit)
         index = pd.Index(listing.names, name="name", dtype=object)
         return pd.DataFrame({name: _series(column) for name, column in listing.columns.items()}, index=index)
+
+    @checked
+    def lookup(self, names: np.ndarray, columns: Sequence[str] | None = None) -> tuple[np.ndarray, dict[str, Column]]:
+        """Fields and scalars of given runs, in their order.
+
+        **Arguments:**
+
+        - `names`: (run, 16) bytes, as in `Shard.names`.
+        - `columns`: those wanted; by default all scalars.
+
+        **Returns:** a truth value for each run, whether the store has it; and columns of those that it has.
+        """
+
+        def ask(connection: Any) -> tuple[np.ndarray, dict[str, Column]]:
+            chosen = Chosen(connection, (), names)
+            there = chosen.names()
+            known = is_among(names, there)
+            place = places_of(names[known], there)
+            wanted = [name for name, kind in chosen.kinds.items() if kind == "scalar"] if columns is None else columns
+            return known, {name: chosen.column(name)[place] for name in wanted}
+
+        return self._index.ask(ask)
 
     @checked
     def select(

@@ -1,0 +1,220 @@
+"""Run a study: what the store lacks is computed, shard by shard, and kept."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell._interrupt import Interruptible, interrupted
+from stepwell._progress import Meter
+
+from ._plan import Block, Program, Work, blocks_of, bytes_of, programs_of, seconds_of
+from ._shard import Shard
+from ._store import Store
+from ._study import Study
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Compute = Callable[[Iterable[tuple[Work, int]]], Iterator[Shard]]
+"""From shards to be computed, each with the size of its program, to computed ones, in any order."""
+
+
+class Plan(NamedTuple):
+    """What a study will take, before anything is computed."""
+
+    runs: int
+    """Runs of the study."""
+    stored: int
+    """Of which the store has so many."""
+    waiting: int
+    """Of which so many will be computed, within the limits."""
+    programs: int
+    """Programs to be compiled."""
+    shards: int
+    """Files to be written."""
+    seconds: float
+    """How long it will take, about."""
+    bytes: int
+    """What it will take on the disk, about."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A study that is being worked on: its runs, and the programs that compute those which are missing."""
+
+    study: Study
+    store: Store
+    blocks: list[Block]
+    programs: list[Program]
+    stored: int
+
+    @property
+    def waiting(self) -> int:
+        return sum(program.runs for program in self.programs)
+
+    def plan(self) -> Plan:
+        """What is to be done."""
+        seconds = sum(program.runs * seconds_of(program.blocks[0].first) for program in self.programs)
+        size = sum(program.runs * bytes_of(program.blocks[0].first) for program in self.programs)
+        shards = sum(-(-program.runs // program.size) for program in self.programs)
+        compiling = 3.0 * len(self.programs)
+        return Plan(
+            self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size
+        )
+
+    def parts(self) -> Iterator[tuple[Work, int]]:
+        """The shards to be computed, each with the size of its program."""
+        for program in self.programs:
+            for work in program.parts():
+                yield work, program.size
+
+
+def job_of(
+    study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
+) -> Job:
+    """What of a study is missing. `part` (i, n) takes the i-th of n equal parts, counted from 1."""
+    blocks = blocks_of(study)
+    mine = np.ones(study.size, bool)
+    if part is not None:
+        number, count = part
+        if not 1 <= number <= count:
+            raise InvalidInput(f"the part is {number}/{count}; give 1/{count} to {count}/{count}")
+        mine = np.arange(study.size) * count // study.size == number - 1
+    stored, missing = 0, []
+    left = min([most for most in (limit, study.limits.runs) if most is not None], default=study.size)
+    for block in blocks:
+        own = mine[block.places]
+        known = store.known(block.names)
+        stored += int((known & own).sum())
+        rows = np.flatnonzero(own & (fresh | ~known))[:left]
+        left -= rows.size
+        if rows.size:
+            missing.append(block.take(rows))
+    most_bytes = {} if study.limits.gigabytes is None else {"most_bytes": study.limits.gigabytes * 1e9}
+    return Job(study, store, blocks, programs_of(missing, **most_bytes), stored)
+
+
+def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
+    """Compute shards in this process, one after another."""
+    from ._compute import compute  # JAX takes a second to import
+
+    for work, size in parts:
+        yield compute(work, size)
+
+
+def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tuple[str, str]:
+    """Compute what is missing, and keep each shard as soon as it is there: (outcome, message)."""
+    deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
+    done, total = 0, job.waiting
+    if not total:
+        return "finished", ""
+    late = False
+
+    def in_time() -> Iterator[tuple[Work, int]]:
+        nonlocal late
+        for part in job.parts():
+            if deadline is not None and time.monotonic() > deadline:
+                late = True
+                return
+            if signals.pressed:
+                raise KeyboardInterrupt
+            yield part
+
+    with Meter("sweep", total, shown=progress, steady=True) as meter, Interruptible() as signals:
+        meter.update(0, f"0 of {total} runs")
+        try:
+            for shard in compute(in_time()):
+                job.store.add(shard)
+                done += len(shard)
+                meter.update(done, f"{done} of {total} runs")
+                if signals.pressed:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return "interrupted", f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on"
+    if late:
+        return "out of time", f"the limit of {job.study.limits.minutes:g} minutes came after {done} of {total} runs"
+    return "finished", ""
+
+
+@checked
+def sweep(
+    study: Study | Mapping | str | os.PathLike,
+    over: Mapping | None = None,
+    *,
+    together: Sequence[Mapping] = (),
+    draws: Mapping | None = None,
+    record: Mapping | None = None,
+    store: Store | str | os.PathLike | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    limit: int | None = None,
+    fresh: bool = False,
+    progress: bool = True,
+) -> "xr.Dataset":
+    """Run a study: many runs that differ in some fields. What the store has already is not computed again.
+
+    Ctrl-C, SIGTERM and SIGHUP end it, and the same call goes on where it was.
+
+    **Arguments:**
+
+    - `study`: the run, by fields that have the names of the flags of `stepwell train`; or a `Study`; or the name of a
+      TOML file (docs/sweeps.md).
+    - `over`: what is varied and crossed, by field: a list of values; `{"from": …, "to": …, "count": …, "spacing":
+      "log"}`, a grid; or `{"from": 0, "count": 100}`, whole numbers.
+    - `together`: lists of equal length that are varied together, a dictionary for each such axis.
+    - `draws`: random draws, as one axis: their `count`, and ranges by field.
+    - `record`: `points` of the loss that are kept of each run, `snapshots` of the weights, and what to `measure`.
+    - `store`: where runs are kept; by default `stepwell-runs`, or what `STEPWELL_STORE` says.
+    - `workers`: how many processes compute; by default this one does. It needs Dask (`stepwell[cluster]`).
+    - `client`: a `dask.distributed.Client` of a cluster, instead.
+    - `limit`: compute no more runs than so many.
+    - `fresh`: whether to compute runs again that the store has.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** a data set of all scalars of each run, such as `final_loss`, with the varied fields as dimensions; not
+    a number where a run is not in the store. The attribute `outcome` is "finished", "interrupted" or "out of time".
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnS", "heads": 2, "dim": 2, "engine": "population", "epoch": 500, "lr": 0.02}
+    >>> result = sw.sweep(run, {"init": [0.1, 0.3], "seed": {"from": 0, "count": 20}}, store="runs", progress=False)
+    >>> dict(result.sizes), result.final_loss.mean("seed").values.round(2).tolist()
+    ({'init': 2, 'seed': 20}, [0.53, 0.15])
+    """
+    chosen = study_of(study, over, together=together, draws=draws, record=record)
+    kept = store if isinstance(store, Store) else Store(store)
+    job = job_of(chosen, kept, limit=limit, fresh=fresh)
+    if workers is None and client is None:
+        outcome = work_off(job, progress=progress)
+    else:
+        from ._cluster import on_cluster
+
+        with on_cluster(workers=workers, client=client) as compute:
+            outcome = work_off(job, compute, progress=progress)
+    return finished(job, *outcome)
+
+
+def finished(job: Job, outcome: str, message: str) -> "xr.Dataset":
+    """The result of a study, with how it ended."""
+    from ._result import result_of
+
+    made = result_of(job.study, job.blocks, job.store)
+    made.attrs |= {"outcome": outcome, "message": message}
+    return made
+
+
+def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
+    """The study that the arguments of `sweep` describe."""
+    given = {name: value for name, value in parts.items() if value}
+    if isinstance(study, Mapping):
+        return Study.of(study, over or {}, **given)
+    if over is not None or given:
+        raise InvalidInput("over, together, draws and record are for a run given by its fields; a study has its own")
+    return study if isinstance(study, Study) else Study.read(os.fspath(study))
