@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .probes import compare as compare
     from .probes import effective_map as effective_map
     from .replay import rerun as rerun
+    from .runs import sweep as sweep
     from .tasks import InContextRegression as InContextRegression
     from .tasks import MultiTaskRegression as MultiTaskRegression
     from .tasks import covariance as covariance
@@ -85,6 +86,7 @@ _NAMES = {
     "save": "trajectory",
     "load": "trajectory",
     "rerun": "replay",
+    "sweep": "runs",
 }
 """What one needs most, and the room that has it."""
 

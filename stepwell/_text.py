@@ -1,5 +1,7 @@
 """Numbers, errors and any values as text."""
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
 _LONGEST = 80
@@ -23,6 +25,12 @@ def shortened(text: Any, longest: int = 300) -> str:
     """A message or path that has a word of thousands of letters in it, without its middle."""
     text = str(text)
     return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
+def nearest(given: str, names: Sequence[str]) -> str:
+    """Advice after a name that does not exist: the nearest that does, or all."""
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
 
 
 def error_line(error: Exception) -> str:

@@ -17,6 +17,7 @@ VERBS = {
     "train": "train one model: the published script's flags and a few more",
     "predict": "what theory says before anything is trained: levels, drops, limits",
     "replay": "re-run recorded training runs and report the deviation",
+    "sweep": "run a study: thousands of runs that differ in some fields, kept in a store",
     "runs": "what a store of runs holds: list, show, open, export, verify, merge, remove",
     "new": "begin a figure, model or task of your own, from a file that runs as it is",
     "doctor": "what this installation runs on: versions, processor, kernels, cache",

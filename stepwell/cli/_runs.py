@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepwell._errors import InvalidInput
-from stepwell._text import shortened
-
 from stepwell._parser import Parser
+from stepwell._text import shortened
 
 if TYPE_CHECKING:
     from stepwell.runs import Column, Store

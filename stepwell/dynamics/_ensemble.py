@@ -84,7 +84,9 @@ class Ensemble(eqx.Module, Generic[Member]):
         """
         size = flatten(member).size
         if weights.shape[1] != size or weights.shape[0] == 0:
-            raise InvalidInput(f"weights have shape {weights.shape}; they must be (runs, {size}), with at least one run")
+            raise InvalidInput(
+                f"weights have shape {weights.shape}; they must be (runs, {size}), with at least one run"
+            )
         return cls(unflatten(jax.device_put(weights), skeleton_of(member)), weights.shape[0])
 
     @checked

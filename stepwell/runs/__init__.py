@@ -1,9 +1,42 @@
-"""Runs that last: shards of many runs, a store that finds them, and its index."""
+"""Runs that last: shards of many runs, a store that finds them, and studies that fill it.
+
+Nothing that computes is imported here: a store is read, and a study planned, without JAX.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from ._column import Column as Column
 from ._configuration import canonical_text as canonical_text
 from ._configuration import run_name as run_name
 from ._export import FORMATS as FORMATS
 from ._export import export as export
+from ._measures import MEASURES as MEASURES
 from ._shard import Shard as Shard
 from ._store import Store as Store
+from ._study import Axis as Axis
+from ._study import Limits as Limits
+from ._study import Record as Record
+from ._study import Study as Study
+from ._sweep import Job as Job
+from ._sweep import Plan as Plan
+from ._sweep import finished as finished
+from ._sweep import here as here
+from ._sweep import job_of as job_of
+from ._sweep import sweep as sweep
+from ._sweep import work_off as work_off
+
+if TYPE_CHECKING:
+    from ._cluster import on_cluster as on_cluster
+    from ._draw import draw as draw
+    from ._result import table_of as table_of
+
+_LATER = {"draw": "_draw", "on_cluster": "_cluster", "table_of": "_result"}
+"""What takes a while to import, and where it is."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(f"stepwell.runs.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'stepwell.runs' has no attribute {name!r}")

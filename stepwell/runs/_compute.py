@@ -109,9 +109,7 @@ def _flat(built: Built) -> np.ndarray:
     return flat[np.argmin(np.mean(flat**2, axis=1))]
 
 
-def _measured(
-    built: Built, run: xr.Dataset, steps: np.ndarray, snapshots: np.ndarray, failed: np.ndarray
-) -> Measured:
+def _measured(built: Built, run: xr.Dataset, steps: np.ndarray, snapshots: np.ndarray, failed: np.ndarray) -> Measured:
     """What was recorded, on the whole grid of steps: not a number from where it has no end."""
     runs = built.models.size
     losses = np.full((runs, steps.size), np.nan)

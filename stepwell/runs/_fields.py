@@ -24,7 +24,9 @@ def configuration_of(run: Run, record: Record) -> dict[str, Any]:
         if getattr(flags, name):
             raise InvalidInput(f"{name} is for single runs (stepwell train); leave it out of a study")
     if beyond.seeds is not None:
-        raise InvalidInput("seeds are for single runs (stepwell train); in a study vary seed, as in seed = {from = 0, count = 20}")
+        raise InvalidInput(
+            "seeds are for single runs (stepwell train); in a study vary seed, as in seed = {from = 0, count = 20}"
+        )
     made = {name.replace("-", "_"): value for table in tables_of(run).values() for name, value in table.items()}
     for name in ("testset_size", "track_value", "until"):
         made.pop(name, None)

@@ -1,6 +1,7 @@
 """From a study to its runs, and from runs to the programs that compute many of them at once."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -39,9 +40,9 @@ class Block:
     places: np.ndarray
     """Their places in the study, counted in the order of its axes, the last fastest."""
 
-    @property
+    @functools.cached_property
     def names(self) -> np.ndarray:
-        texts = {name: list(map(repr, values.tolist())) for name, values in self.fields.items()}
+        texts = {name: _texts(values) for name, values in self.fields.items()}
         return digests(self.common, texts, self.places.size)
 
     def take(self, rows: np.ndarray) -> "Block":
@@ -51,6 +52,13 @@ class Block:
     def first(self) -> dict[str, Any]:
         """The whole configuration of the first run."""
         return {**self.common, **{name: values[0].item() for name, values in self.fields.items()}}
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    """The JSON of each number."""
+    distinct, places = np.unique(values, return_inverse=True)
+    texts = list(map(repr, distinct.tolist()))
+    return [texts[place] for place in places.tolist()]
 
 
 def blocks_of(study: Study) -> list[Block]:
@@ -83,9 +91,7 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
 
 def _at(axes: list[Any], place: Any) -> dict[str, Any]:
     return {
-        name: values[number]
-        for axis, number in zip(axes, place, strict=True)
-        for name, values in axis.fields.items()
+        name: values[number] for axis, number in zip(axes, place, strict=True) for name, values in axis.fields.items()
     }
 
 
@@ -158,9 +164,7 @@ class Work:
                 value
                 for block in blocks
                 for value in (
-                    block.fields[name].tolist()
-                    if name in block.fields
-                    else [block.common[name]] * block.places.size
+                    block.fields[name].tolist() if name in block.fields else [block.common[name]] * block.places.size
                 )
             ]
         return cls(sum(block.places.size for block in blocks), common, fields)
@@ -177,7 +181,9 @@ class Work:
         return self.fields[name] if name in self.fields else [self.common[name]] * self.runs
 
     def take(self, rows: Sequence[int]) -> "Work":
-        return Work(len(rows), self.common, {name: [values[row] for row in rows] for name, values in self.fields.items()})
+        return Work(
+            len(rows), self.common, {name: [values[row] for row in rows] for name, values in self.fields.items()}
+        )
 
 
 def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Program]:
@@ -201,7 +207,9 @@ def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
     if not configuration.get("optimiser") == "sgd" or configuration.get("schedule") != "constant":
         made -= {"lr"}
     if is_closed_form(configuration):
-        made |= {"eigenvalues", "task_eigenvalues", "noise"} | ({"context"} if isinstance(configuration["context"], int) else set())
+        made |= {"eigenvalues", "task_eigenvalues", "noise"} | (
+            {"context"} if isinstance(configuration["context"], int) else set()
+        )
     return made
 
 
@@ -257,7 +265,9 @@ def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
         width = configuration["dim"] + configuration["out_dim"]
         each += 16 * (configuration["dim"] * width * (width + 1) // 2) ** 2
     if configuration["engine"] == "sampled":
-        longest = configuration["context"] if isinstance(configuration["context"], int) else max(configuration["context"])
+        longest = (
+            configuration["context"] if isinstance(configuration["context"], int) else max(configuration["context"])
+        )
         each += 64 * configuration["trainset_size"] * (longest + 1) * (configuration.get("dim", 8) + 1)
     most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
     if most_bytes / each < 1:

@@ -88,7 +88,9 @@ def _levels(built: Built, measure: str) -> Float[np.ndarray, "run level"]:
     """The levels that the loss of each run can visit."""
     first = levels_of(built.setup)
     if first is None:
-        raise InvalidInput(f"measure {measure} needs the theory's levels, and there are none for these runs; leave it out")
+        raise InvalidInput(
+            f"measure {measure} needs the theory's levels, and there are none for these runs; leave it out"
+        )
     if not built.tasks:
         return np.broadcast_to(np.array(first.losses), (built.models.size, len(first.losses)))
     each = np.stack([np.asarray(linear.levels(task))[first.learned] for task in built.tasks])

@@ -70,7 +70,9 @@ class Record:
         _check.one_of("spacing", self.spacing, ("linear", "log"))
         _check.whole("snapshots", self.snapshots, least=2)
         if self.snapshots > self.points:
-            raise InvalidInput(f"snapshots are {self.snapshots}; there are {self.points} points, give no more than those")
+            raise InvalidInput(
+                f"snapshots are {self.snapshots}; there are {self.points} points, give no more than those"
+            )
         if isinstance(self.measure, str) or not isinstance(self.measure, Sequence):
             raise InvalidInput(f"measure is {shown(self.measure)}; give a list of names, of {', '.join(MEASURES)}")
         for name in self.measure:
@@ -317,7 +319,10 @@ def _drawn(given: Mapping[str, Any]) -> Axis:
             raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
         first, last, logarithmic = _range(name, table)
         if is_whole(name):
-            low, high = _check.whole(f"from of {name}", table["from"], least=0), _check.whole(f"to of {name}", table["to"])
+            low, high = (
+                _check.whole(f"from of {name}", table["from"], least=0),
+                _check.whole(f"to of {name}", table["to"]),
+            )
             fields[name] = numbers.integers(low, high, size=count, endpoint=True).tolist()
         else:
             uniform = numbers.random(count)

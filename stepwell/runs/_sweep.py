@@ -64,9 +64,7 @@ class Job:
         size = sum(program.runs * bytes_of(program.blocks[0].first) for program in self.programs)
         shards = sum(-(-program.runs // program.size) for program in self.programs)
         compiling = 3.0 * len(self.programs)
-        return Plan(
-            self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size
-        )
+        return Plan(self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size)
 
     def parts(self) -> Iterator[tuple[Work, int]]:
         """The shards to be computed, each with the size of its program."""
@@ -136,7 +134,10 @@ def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tup
                 if signals.pressed:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            return "interrupted", f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on"
+            return (
+                "interrupted",
+                f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on",
+            )
     if late:
         return "out of time", f"the limit of {job.study.limits.minutes:g} minutes came after {done} of {total} runs"
     return "finished", ""

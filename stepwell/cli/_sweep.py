@@ -1,0 +1,163 @@
+"""`stepwell sweep`: a study of many runs, from a TOML file."""
+
+import argparse
+import json
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from stepwell._errors import InvalidInput
+from stepwell._interrupt import exit_status
+from stepwell._parser import Parser
+from stepwell._text import shown
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from stepwell.runs import Plan
+
+_FORMATS = ("png", "pdf", "svg")
+
+
+def configure(parser: Parser) -> None:
+    parser.description = (
+        "Run a study: many runs that differ in some fields, computed thousands at a time and kept in a store. The TOML "
+        "file has the run as `stepwell train --dry-run` prints it, and what is varied in a table [sweep]. What the "
+        "store has already is not computed again: Ctrl-C at any time, the same command goes on. Exit status: 0 done, "
+        "1 some runs diverged or could not be solved (only with --strict), 2 bad usage, 128 and the number of a signal."
+    )
+    parser.add_argument("study", metavar="STUDY.toml", help="what is run")
+    parser.add_argument(
+        "--store", metavar="DIR", help="where runs are kept (default: $STEPWELL_STORE or stepwell-runs)"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--workers", type=int, metavar="N", help="processes on this machine (needs stepwell[cluster])")
+    where.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster that runs, such as tcp://host:8786")
+    parser.add_argument("--shard", metavar="I/N", help="compute part I of N: for job arrays on a shared disk")
+    parser.add_argument("--limit", type=int, metavar="RUNS", help="compute no more runs than so many")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be computed, how long and how much disk")
+    parser.add_argument("--fresh", action="store_true", help="compute runs again that the store has")
+    parser.add_argument(
+        "--plot",
+        nargs="+",
+        metavar="NAME",
+        help="draw a scalar against one or two fields: final_loss init, regime lr init; what else varies is averaged, "
+        "and of words the share of each is drawn, or the most frequent",
+    )
+    parser.add_argument("--table", metavar="FILE.csv", help="write the scalars of all runs as a table")
+    parser.add_argument(
+        "--out", metavar="FILE", help="of --plot: a .png, .pdf or .svg (default: named after the study)"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a run diverged or could not be solved")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    begun = time.monotonic()
+    part = _part(arguments.shard)
+
+    from stepwell.runs import Store, Study, job_of
+
+    study = Study.read(arguments.study)
+    store = Store(arguments.store)
+    job = job_of(study, store, part=part, limit=arguments.limit, fresh=arguments.fresh)
+    plan = job.plan()
+    if arguments.dry_run:
+        print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
+        return 0
+
+    from stepwell.runs import finished, here, on_cluster, work_off
+
+    shown_progress = not arguments.json or sys.stderr.isatty()
+    if arguments.workers is None and arguments.scheduler is None:
+        outcome, message = work_off(job, here, progress=shown_progress)
+    else:
+        with on_cluster(workers=arguments.workers, scheduler=arguments.scheduler) as compute:
+            outcome, message = work_off(job, compute, progress=shown_progress)
+    result = finished(job, outcome, message)
+    files = _files(arguments, result)
+    report = _report(job.waiting, result, files, time.monotonic() - begun)
+    print(json.dumps(report) if arguments.json else _summary(report))
+    if outcome == "interrupted":
+        print(f"stepwell sweep: {message}", file=sys.stderr)
+        return exit_status()
+    if outcome != "finished":
+        print(f"stepwell sweep: {message}", file=sys.stderr)
+    return 1 if arguments.strict and set(report["outcomes"]) - {"finished"} else 0
+
+
+def _part(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise InvalidInput(f"--shard is {shown(text)}; give I/N with I from 1 to N, for instance 17/400")
+    return int(match[1]), int(match[2])
+
+
+def _files(arguments: argparse.Namespace, result: "xr.Dataset") -> dict[str, str]:
+    from pathlib import Path
+
+    files = {}
+    if arguments.table is not None:
+        from stepwell._files import write_text
+        from stepwell.runs import table_of
+
+        files["table"] = str(write_text(arguments.table, table_of(result).to_csv(index=False)))
+    if arguments.plot is not None:
+        from stepwell.plots.style import save_figure
+        from stepwell.runs import draw
+
+        path = Path(arguments.out or f"{Path(arguments.study).stem}_{'_'.join(arguments.plot)}.png")
+        if path.suffix.lstrip(".") not in _FORMATS:
+            raise InvalidInput(f"--out is {shown(str(path))}; its ending must be one of {', '.join(_FORMATS)}")
+        save_figure(draw(result, *arguments.plot), path)
+        files["plot"] = str(path)
+    return files
+
+
+def _report(computed: int, result: "xr.Dataset", files: dict[str, str], seconds: float) -> dict[str, Any]:
+    import numpy as np
+
+    words, counts = np.unique(result["outcome"].values, return_counts=True) if "outcome" in result else ([], [])
+    return {
+        "outcome": result.attrs["outcome"],
+        "message": result.attrs["message"],
+        "runs": result.attrs["runs"],
+        "stored": result.attrs["stored"],
+        "outcomes": {str(word): int(count) for word, count in zip(words, counts, strict=True) if word},
+        "axes": {str(name): int(size) for name, size in result.sizes.items()},
+        "store": result.attrs["store"],
+        "files": files,
+        "computed": computed,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _summary(report: dict[str, Any]) -> str:
+    axes = " x ".join(f"{size} {name}" for name, size in report["axes"].items())
+    ends = ", ".join(f"{count} {word}" for word, count in report["outcomes"].items())
+    lines = [f"{report['stored']} of {report['runs']} runs ({axes}) are in {report['store']}: {ends}"]
+    lines.append(f"{report['computed']} runs to compute, {report['outcome']} in {report['seconds']:.1f} s")
+    return "\n".join([*lines, *(f"{kind}: {path}" for kind, path in report["files"].items())])
+
+
+def _planned(plan: "Plan") -> str:
+    return "\n".join(
+        [
+            f"{plan.runs} runs, of which the store has {plan.stored}; {plan.waiting} to compute",
+            f"{plan.programs} program{'' if plan.programs == 1 else 's'}, {plan.shards} shard{'' if plan.shards == 1 else 's'}",
+            f"about {_seconds(plan.seconds)} on one core, and {plan.bytes / 1e6:.3g} MB on the disk",
+        ]
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return (
+        f"{seconds:.2g} s"
+        if seconds < 120
+        else f"{seconds / 60:.2g} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.2g} h"
+    )

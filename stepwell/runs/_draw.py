@@ -1,0 +1,215 @@
+"""A scalar of a study against one or two of its fields."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell._text import nearest
+from stepwell.plots.style import GREY, PALETTE, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LINES = 8
+"""Up to so many values of a second field are lines; more are the other axis of a heat map."""
+_BAND = (0.1, 0.9)
+"""Quantiles between which the band around a mean lies."""
+_LABELS = {
+    "lr": "learning rate",
+    "init": "scale of the initial weights",
+    "heads": "heads",
+    "rank": "rank",
+    "noise": "variance of the label noise",
+    "context": "context pairs",
+    "dim": "dimension",
+    "final_loss": "loss at the end",
+    "first_loss": "loss at the start",
+    "largest_loss": "largest loss",
+    "regime": "regime",
+}
+
+
+@checked
+def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figure":
+    """Draw a scalar of a study against one field, or two; what else is varied is averaged over.
+
+    Against one field the mean, with a band from the 10th to the 90th percentile, and what the theory predicts for it,
+    if that was measured too (dashed). A second field of up to eight values makes as many lines, one of more a heat map.
+    Of a scalar in words, such as `regime` or `outcome`, the share of each word is drawn, or the most frequent one.
+
+    **Arguments:**
+
+    - `result`: what `sweep` returned.
+    - `scalar`: the name of a scalar.
+    - `x`: a field that is varied.
+    - `y`: another one.
+
+    **Returns:** the figure.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnM", "heads": 1, "dim": 2, "engine": "population", "epoch": 200}
+    >>> over = {"lr": {"from": 0.001, "to": 0.1, "count": 4, "spacing": "log"}, "seed": {"from": 0, "count": 5}}
+    >>> result = sw.sweep(run, over, store="runs", progress=False)
+    >>> figure = sw.runs.draw(result, "final_loss", "lr")
+    >>> figure.axes[0].get_xlabel()
+    'learning rate'
+    """
+    values = _variable(result, scalar)
+    fields = [x] if y is None else [x, y]
+    dims = [_dimension(result, field) for field in fields]
+    if len(set(dims)) < len(dims):
+        raise InvalidInput(f"{x} and {y} are varied together; give fields of two axes")
+    with styled():
+        figure = new_figure(6.0, 4.2)
+        axes = figure.subplots()
+        words = values.dtype.kind in "UO"
+        if y is not None and (words or result.sizes[dims[1]] > _LINES):
+            _heat(figure, axes, result, values, scalar, fields, dims)
+        elif words:
+            _shares(axes, result, values, x, dims[0])
+        else:
+            _lines(axes, result, values, scalar, fields, dims)
+        axes.set_xlabel(_label(x))
+        if _is_logarithmic(result[x].values):
+            axes.set_xscale("log")
+        others = [str(name) for name in values.dims if name not in dims]
+        if others:
+            said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
+            axes.set_title(f"over {said}", fontsize=9, color=GREY)
+    return figure
+
+
+def _variable(result: xr.Dataset, scalar: str) -> xr.DataArray:
+    if scalar not in result.data_vars:
+        names = sorted(str(name) for name in result.data_vars)
+        raise InvalidInput(f"there is no scalar {scalar}; {nearest(scalar, names)}")
+    return result[scalar]
+
+
+def _dimension(result: xr.Dataset, field: str) -> str:
+    varied = [str(name) for name, values in result.coords.items() if values.ndim == 1]
+    if field not in varied:
+        raise InvalidInput(f"{field} is not varied in this study; {nearest(field, varied)}")
+    return str(result[field].dims[0])
+
+
+def _lines(
+    axes: Any, result: xr.Dataset, values: xr.DataArray, scalar: str, fields: list[str], dims: list[str]
+) -> None:
+    several = len(fields) > 1
+    labels = result[fields[1]].values.tolist() if several else [None]
+    predicted = result.get(scalar.replace("drop_", "predicted_")) if scalar.startswith("drop_") else None
+    for number, label in enumerate(labels):
+        colour = PALETTE[number % len(PALETTE)]
+        chosen = {dims[1]: number} if several else {}
+        place = _places(result[fields[0]].values)
+        _curve(axes, place, values.isel(chosen), dims[0], colour, None if label is None else _named(fields[1], label))
+        if predicted is not None:
+            middle = _over_others(predicted.isel(chosen), dims[0]).median("others", skipna=True)
+            axes.plot(place, middle, "--", color="black", linewidth=1.2, label="theory" if number == 0 else None)
+    _text_ticks(axes, result[fields[0]].values)
+    axes.set_ylabel(_label(scalar, result[scalar].attrs.get("units", "")))
+    if several or predicted is not None:
+        axes.legend()
+    finite = values.values[np.isfinite(values.values)]
+    if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
+        axes.set_yscale("log")
+
+
+def _curve(axes: Any, place: np.ndarray, values: xr.DataArray, dim: str, colour: str, label: str | None) -> None:
+    finite = values.where(np.isfinite(values))
+    flat = _over_others(finite, dim)
+    axes.plot(place, flat.mean("others", skipna=True), color=colour, marker=".", label=label)
+    if flat.sizes["others"] > 1:
+        low, high = (flat.quantile(part, "others", skipna=True) for part in _BAND)
+        axes.fill_between(place, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _over_others(values: xr.DataArray, dim: str) -> xr.DataArray:
+    others = [name for name in values.dims if name != dim]
+    return values.stack(others=others) if others else values.expand_dims("others")
+
+
+def _shares(axes: Any, result: xr.Dataset, values: xr.DataArray, field: str, dim: str) -> None:
+    words = _words(values)
+    flat = _over_others(values, dim).transpose(dim, "others").values
+    place = _places(result[field].values)
+    there = np.maximum((flat != "").sum(axis=1), 1)
+    parts = [(flat == word).sum(axis=1) / there for word in words]
+    axes.stackplot(
+        place, *parts, labels=words, colors=[PALETTE[n % len(PALETTE)] for n in range(len(words))], alpha=0.85
+    )
+    axes.set_ylim(0, 1)
+    axes.set_ylabel("share of runs")
+    _text_ticks(axes, result[field].values)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _heat(
+    figure: Any, axes: Any, result: xr.Dataset, values: xr.DataArray, scalar: str, fields: list[str], dims: list[str]
+) -> None:
+    from matplotlib.colors import ListedColormap
+
+    flat = values.transpose(*dims[::-1], ...).values.reshape(result.sizes[dims[1]], result.sizes[dims[0]], -1)
+    place = [_places(result[field].values) for field in fields]
+    if values.dtype.kind in "UO":
+        words = _words(values)
+        counts = np.stack([(flat == word).sum(axis=-1) for word in words])
+        frequent = np.where(counts.sum(axis=0) > 0, counts.argmax(axis=0), np.nan)
+        colours = ListedColormap([PALETTE[number % len(PALETTE)] for number in range(len(words))])
+        mesh = axes.pcolormesh(*place, frequent, cmap=colours, vmin=-0.5, vmax=len(words) - 0.5, rasterized=True)
+        bar = figure.colorbar(mesh, ax=axes, ticks=range(len(words)))
+        bar.ax.set_yticklabels(words)
+    else:
+        finite = np.where(np.isfinite(flat), flat, np.nan)
+        there = np.isfinite(finite).sum(axis=-1)
+        mean = np.where(there > 0, np.nansum(finite, axis=-1) / np.maximum(there, 1), np.nan)
+        mesh = axes.pcolormesh(*place, mean, cmap="viridis", rasterized=True)
+        figure.colorbar(mesh, ax=axes, label=_label(scalar, values.attrs.get("units", "")))
+        axes.set_facecolor("#dddddd")
+    _text_ticks(axes, result[fields[0]].values)
+    second = result[fields[1]].values
+    if _is_logarithmic(second):
+        axes.set_yscale("log")
+    elif second.dtype.kind in "UO":
+        axes.set_yticks(range(len(second)), [str(value) for value in second])
+    axes.set_ylabel(_label(fields[1]))
+
+
+def _words(values: xr.DataArray) -> list[str]:
+    known = ["monotone", "catapult", "cycles", "finished", "diverged", "solver failed"]
+    seen = {str(word) for word in np.unique(values.values)} - {""}
+    return [word for word in known if word in seen] + sorted(seen - set(known))
+
+
+def _places(values: np.ndarray) -> np.ndarray:
+    return np.arange(len(values)) if values.dtype.kind in "UO" else values
+
+
+def _text_ticks(axes: Any, values: np.ndarray) -> None:
+    if values.dtype.kind in "UO":
+        axes.set_xticks(range(len(values)), [str(value) for value in values], rotation=20, ha="right")
+
+
+def _is_logarithmic(values: np.ndarray) -> bool:
+    """Whether values are spread over more than a decade and about evenly in their logarithm."""
+    if values.dtype.kind not in "fiu" or len(values) < 3 or not np.all(values > 0):
+        return False
+    if values.max() < 10 * values.min():
+        return False
+    gaps = np.diff(np.log(np.sort(values)))
+    return bool(gaps.max() < 4 * np.median(gaps) + 1e-12)
+
+
+def _label(name: str, unit: str = "") -> str:
+    said = _LABELS.get(name, name.replace("_", " "))
+    return f"{said} ({unit.replace('t/tau', 'flow time t/τ')})" if unit else said
+
+
+def _named(field: str, value: Any) -> str:
+    return f"{field} {value:g}" if isinstance(value, int | float) else str(value)
