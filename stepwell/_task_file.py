@@ -19,9 +19,12 @@ from ._parser import Parser
 TABLES = ("task", "model", "training")
 _LONGEST = 2**20
 """Bytes of a file; ours have some hundred."""
-_COVARIANCE = {"eigenvalues", "spectrum", "dims", "dim", "in_dim", "white_cov"}
+_NUMBERS = {"eigenvalues", "task_eigenvalues", "dims", "strengths", "convention"}
+_SHAPE, _SIZE = {"spectrum", "white_cov"}, {"dim", "in_dim"}
 _REPLACED = (
-    (_COVARIANCE, _COVARIANCE | {"task_eigenvalues", "strengths", "convention"}),
+    ({"eigenvalues", "dims"}, _NUMBERS | _SHAPE | _SIZE),
+    (_SHAPE, _NUMBERS | _SHAPE),  # in the same dimension
+    (_SIZE, _NUMBERS | _SIZE),  # of the same shape
     *((same, same) for same in ({"context", "seq_len", "vary_len"}, {"heads", "head_num"}, {"epoch", "until"})),
     ({"seed", "seeds"}, {"seed", "seeds"}),
 )
@@ -52,7 +55,7 @@ def _expanded(parser: Parser, words: list[str], aside: frozenset[str], needed: M
     if "task" not in given:
         return words
     path = given["task"]
-    replaced = set(given).union(*(others for own, others in _REPLACED if own & set(given)))
+    replaced = replaced_by(given)
     file_words: list[str] = []
     for key, value in read(path).items():
         plain = key.replace("-", "_")
@@ -65,6 +68,12 @@ def _expanded(parser: Parser, words: list[str], aside: frozenset[str], needed: M
         if action.dest not in replaced:
             file_words += words_of(path, key, value, action)
     return [*file_words, *words]
+
+
+def replaced_by(given: Iterable[str]) -> set[str]:
+    """The arguments that those given take the place of: themselves, and others that say the same."""
+    names = set(given)
+    return names.union(*(others for own, others in _REPLACED if own & names))
 
 
 def _is_flag(parser: Parser, key: str) -> bool:

@@ -169,7 +169,7 @@ def keys_of(seed) -> Keys:
     (5,)
     """
 
-    def key(number: int) -> RandomKey:
+    def key(number: int) -> Any:
         """The key of two words: another number, another key. (Splitting would have to be compiled.)"""
         seeds = np.asarray(seed, dtype=np.uint32)
         return jax.random.wrap_key_data(jax.device_put(np.stack([np.full_like(seeds, number), seeds], axis=-1)))

@@ -1,6 +1,7 @@
 """Initial models and losses of many runs, built together."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ def _random(setup: Setup, run: Run, seeds: np.ndarray, inits: np.ndarray) -> Ens
     return Ensemble.like(setup.model, inits[:, None] * deviations * normals[places])
 
 
+@functools.cache
 def _normals(count: int) -> Callable[[Any], Any]:
     """Normal numbers of many keys; number i of a key does not depend on how many are drawn."""
     return jax.jit(jax.vmap(lambda key: jax.random.normal(key, (count,))))
@@ -113,7 +115,7 @@ def _tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
 def _is_white(task: InContextRegression) -> bool:
     """Whether the published script has this covariance for white inputs, and does not rotate it."""
     lam = np.diag(task.covariance)
-    return lam.size > 1 and np.unique(lam).size == 1 and abs(lam.sum() - 1) < 1e-12
+    return lam.size > 1 and bool(np.all(lam == lam[0])) and abs(float(lam.sum()) - 1) < 1e-12
 
 
 def _rotations(setup: Setup, seeds: np.ndarray, white: np.ndarray) -> np.ndarray | None:

@@ -89,7 +89,8 @@ def _trained(work: Work, built: Built) -> Measured:
         return _measured(built, run, steps, snapshots, np.zeros(work.runs, bool))
     if work.runs == 1:
         return _measured(built, run, steps, snapshots, np.ones(1, bool))
-    parts = [work.take(rows) for rows in np.array_split(np.arange(work.runs), min(_PARTS, work.runs))]
+    rows = np.array_split(np.arange(work.runs), min(_PARTS, work.runs))
+    parts = [work.take(part.tolist()) for part in rows]
     return _joined(built, [_trained(part, build(part)) for part in parts])
 
 

@@ -110,8 +110,10 @@ def _lines(
         place = _places(result[fields[0]].values)
         _curve(axes, place, values.isel(chosen), dims[0], colour, None if label is None else _named(fields[1], label))
         if predicted is not None:
-            middle = _over_others(predicted.isel(chosen), dims[0]).median("others", skipna=True)
-            axes.plot(place, middle, "--", color="black", linewidth=1.2, label="theory" if number == 0 else None)
+            flat = _over_others(predicted.isel(chosen), dims[0]).transpose(dims[0], "others").values
+            there = np.isfinite(flat).any(axis=1)
+            label = "theory, mean" if number == 0 else None
+            axes.plot(place[there], np.nanmean(flat[there], axis=1), "--", color="black", linewidth=1.2, label=label)
     _text_ticks(axes, result[fields[0]].values)
     axes.set_ylabel(_label(scalar, result[scalar].attrs.get("units", "")))
     if several or predicted is not None:
@@ -122,11 +124,14 @@ def _lines(
 
 
 def _curve(axes: Any, place: np.ndarray, values: xr.DataArray, dim: str, colour: str, label: str | None) -> None:
-    finite = values.where(np.isfinite(values))
-    flat = _over_others(finite, dim)
-    axes.plot(place, flat.mean("others", skipna=True), color=colour, marker=".", label=label)
-    if flat.sizes["others"] > 1:
-        low, high = (flat.quantile(part, "others", skipna=True) for part in _BAND)
+    flat = _over_others(values.where(np.isfinite(values)), dim).transpose(dim, "others").values
+    there = np.isfinite(flat).any(axis=1)
+    if not there.any():
+        return
+    place, flat = place[there], flat[there]
+    axes.plot(place, np.nanmean(flat, axis=1), color=colour, marker=".", label=label)
+    if flat.shape[1] > 1:
+        low, high = np.nanquantile(flat, _BAND, axis=1)
         axes.fill_between(place, low, high, color=colour, alpha=0.2, linewidth=0)
 
 

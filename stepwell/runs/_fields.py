@@ -60,7 +60,7 @@ def run_from(configuration: Mapping[str, Any]) -> tuple[Run, Record]:
     if fields.get("model") == _SEVERAL:
         del fields["model"]
         fields.pop("icl", None)
-    return run_in(fields), Record(**kept)
+    return run_in(fields), Record.of(kept)
 
 
 def _epochs(run: Run) -> int:

@@ -68,7 +68,7 @@ def blocks_of(study: Study) -> list[Block]:
     tied = [axis for axis in study.axes if axis not in free]
     varied = {name: _numbers(name, values) for axis in free for name, values in axis.fields.items()}
     strides = dict(zip(map(id, study.axes), _strides(study.shape), strict=True))
-    rows = np.indices(tuple(map(len, free))).reshape(len(free), -1)
+    rows = np.indices(tuple(map(len, free))).reshape(len(free), math.prod(map(len, free)))
     offset = sum((place * strides[id(axis)] for axis, place in zip(free, rows, strict=True)), np.zeros(1, np.int64))
     fields = {name: varied[name][place] for axis, place in zip(free, rows, strict=True) for name in axis.fields}
     for name, values in varied.items():  # the ends of a range are as good as all of it

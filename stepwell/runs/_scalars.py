@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -139,8 +140,9 @@ def allocation(measured: Measured) -> Scalars:
         raise InvalidInput("measure allocation is for several regressions (dims); leave it out")
     last = [measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims]
     weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
-    ended: Any = Ensemble.like(built.setup.model, weights).stacked
-    found = head_task_allocation(np.asarray(ended.omega()), np.asarray(ended.mu()))
+    ended = Ensemble.like(built.setup.model, weights).stacked
+    omega, mu = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(ended)
+    found = head_task_allocation(np.asarray(omega), np.asarray(mu))
     served = (found.head >= 0).sum(axis=-1)
     return {
         "heads_used": Column(found.heads_used.astype(np.int64)),

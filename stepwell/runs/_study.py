@@ -23,8 +23,8 @@ import numpy as np
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell._task_file import TABLES, document_in, flattened
-from stepwell._text import shown
+from stepwell._task_file import TABLES, document_in, flattened, replaced_by
+from stepwell._text import nearest, shown
 
 from ._measures import MEASURES
 
@@ -65,19 +65,23 @@ class Record:
     snapshots: int = 2
     measure: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        _check.whole("points", self.points, least=2)
-        _check.one_of("spacing", self.spacing, ("linear", "log"))
-        _check.whole("snapshots", self.snapshots, least=2)
-        if self.snapshots > self.points:
-            raise InvalidInput(
-                f"snapshots are {self.snapshots}; there are {self.points} points, give no more than those"
-            )
-        if isinstance(self.measure, str) or not isinstance(self.measure, Sequence):
-            raise InvalidInput(f"measure is {shown(self.measure)}; give a list of names, of {', '.join(MEASURES)}")
-        for name in self.measure:
-            _check.one_of("measure", name, MEASURES)
-        object.__setattr__(self, "measure", tuple(sorted(set(self.measure))))
+    @classmethod
+    def of(cls, given: Any) -> "Record":
+        """The record that a table describes, checked."""
+        given = _known(cls, given, "record")
+        points, snapshots = given.get("points", cls.points), given.get("snapshots", cls.snapshots)
+        _check.whole("points", points, least=2)
+        _check.whole("snapshots", snapshots, least=2)
+        spacing = _check.one_of("spacing", given.get("spacing", cls.spacing), ("linear", "log"))
+        if snapshots > points:
+            raise InvalidInput(f"snapshots are {snapshots}; there are {points} points, give no more than those")
+        measure = given.get("measure", cls.measure)
+        if not isinstance(measure, list | tuple) or not all(isinstance(name, str) for name in measure):
+            raise InvalidInput(f"measure is {shown(measure)}; give a list of names, of {', '.join(MEASURES)}")
+        for name in measure:
+            if name not in MEASURES:
+                raise InvalidInput(f"there is no measure {shown(name)}; {nearest(name, list(MEASURES))}")
+        return cls(points, spacing, snapshots, tuple(sorted(set(measure))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +99,16 @@ class Limits:
     minutes: float | None = None
     gigabytes: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.runs is not None:
-            _check.whole("the limit of runs", self.runs)
-        for name in ("minutes", "gigabytes"):
-            if getattr(self, name) is not None:
-                _check.number(f"the limit of {name}", getattr(self, name), least=0.0, above=True)
+    @classmethod
+    def of(cls, given: Any) -> "Limits":
+        """The limits that a table describes, checked."""
+        given = _known(cls, given, "limits")
+        runs = _check.whole("the limit of runs", given["runs"]) if "runs" in given else None
+        others = (
+            _check.number(f"the limit of {name}", given[name], least=0.0, above=True) if name in given else None
+            for name in ("minutes", "gigabytes")
+        )
+        return cls(runs, *others)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,11 +136,11 @@ class Study:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        seen = list(self.base)
+        seen: list[str] = []
         for axis in self.axes:
             for name, values in axis.fields.items():
                 if _plain(name) in map(_plain, seen):
-                    raise InvalidInput(f"{name} is given twice, in the run or on two axes; give it once")
+                    raise InvalidInput(f"{name} is varied twice, on two axes; give it once")
                 if len(values) != len(axis):
                     lengths = {field: len(each) for field, each in axis.fields.items()}
                     raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
@@ -153,20 +161,20 @@ class Study:
     @classmethod
     def of(
         cls,
-        base: Mapping[str, Any],
-        sweep: Mapping[str, Any],
+        base: Any,
+        sweep: Any,
         *,
-        together: Sequence[Mapping[str, Any]] = (),
-        draws: Mapping[str, Any] | None = None,
-        record: Mapping[str, Any] | Record | None = None,
-        limits: Mapping[str, Any] | Limits | None = None,
+        together: Any = (),
+        draws: Any = None,
+        record: Any = None,
+        limits: Any = None,
         source: str = "the study",
     ) -> "Study":
         """A study from plain values, as a TOML file has them.
 
         **Arguments:**
 
-        - `base`: the run, by field.
+        - `base`: the run, by field. What is varied takes the place of what the run says.
         - `sweep`: what is varied and crossed, by field.
         - `together`: lists of equal length that are varied together, a dictionary for each axis.
         - `draws`: random draws, as one axis, with their `count` and `seed`.
@@ -184,9 +192,11 @@ class Study:
             axes.append(Axis(_plain(next(iter(fields))), fields))
         if draws is not None:
             axes.append(_drawn(_table(draws, "draws")))
-        kept = record if isinstance(record, Record) else _settings(Record, record, "record")
-        bounds = limits if isinstance(limits, Limits) else _settings(Limits, limits, "limits")
-        return cls(_table(base, "the run"), tuple(axes), kept, bounds)
+        kept = record if isinstance(record, Record) else Record.of({} if record is None else record)
+        bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
+        replaced = replaced_by(_plain(name) for axis in axes for name in axis.fields)
+        fixed = {name: value for name, value in _table(base, "the run").items() if _plain(name) not in replaced}
+        return cls(fixed, tuple(axes), kept, bounds)
 
     @classmethod
     def read(cls, path: str) -> "Study":
@@ -236,13 +246,12 @@ def _tables_in(value: Any, name: str) -> Iterable[Mapping[str, Any]]:
     return [_table(each, name) for each in value]
 
 
-def _settings(kind: Any, given: Any, name: str) -> Any:
-    table = _table({} if given is None else given, name)
-    known = [field.name for field in dataclasses.fields(kind)]
-    for key in table:
-        if key not in known:
-            raise InvalidInput(f"{name} has the key {shown(key)}; its keys are {', '.join(known)}")
-    return kind(**table)
+def _known(kind: Any, given: Any, name: str) -> Mapping[str, Any]:
+    names = [field.name for field in dataclasses.fields(kind)]
+    for key in _table(given, name):
+        if key not in names:
+            raise InvalidInput(f"{name} has the key {shown(key)}; {nearest(key, names)}")
+    return given
 
 
 def _values(name: str, given: Any) -> list[Any]:
