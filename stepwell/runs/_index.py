@@ -3,7 +3,8 @@
 A shard is one row, and each of its columns another, with the values of all its runs as one blob: a million runs are a
 few thousand rows, and NumPy compares the values. The index is nothing but a copy: it is brought up to date with the
 files before every question, made anew where it is missing or damaged, and held in memory where it cannot be written.
-Files are known by name and size, and no times are compared, which differ between machines.
+Files are known by name, size and time of change; a file of which one differs is verified and read again. Times are
+compared for equality only: clocks differ between machines, and jump.
 """
 
 import contextlib
@@ -52,6 +53,7 @@ _BATCH = 16
 """Shards that are read before they are written to the index."""
 _DTYPES = {"b": "|b1", "i": "<i8", "f": "<f8", "c": "<i4"}
 """Types of values in blobs; "c" are codes of categories."""
+_MOUNTS = "/proc/self/mountinfo"
 _NETWORK = frozenset(
     "nfs nfs4 cifs smb smbfs smb3 ncpfs afs ceph fuse.sshfs fuse.glusterfs glusterfs lustre gpfs beegfs pvfs2 orangefs "
     "9p virtiofs fuse.s3fs fuse.gcsfuse".split()
@@ -140,10 +142,11 @@ class Index:
             self._memory = _empty()
             return updated(self._memory)
 
-    def note(self, file: str, size: int, made: "Summary") -> None:
+    def note(self, file: str, made: "Summary") -> None:
         """Enter a shard that was just written. If that fails it is entered with the next question."""
         with contextlib.suppress(sqlite3.Error, Damaged, OSError):
-            entry = file, size, made, "", ""
+            facts = os.lstat(self.folder / "shards" / file)
+            entry = file, facts.st_size, made, "", _stamp(facts)
             self._on_disk(lambda connection: _insert(connection, [entry]), wal=_may_share_memory(self.folder))
 
     def discard(self) -> None:
@@ -203,13 +206,13 @@ class Index:
     def _update(self, connection: sqlite3.Connection) -> None:
         """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
-        known = {file: rest for file, *rest in connection.execute("SELECT file, size, problem, stamp FROM shards")}
+        known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
         gone = [file for file in known if file not in there]
         fresh = []
         for file, facts in there.items():
             if file in known:
-                size, problem, stamp = known[file]
-                if size == facts.st_size and (not problem or stamp == _stamp(facts)):
+                size, stamp = known[file]
+                if size == facts.st_size and stamp == _stamp(facts):
                     continue
             fresh.append(file)
         if gone:
@@ -230,7 +233,7 @@ class Index:
             made = self._read(path)
             if file_name(made.names) != file:
                 raise InvalidInput(f"{file} has the runs of {file_name(made.names)}; it was renamed")
-            return file, facts.st_size, made, "", ""
+            return file, facts.st_size, made, "", _stamp(facts)
         except InvalidInput as error:
             return file, facts.st_size, None, str(error), _stamp(facts)
 
@@ -426,7 +429,7 @@ def _in_wal_mode(path: Path) -> bool:
 def _may_share_memory(folder: Path) -> bool:
     """Whether the folder is on a disk of this machine, as far as the system says."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        with open(_MOUNTS, encoding="utf-8", errors="replace") as lines:
             mounts = [line.split() for line in lines]
         place = os.path.realpath(folder)
     except OSError:
@@ -441,5 +444,5 @@ def _may_share_memory(folder: Path) -> bool:
 
 
 def _stamp(facts: os.stat_result) -> str:
-    """What changes when a damaged file is replaced by another of the same size."""
-    return f"{facts.st_ino}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"
+    """What changes when a file is replaced by another of the same size."""
+    return str(facts.st_mtime_ns)

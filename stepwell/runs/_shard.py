@@ -127,8 +127,8 @@ class Shard:
                 variables[prefix + name] = ("run",), column.values, notes
         for name, variable in self.data.variables.items():
             notes = {key: text for key, text in variable.attrs.items() if key in NOTES and isinstance(text, str)}
-            values = np.ascontiguousarray(variable.values)
-            variables[str(name)] = variable.dims, values.astype(values.dtype.newbyteorder("=")), notes
+            values = np.asarray(variable.values, variable.dtype.newbyteorder("="), order="C")
+            variables[str(name)] = variable.dims, values, notes
         return _netcdf.to_bytes(
             variables,
             {

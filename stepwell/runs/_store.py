@@ -97,7 +97,7 @@ class Store:
                 if np.array_equal(np.sort(_summary(path).names, axis=0), np.sort(made.names, axis=0)):
                     return path
             write_bytes(path, content)  # what is there is damaged
-        self._index.note(file, len(content), made)
+        self._index.note(file, made)
         return path
 
     def _folder(self, folder: Path) -> None:
