@@ -23,7 +23,7 @@ import numpy as np
 from stepwell._errors import InvalidInput
 
 from ._column import Column
-from ._configuration import DIGEST, Value, value_text
+from ._configuration import DIGEST, Value, canonical_text
 from ._shard import value_list
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ _ASIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database."""
 _SCHEMA = (
     "CREATE TABLE shards (id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, "
-    "runs INTEGER NOT NULL, common TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, crc INTEGER NOT NULL, "
-    "problem TEXT NOT NULL, stamp TEXT NOT NULL)",
-    "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, kind TEXT NOT NULL, dtype TEXT NOT NULL, "
-    "categories TEXT NOT NULL, data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (name, shard))",
+    "common TEXT NOT NULL, columns TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, problem TEXT NOT NULL, "
+    "stamp TEXT NOT NULL, crc INTEGER NOT NULL)",
+    "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, dtype TEXT NOT NULL, categories TEXT NOT NULL, "
+    "data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (name, shard))",
 )
-_COLUMNS = "name, shard, kind, dtype, categories, data, crc"
+_SHARD_COLUMNS = "file, size, common, columns, variables, names, problem, stamp"
+_COLUMN_COLUMNS = "name, shard, dtype, categories, data"
 _PAGE = 32768
 """Bytes of a page: blobs are of this order."""
 _BUSY = 10.0
@@ -99,6 +100,8 @@ class Row(NamedTuple):
     file: str
     runs: int
     common: dict[str, Value]
+    columns: dict[str, str]
+    """Whether each of its columns is a "field" or a "scalar"."""
     names: np.ndarray
 
 
@@ -138,7 +141,7 @@ class Index:
                     break
         try:
             return updated(self._in_memory())
-        except (sqlite3.Error, Damaged):
+        except (sqlite3.Error, Damaged, UnicodeDecodeError):
             self._memory = _empty()
             return updated(self._memory)
 
@@ -176,6 +179,8 @@ class Index:
         try:
             _prepare(connection, wal=wal)
             return work(connection)
+        except UnicodeDecodeError as error:  # of a message of SQLite that quotes what is damaged
+            raise Damaged("text that is none") from error
         finally:
             connection.close()
 
@@ -198,7 +203,7 @@ class Index:
                 connection.deserialize(bytes(content))
                 _check_schema(connection)
                 return connection
-        except (OSError, sqlite3.Error, Damaged, OverflowError):
+        except (OSError, sqlite3.Error, Damaged, OverflowError, UnicodeDecodeError):
             pass
         connection.close()
         return _empty()
@@ -261,15 +266,23 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def rows(connection: sqlite3.Connection) -> list[Row]:
     """All shards that can be used, in the order of their names."""
-    made = []
-    asked = "SELECT id, file, runs, common, variables, names, crc FROM shards WHERE problem = '' ORDER BY file"
-    for number, file, runs, common, layout, names, crc in connection.execute(asked):
+    return [row for row, problem in _all_rows(connection) if not problem]
+
+
+def problems(connection: sqlite3.Connection) -> dict[str, str]:
+    """What is wrong with files that cannot be used."""
+    return {row.file: problem for row, problem in _all_rows(connection) if problem}
+
+
+def _all_rows(connection: sqlite3.Connection) -> Iterator[tuple[Row, str]]:
+    for number, *entry, crc in connection.execute(f"SELECT id, {_SHARD_COLUMNS}, crc FROM shards ORDER BY file"):
+        file, _, common, columns_of, _, names, problem, _ = entry
         with _well_formed(file):
-            if _crc(names, file, common, layout) != crc:
+            if _crc(entry) != crc:
                 raise Damaged(file)
-            array = np.frombuffer(names, np.uint8).reshape(runs, DIGEST)
-            made.append(Row(number, file, runs, dict(json.loads(common)), array))
-    return made
+            array = np.frombuffer(names, np.uint8).reshape(-1, DIGEST)
+            row = Row(number, file, len(array), dict(json.loads(common)), dict(json.loads(columns_of)), array)
+        yield row, problem
 
 
 def variables(connection: sqlite3.Connection, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -280,23 +293,14 @@ def variables(connection: sqlite3.Connection, wanted: Iterable[int]) -> dict[int
         return {number: dict(json.loads(text)) for number, text in texts if number in asked}
 
 
-def problems(connection: sqlite3.Connection) -> dict[str, str]:
-    """What is wrong with files that cannot be used."""
-    return dict(connection.execute("SELECT file, problem FROM shards WHERE problem != '' ORDER BY file"))
-
-
-def column_names(connection: sqlite3.Connection) -> dict[str, str]:
-    """Whether each column is a "field" or a "scalar"."""
-    return dict(connection.execute("SELECT name, min(kind) FROM columns GROUP BY name"))
-
-
 def columns(connection: sqlite3.Connection, name: str) -> dict[int, Column]:
     """A column of all shards that have it, by the number of the shard."""
     made = {}
-    asked = "SELECT shard, dtype, categories, data, crc FROM columns WHERE name = ?"
-    for number, kind, categories, data, crc in connection.execute(asked, (name,)):
+    asked = f"SELECT {_COLUMN_COLUMNS}, crc FROM columns WHERE name = ?"
+    for *entry, crc in connection.execute(asked, (name,)):
+        _, number, kind, categories, data = entry
         with _well_formed(name):
-            if _crc(data, name, str(number), kind, categories) != crc:
+            if _crc(entry) != crc:
                 raise Damaged(name)
             values = np.frombuffer(data, _DTYPES[kind])
             values = values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -326,37 +330,37 @@ def _insert(connection: sqlite3.Connection, entries: "list[tuple[str, int, Summa
     with _transaction(connection):
         for file, size, made, problem, stamp in entries:
             _delete_one(connection, file)
-            common = "{}" if made is None else "{" + ",".join(_pairs(made.common)) + "}"
-            names = b"" if made is None else np.ascontiguousarray(made.names).tobytes()
-            layout = "{}" if made is None else json.dumps({name: one._asdict() for name, one in made.variables.items()})
-            crc = _crc(names, file, common, layout)
-            row = (file, size, len(names) // DIGEST, common, layout, names, crc, problem, stamp)
-            number = connection.execute(
-                "INSERT INTO shards (file, size, runs, common, variables, names, crc, problem, stamp) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            ).lastrowid
+            entry = [file, size, "{}", "{}", "{}", b"", problem, stamp]
+            both = {} if made is None else {"field": made.fields, "scalar": made.scalars}
             if made is not None:
-                both = [("field", *item) for item in made.fields.items()]
-                both += [("scalar", *item) for item in made.scalars.items()]
-                columns_of = [_column_row(number, kind, name, column) for kind, name, column in both]
-                connection.executemany(f"INSERT INTO columns ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", columns_of)
+                layout = {name: one._asdict() for name, one in made.variables.items()}
+                columns_of = {name: kind for kind, columns_of in both.items() for name in columns_of}
+                names = np.ascontiguousarray(made.names).tobytes()
+                entry[2:6] = canonical_text(made.common), json.dumps(columns_of), json.dumps(layout), names
+            number = _insert_row(connection, "shards", _SHARD_COLUMNS, entry)
+            for columns_of in both.values():
+                for name, column in columns_of.items():
+                    _insert_row(connection, "columns", _COLUMN_COLUMNS, _column_entry(number, name, column))
 
 
-def _pairs(common: dict[str, Value]) -> list[str]:
-    return [f'"{name}":{value_text(common[name])}' for name in sorted(common)]
+def _insert_row(connection: sqlite3.Connection, table: str, names: str, entry: list[Any]) -> int | None:
+    """Enter a row with its checksum; its number."""
+    places = ", ".join("?" * (len(entry) + 1))
+    return connection.execute(f"INSERT INTO {table} ({names}, crc) VALUES ({places})", [*entry, _crc(entry)]).lastrowid
 
 
-def _column_row(number: Any, kind: str, name: str, column: Column) -> tuple[Any, ...]:
+def _column_entry(number: Any, name: str, column: Column) -> list[Any]:
     categories = "" if column.categories is None else value_list(column.categories)
-    letter = "c" if column.categories is not None else column.values.dtype.kind
-    data = column.values.astype(_DTYPES[letter], copy=False).tobytes()
-    return name, number, kind, letter, categories, data, _crc(data, name, str(number), letter, categories)
+    kind = "c" if column.categories is not None else column.values.dtype.kind
+    return [name, number, kind, categories, column.values.astype(_DTYPES[kind], copy=False).tobytes()]
 
 
-def _crc(data: bytes, *texts: str) -> int:
-    """The checksum of an entry: SQLite has none, and the index is not flushed."""
-    return zlib.crc32(data, zlib.crc32("\0".join(texts).encode()))
+def _crc(entry: list[Any]) -> int:
+    """The checksum of a row: SQLite has none, and the index is not flushed."""
+    crc = 0
+    for value in entry:
+        crc = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), crc)
+    return crc
 
 
 def _delete(connection: sqlite3.Connection, files: Iterable[str]) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from own_shards import shard_of
 
 from stepwell import _files
@@ -59,7 +61,7 @@ def test_two_processes_that_add_at_once_lose_nothing_and_double_nothing(store: S
         finished(process)
     assert seeds(store) == list(range(160))
     with sqlite3.connect(store.path / "index.sqlite") as connection:
-        assert connection.execute("SELECT count(*), sum(runs) FROM shards").fetchone() == (16, 160)
+        assert connection.execute("SELECT count(*), sum(length(names)) FROM shards").fetchone() == (16, 160 * 16)
     connection.close()
     assert store.verify() == [] and len(list(store.shards_path.rglob("*.*"))) == 16
 
@@ -85,7 +87,8 @@ Store(sys.argv[1]).add(shard_of(5))
     assert seeds(store) == list(range(5)) and store.verify() == []
     assert not store.known(shard_of(5).names).any()
     assert store.collect_garbage() == [] and part.exists()  # too young: another machine might have this one's name
-    os.utime(part, (time.time() + 10 * _files._ABANDONED,) * 2)  # the clock was set back since
+    later = time.time() + 10 * _files._ABANDONED
+    os.utime(part, (later, later))  # the clock was set back since
     assert store.collect_garbage() == [part] and not part.exists()
     store.add(shard_of(5))
     assert seeds(store) == list(range(10))
@@ -251,7 +254,8 @@ DAMAGE = {
     "a type": _forge("UPDATE columns SET dtype = 'O' WHERE name = 'seed'"),
     "categories": _forge("UPDATE columns SET categories = '[1' WHERE name = 'outcome'"),
     "names": _forge("UPDATE shards SET names = ?", bytes(80)),
-    "a number of runs": _forge("UPDATE shards SET runs = 4"),
+    "a missing column": _forge("DELETE FROM columns WHERE name = 'final_loss'"),
+    "a shard called damaged": _forge("UPDATE shards SET problem = 'x'"),
     "a configuration": _forge("UPDATE shards SET common = 3"),
     "text that is none": _forge("UPDATE shards SET common = CAST(x'ff' AS TEXT)"),
     "a layout": _forge("UPDATE shards SET variables = '{\"x\": 3}'"),
@@ -269,6 +273,26 @@ def test_a_damaged_index_is_made_anew(store: Store, case: str):
     again = Store(store.path)
     assert again.table().equals(expected) and store.table().equals(expected)
     assert again.select()["loss"].shape == (5, 3) and again.verify() == []
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_index_with_flipped_bits_gives_the_same_answers(tmp_path: Path, data):
+    store = Store(tmp_path / "store")
+    if not store.path.exists():
+        store.add(shard_of(0))
+        store.add(shard_of(5))
+    expected, path = store.table(), store.path / "index.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+    content = bytearray(path.read_bytes())
+    used = [place for place, byte in enumerate(content) if byte]
+    for place in data.draw(st.lists(st.sampled_from(used), min_size=1, max_size=20)):
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    assert Store(store.path).table().equals(expected)
+    assert store.select()["loss"].shape == (10, 3)
 
 
 def test_a_store_moved_or_copied_elsewhere_is_read_there(store: Store, tmp_path: Path):

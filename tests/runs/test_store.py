@@ -34,9 +34,9 @@ def test_what_is_added_is_known_and_listed(store: Store):
     )
     table = store.table()
     assert len(table) == 10 and table.index.name == "name"
-    row = table.loc[second.names[1].tobytes().hex()]
-    assert (row["seed"], row["model"], row["rank"], row["heads"], row["final_loss"]) == (6, "attnM", 2, 3.0, 0.6)
-    assert row["eigenvalues"] == (0.6, 0.4)
+    row = dict(table.loc[second.names[1].tobytes().hex()])
+    expected = {"seed": 6, "model": "attnM", "rank": 2, "heads": 3.0, "final_loss": 0.6, "eigenvalues": (0.6, 0.4)}
+    assert {name: row[name] for name in expected} == expected
     assert table["heads"].isna().sum() == 5
 
 
@@ -154,8 +154,7 @@ def test_adding_again_changes_nothing_and_a_damaged_shard_is_replaced(store: Sto
     other = Store(store.path)
     other.rebuild_index()
     assert not other.known(shard.names).any() and list(other.damaged()) == [path]
-    with pytest.raises(InvalidInput, match="no run"):
-        other.table(["seed=0"])
+    assert len(other.table(["seed=0"], columns=["seed"], sort="lr")) == 0 and other.select(["seed=0"]).sizes["run"] == 0
     other.add(shard)
     assert other.known(shard.names).all() and Store(store.path).known(shard.names).all() and not other.damaged()
 
