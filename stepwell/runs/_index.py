@@ -212,6 +212,8 @@ class Index:
         """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
         known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
+        if not all(isinstance(file, str) for file in known):
+            raise Damaged("names that are none")
         gone = [file for file in known if file not in there]
         fresh = []
         for file, facts in there.items():
