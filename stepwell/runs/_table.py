@@ -34,9 +34,10 @@ class Chosen:
         self._connection = connection
         self._columns: dict[str, dict[int, Column]] = {}
         shards = _index.rows(connection)
-        self.kinds: dict[str, str] = {}
+        kinds: dict[str, str] = {}
         for shard in shards:
-            self.kinds |= dict.fromkeys(shard.common, "field") | shard.columns
+            kinds |= dict.fromkeys(shard.common, "field") | shard.columns
+        self.kinds = {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name], name))}
         conditions = [parsed_condition(text) for text in where]
         for condition in conditions:
             if condition.name != "name":

@@ -143,10 +143,11 @@ def _note(name: str, key: str, value):
     return lambda file: (file[name] if name else file).attrs.__setitem__(key, value)
 
 
-def _declare(name: str, shape, **options):
+def _declare(name: str, shape, axes: str | None = None):
     def edit(file):
-        file.pop(name, None)
-        file.create_dataset(name, shape, "f8", chunks=True, **options)
+        dataset = file.create_dataset(name, shape, "f8", chunks=True)
+        if axes is not None:
+            dataset.attrs["stepwell_axes"] = axes
 
     return edit
 
@@ -182,7 +183,11 @@ HOSTILE = {
     "categories with spaces": (_note("scalar_outcome", "categories", '["a", "b"]'), "canonical"),
     "categories that are numbers": (_note("scalar_outcome", "categories", np.arange(3)), "not JSON"),
     "a truth value of 2": (_note("step", "dtype", "bool"), ""),
-    "a huge declared size": (_declare("extra", (2**40, 2**20)), "more than the file holds"),
+    "a huge declared size": (_declare("extra", (2**40, 2**20)), "which axes|more than the file holds"),
+    "a huge declared size of a recorded array": (
+        _declare("extra", (5, 2**60), axes="run x"),
+        "more than the file holds",
+    ),
     "a huge declared size of a field": (_declare("field_extra", (2**60,)), "more than the file holds"),
     "a link to another file": (
         lambda f: f.__setitem__("extra", h5py.ExternalLink("/etc/passwd", "/x")),
@@ -194,7 +199,10 @@ HOSTILE = {
         lambda f: f.create_dataset("extra", (5,), "u1", external=[("/etc/passwd", 0, 5)]),
         "another file",
     ),
-    "an array without names of axes": (_replace("extra", np.ones((5, 3))), "no name"),
+    "an array without names of axes": (_replace("extra", np.ones((5, 3))), "which axes"),
+    "an array with too few names of axes": (_note("loss", "stepwell_axes", "run"), "2 axes"),
+    "an array with the axes of another": (_note("loss", "stepwell_axes", "run other run"), "once|must be the first"),
+    "an array with hostile names of axes": (_note("loss", "stepwell_axes", "run ../x"), "cannot be the name"),
     "a recorded array of texts": (_replace("extra", ["a"]), "not an array of numbers"),
     "a recorded array of one's own type": (_replace("extra", np.zeros(5, [("a", "f8")])), "not an array of numbers"),
 }
@@ -229,7 +237,7 @@ def test_random_edits_with_a_right_checksum_end_well_or_with_one_line(tmp_path: 
         for _ in range(data.draw(st.integers(1, 3))):
             name = data.draw(st.sampled_from(names))
             if data.draw(st.booleans()) and name in file:
-                key = data.draw(st.sampled_from(["categories", "dtype", "units", "CLASS", "NAME", "DIMENSION_LIST"]))
+                key = data.draw(st.sampled_from(["categories", "dtype", "units", "stepwell_axes", "DIMENSION_LIST"]))
                 file[name].attrs[key] = data.draw(st.text('a[]1,"{}:nul', max_size=12))
             else:
                 file.pop(name, None)
