@@ -50,8 +50,8 @@ def export(
     >>> store = Store("runs")
     >>> path = store.add(Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
     >>> print(export(store, "runs.csv", ["seed=1"], format="csv").read_text())
-    name,model,final_loss,seed
-    116978d00fd026fe30eea09bebc080ad,attnS,0.4,1
+    name,model,seed,final_loss
+    116978d00fd026fe30eea09bebc080ad,attnS,1,0.4
     <BLANKLINE>
     """
     if format not in _WRITERS:

@@ -3,7 +3,8 @@
 A shard is one row, and each of its columns another, with the values of all its runs as one blob: a million runs are a
 few thousand rows, and NumPy compares the values. The index is nothing but a copy: it is brought up to date with the
 files before every question, made anew where it is missing or damaged, and held in memory where it cannot be written.
-Files are known by name and size, and no times are compared, which differ between machines.
+Files are known by name, size and time of change; a file of which one differs is verified and read again. Times are
+compared for equality only: clocks differ between machines, and jump.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ import numpy as np
 from stepwell._errors import InvalidInput
 
 from ._column import Column
-from ._configuration import DIGEST, Value, value_text
+from ._configuration import DIGEST, Value, canonical_text
 from ._shard import value_list
 
 if TYPE_CHECKING:
@@ -38,12 +39,13 @@ _ASIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database."""
 _SCHEMA = (
     "CREATE TABLE shards (id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, "
-    "runs INTEGER NOT NULL, common TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, crc INTEGER NOT NULL, "
-    "problem TEXT NOT NULL, stamp TEXT NOT NULL)",
-    "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, kind TEXT NOT NULL, dtype TEXT NOT NULL, "
-    "categories TEXT NOT NULL, data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (name, shard))",
+    "common TEXT NOT NULL, columns TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, problem TEXT NOT NULL, "
+    "stamp TEXT NOT NULL, crc INTEGER NOT NULL)",
+    "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, dtype TEXT NOT NULL, categories TEXT NOT NULL, "
+    "data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (name, shard))",
 )
-_COLUMNS = "name, shard, kind, dtype, categories, data, crc"
+_SHARD_COLUMNS = "file, size, common, columns, variables, names, problem, stamp"
+_COLUMN_COLUMNS = "name, shard, dtype, categories, data"
 _PAGE = 32768
 """Bytes of a page: blobs are of this order."""
 _BUSY = 10.0
@@ -52,6 +54,7 @@ _BATCH = 16
 """Shards that are read before they are written to the index."""
 _DTYPES = {"b": "|b1", "i": "<i8", "f": "<f8", "c": "<i4"}
 """Types of values in blobs; "c" are codes of categories."""
+_MOUNTS = "/proc/self/mountinfo"
 _NETWORK = frozenset(
     "nfs nfs4 cifs smb smbfs smb3 ncpfs afs ceph fuse.sshfs fuse.glusterfs glusterfs lustre gpfs beegfs pvfs2 orangefs "
     "9p virtiofs fuse.s3fs fuse.gcsfuse".split()
@@ -97,6 +100,8 @@ class Row(NamedTuple):
     file: str
     runs: int
     common: dict[str, Value]
+    columns: dict[str, str]
+    """Whether each of its columns is a "field" or a "scalar"."""
     names: np.ndarray
 
 
@@ -136,14 +141,15 @@ class Index:
                     break
         try:
             return updated(self._in_memory())
-        except (sqlite3.Error, Damaged):
+        except (sqlite3.Error, Damaged, UnicodeDecodeError):
             self._memory = _empty()
             return updated(self._memory)
 
-    def note(self, file: str, size: int, made: "Summary") -> None:
+    def note(self, file: str, made: "Summary") -> None:
         """Enter a shard that was just written. If that fails it is entered with the next question."""
         with contextlib.suppress(sqlite3.Error, Damaged, OSError):
-            entry = file, size, made, "", ""
+            facts = os.lstat(self.folder / "shards" / file)
+            entry = file, facts.st_size, made, "", _stamp(facts)
             self._on_disk(lambda connection: _insert(connection, [entry]), wal=_may_share_memory(self.folder))
 
     def discard(self) -> None:
@@ -173,6 +179,8 @@ class Index:
         try:
             _prepare(connection, wal=wal)
             return work(connection)
+        except UnicodeDecodeError as error:  # of a message of SQLite that quotes what is damaged
+            raise Damaged("text that is none") from error
         finally:
             connection.close()
 
@@ -195,7 +203,7 @@ class Index:
                 connection.deserialize(bytes(content))
                 _check_schema(connection)
                 return connection
-        except (OSError, sqlite3.Error, Damaged, OverflowError):
+        except (OSError, sqlite3.Error, Damaged, OverflowError, UnicodeDecodeError):
             pass
         connection.close()
         return _empty()
@@ -203,13 +211,15 @@ class Index:
     def _update(self, connection: sqlite3.Connection) -> None:
         """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
-        known = {file: rest for file, *rest in connection.execute("SELECT file, size, problem, stamp FROM shards")}
+        known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
+        if not all(isinstance(file, str) for file in known):
+            raise Damaged("names that are none")
         gone = [file for file in known if file not in there]
         fresh = []
         for file, facts in there.items():
             if file in known:
-                size, problem, stamp = known[file]
-                if size == facts.st_size and (not problem or stamp == _stamp(facts)):
+                size, stamp = known[file]
+                if size == facts.st_size and stamp == _stamp(facts):
                     continue
             fresh.append(file)
         if gone:
@@ -230,7 +240,7 @@ class Index:
             made = self._read(path)
             if file_name(made.names) != file:
                 raise InvalidInput(f"{file} has the runs of {file_name(made.names)}; it was renamed")
-            return file, facts.st_size, made, "", ""
+            return file, facts.st_size, made, "", _stamp(facts)
         except InvalidInput as error:
             return file, facts.st_size, None, str(error), _stamp(facts)
 
@@ -258,15 +268,23 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def rows(connection: sqlite3.Connection) -> list[Row]:
     """All shards that can be used, in the order of their names."""
-    made = []
-    asked = "SELECT id, file, runs, common, variables, names, crc FROM shards WHERE problem = '' ORDER BY file"
-    for number, file, runs, common, layout, names, crc in connection.execute(asked):
+    return [row for row, problem in _all_rows(connection) if not problem]
+
+
+def problems(connection: sqlite3.Connection) -> dict[str, str]:
+    """What is wrong with files that cannot be used."""
+    return {row.file: problem for row, problem in _all_rows(connection) if problem}
+
+
+def _all_rows(connection: sqlite3.Connection) -> Iterator[tuple[Row, str]]:
+    for number, *entry, crc in connection.execute(f"SELECT id, {_SHARD_COLUMNS}, crc FROM shards ORDER BY file"):
+        file, _, common, columns_of, _, names, problem, _ = entry
         with _well_formed(file):
-            if _crc(names, file, common, layout) != crc:
+            if _crc(entry) != crc:
                 raise Damaged(file)
-            array = np.frombuffer(names, np.uint8).reshape(runs, DIGEST)
-            made.append(Row(number, file, runs, dict(json.loads(common)), array))
-    return made
+            array = np.frombuffer(names, np.uint8).reshape(-1, DIGEST)
+            row = Row(number, file, len(array), dict(json.loads(common)), dict(json.loads(columns_of)), array)
+        yield row, problem
 
 
 def variables(connection: sqlite3.Connection, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -277,23 +295,14 @@ def variables(connection: sqlite3.Connection, wanted: Iterable[int]) -> dict[int
         return {number: dict(json.loads(text)) for number, text in texts if number in asked}
 
 
-def problems(connection: sqlite3.Connection) -> dict[str, str]:
-    """What is wrong with files that cannot be used."""
-    return dict(connection.execute("SELECT file, problem FROM shards WHERE problem != '' ORDER BY file"))
-
-
-def column_names(connection: sqlite3.Connection) -> dict[str, str]:
-    """Whether each column is a "field" or a "scalar"."""
-    return dict(connection.execute("SELECT name, min(kind) FROM columns GROUP BY name"))
-
-
 def columns(connection: sqlite3.Connection, name: str) -> dict[int, Column]:
     """A column of all shards that have it, by the number of the shard."""
     made = {}
-    asked = "SELECT shard, dtype, categories, data, crc FROM columns WHERE name = ?"
-    for number, kind, categories, data, crc in connection.execute(asked, (name,)):
+    asked = f"SELECT {_COLUMN_COLUMNS}, crc FROM columns WHERE name = ?"
+    for *entry, crc in connection.execute(asked, (name,)):
+        _, number, kind, categories, data = entry
         with _well_formed(name):
-            if _crc(data, name, str(number), kind, categories) != crc:
+            if _crc(entry) != crc:
                 raise Damaged(name)
             values = np.frombuffer(data, _DTYPES[kind])
             values = values.astype(values.dtype.newbyteorder("="), copy=False)
@@ -323,37 +332,37 @@ def _insert(connection: sqlite3.Connection, entries: "list[tuple[str, int, Summa
     with _transaction(connection):
         for file, size, made, problem, stamp in entries:
             _delete_one(connection, file)
-            common = "{}" if made is None else "{" + ",".join(_pairs(made.common)) + "}"
-            names = b"" if made is None else np.ascontiguousarray(made.names).tobytes()
-            layout = "{}" if made is None else json.dumps({name: one._asdict() for name, one in made.variables.items()})
-            crc = _crc(names, file, common, layout)
-            row = (file, size, len(names) // DIGEST, common, layout, names, crc, problem, stamp)
-            number = connection.execute(
-                "INSERT INTO shards (file, size, runs, common, variables, names, crc, problem, stamp) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            ).lastrowid
+            entry = [file, size, "{}", "{}", "{}", b"", problem, stamp]
+            both = {} if made is None else {"field": made.fields, "scalar": made.scalars}
             if made is not None:
-                both = [("field", *item) for item in made.fields.items()]
-                both += [("scalar", *item) for item in made.scalars.items()]
-                columns_of = [_column_row(number, kind, name, column) for kind, name, column in both]
-                connection.executemany(f"INSERT INTO columns ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", columns_of)
+                layout = {name: one._asdict() for name, one in made.variables.items()}
+                columns_of = {name: kind for kind, columns_of in both.items() for name in columns_of}
+                names = np.ascontiguousarray(made.names).tobytes()
+                entry[2:6] = canonical_text(made.common), json.dumps(columns_of), json.dumps(layout), names
+            number = _insert_row(connection, "shards", _SHARD_COLUMNS, entry)
+            for columns_of in both.values():
+                for name, column in columns_of.items():
+                    _insert_row(connection, "columns", _COLUMN_COLUMNS, _column_entry(number, name, column))
 
 
-def _pairs(common: dict[str, Value]) -> list[str]:
-    return [f'"{name}":{value_text(common[name])}' for name in sorted(common)]
+def _insert_row(connection: sqlite3.Connection, table: str, names: str, entry: list[Any]) -> int | None:
+    """Enter a row with its checksum; its number."""
+    places = ", ".join("?" * (len(entry) + 1))
+    return connection.execute(f"INSERT INTO {table} ({names}, crc) VALUES ({places})", [*entry, _crc(entry)]).lastrowid
 
 
-def _column_row(number: Any, kind: str, name: str, column: Column) -> tuple[Any, ...]:
+def _column_entry(number: Any, name: str, column: Column) -> list[Any]:
     categories = "" if column.categories is None else value_list(column.categories)
-    letter = "c" if column.categories is not None else column.values.dtype.kind
-    data = column.values.astype(_DTYPES[letter], copy=False).tobytes()
-    return name, number, kind, letter, categories, data, _crc(data, name, str(number), letter, categories)
+    kind = "c" if column.categories is not None else column.values.dtype.kind
+    return [name, number, kind, categories, column.values.astype(_DTYPES[kind], copy=False).tobytes()]
 
 
-def _crc(data: bytes, *texts: str) -> int:
-    """The checksum of an entry: SQLite has none, and the index is not flushed."""
-    return zlib.crc32(data, zlib.crc32("\0".join(texts).encode()))
+def _crc(entry: list[Any]) -> int:
+    """The checksum of a row: SQLite has none, and the index is not flushed."""
+    crc = 0
+    for value in entry:
+        crc = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), crc)
+    return crc
 
 
 def _delete(connection: sqlite3.Connection, files: Iterable[str]) -> None:
@@ -426,7 +435,7 @@ def _in_wal_mode(path: Path) -> bool:
 def _may_share_memory(folder: Path) -> bool:
     """Whether the folder is on a disk of this machine, as far as the system says."""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        with open(_MOUNTS, encoding="utf-8", errors="replace") as lines:
             mounts = [line.split() for line in lines]
         place = os.path.realpath(folder)
     except OSError:
@@ -441,5 +450,5 @@ def _may_share_memory(folder: Path) -> bool:
 
 
 def _stamp(facts: os.stat_result) -> str:
-    """What changes when a damaged file is replaced by another of the same size."""
-    return f"{facts.st_ino}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"
+    """What changes when a file is replaced by another of the same size."""
+    return str(facts.st_mtime_ns)

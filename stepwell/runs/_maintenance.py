@@ -52,7 +52,7 @@ def verify(folder: Path, index: _index.Index) -> list[Problem]:
     connection = index.copy()
     try:
         wrong = _disagreement(connection, made)
-    except (sqlite3.Error, _index.Damaged):
+    except (sqlite3.Error, _index.Damaged, UnicodeDecodeError):
         wrong = "it is damaged"
     finally:
         connection.close()
@@ -85,8 +85,9 @@ def _foreign(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _disagreement(connection: sqlite3.Connection, made: dict[str, _reader.Summary]) -> str | None:
     """How the index differs from the shards. What it lacks is no fault: that is read with the next question."""
-    parts = {name: _index.columns(connection, name) for name in _index.column_names(connection)}
-    for row in _index.rows(connection):
+    rows = _index.rows(connection)
+    parts = {name: _index.columns(connection, name) for name in {name for row in rows for name in row.columns}}
+    for row in rows:
         one = made.get(row.file)
         if one is None:
             continue

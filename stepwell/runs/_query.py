@@ -84,7 +84,7 @@ def unknown_column(name: str, known: Iterable[str]) -> NoReturn:
     """Refuse a name that no run has, and say which is near."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none, since the store is empty'}"
+    rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     raise InvalidInput(f"no run has a field or scalar {shown(name)}; {rest}")
 
 

@@ -8,6 +8,7 @@ stored in other files are refused, and names are recomputed from the configurati
 import contextlib
 import hashlib
 import io
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -34,13 +35,12 @@ from ._configuration import (
     parsed_json,
     plain,
 )
-from ._shard import FORMAT, NOTES, Shard, check_variable, value_list
+from ._shard import AXES, FORMAT, NOTES, OWN, Shard, check_variable, value_list
 
 if TYPE_CHECKING:
     import xarray as xr
 
 _MOST_VARIABLES = 4096
-_SCALE = "DIMENSION_SCALE"
 
 _verified: set[tuple[int, ...]] = set()
 """Files whose checksum this process has verified, by everything that changes when they do."""
@@ -153,11 +153,13 @@ def _summary(file: Any, size: int) -> Summary:
         prefix, _, rest = name.partition("_")
         if prefix in columns:
             columns[prefix][check_name(prefix, rest)] = _column(array, runs)
-        elif name not in ("run", "digest_byte") and not _is_bare(array):
+        elif AXES in array.attrs:
             variables[name] = _variable(name, array, sizes)
-    for name in variables:
-        if name in sizes and variables[name].dims != (name,):
+    for name in stored:
+        if name in variables and name in sizes and variables[name].dims != (name,):
             raise InvalidInput(f"the recorded array {name} has the name of an axis, and is not its coordinate")
+        if name not in variables and name not in (*sizes, "digest_byte") and name.partition("_")[0] not in columns:
+            raise InvalidInput(f"the array {shortened(name)} does not say which axes it has")
     known = [*common, *columns["field"], *columns["scalar"]]
     if len(set(known)) < len(known):
         raise InvalidInput("a field or scalar is there twice")
@@ -180,21 +182,14 @@ def dataset(file: Any, name: str, size: int) -> Any:
         raise InvalidInput(f"{shortened(name)} is stored in another file")
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8 or array.shape is None or array.ndim > 16:
         raise InvalidInput(f"{shortened(name)} is not an array of numbers")
-    count = 1
-    for length in array.shape:
-        count *= int(length)
-    if not _is_bare(array) and count * array.dtype.itemsize > size:
+    if math.prod(map(int, array.shape)) * array.dtype.itemsize > size and not _is_bare(name, array):
         raise InvalidInput(f"{shortened(name)} has shape {array.shape}, which is more than the file holds")
     return array
 
 
-def _is_bare(array: Any) -> bool:
-    """Whether it is an axis without values."""
-    if "CLASS" not in array.attrs or "NAME" not in array.attrs:
-        return False
-    return _plain_text(array.attrs["CLASS"]) == _SCALE and _plain_text(array.attrs["NAME"]).startswith(
-        "This is a netCDF"
-    )
+def _is_bare(name: str, array: Any) -> bool:
+    """Whether it is an axis without values, which is never read."""
+    return AXES not in array.attrs and not name.startswith(OWN)
 
 
 def _column(array: Any, runs: int) -> Column:
@@ -214,17 +209,16 @@ def _column(array: Any, runs: int) -> Column:
 
 
 def _variable(name: str, array: Any, sizes: dict[str, int]) -> Variable:
-    scale = "CLASS" in array.attrs and _plain_text(array.attrs["CLASS"]) == _SCALE
-    dims = (name,) if scale else tuple(_axis(array, number) for number in range(array.ndim))
+    # The names of axes are an attribute of ours: HDF5 has them too, as references, and can crash where they are wrong.
+    dims = tuple(_text(array, AXES).split())
     kind = np.dtype(bool) if _is_truth(array) else array.dtype.newbyteorder("=")
     check_variable(name, dims, kind)
+    if len(dims) != array.ndim:
+        raise InvalidInput(f"the recorded array {name} has {array.ndim} axes, and names of {len(dims)}")
     for axis, length in zip(dims, array.shape, strict=True):
         if sizes.setdefault(axis, length) != length:
             raise InvalidInput(f"the axis {axis} has several lengths")
-    notes = {}
-    for key in array.attrs:
-        if key in NOTES:
-            notes[key] = _text(array, key)
+    notes = {key: _text(array, key) for key in NOTES if key in array.attrs}
     hashed = None
     if "run" not in dims:
         hashed = hashlib.sha256(np.ascontiguousarray(native(array)).tobytes()).hexdigest()
@@ -244,13 +238,6 @@ def layout(data: "xr.Dataset") -> dict[str, Variable]:
             hashed = hashlib.sha256(values.tobytes()).hexdigest()
         made[name] = Variable(dims, tuple(variable.shape), dtype.str, notes, hashed)
     return made
-
-
-def _axis(array: Any, number: int) -> str:
-    scales = array.dims[number].values()
-    if len(scales) != 1:
-        raise InvalidInput("an axis has no name, or several")
-    return scales[0].name.removeprefix("/")
 
 
 def native(array: Any, key: Any = ...) -> np.ndarray:

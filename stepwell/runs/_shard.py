@@ -22,9 +22,11 @@ FORMAT = "1"
 """Version of the layout of files."""
 NUMBERS = "biuf"
 """Kinds of the elements of recorded arrays: truth values, whole numbers, floating point."""
+AXES = "stepwell_axes"
+"""Attribute of a recorded array: the names of its axes."""
 NOTES = ("units", "long_name")
 """Attributes of recorded arrays that are kept."""
-_OWN = ("digest", "field_", "scalar_")
+OWN = ("digest", "field_", "scalar_")
 """How the names of variables begin that are not recorded data."""
 
 
@@ -127,8 +129,8 @@ class Shard:
                 variables[prefix + name] = ("run",), column.values, notes
         for name, variable in self.data.variables.items():
             notes = {key: text for key, text in variable.attrs.items() if key in NOTES and isinstance(text, str)}
-            values = np.ascontiguousarray(variable.values)
-            variables[str(name)] = variable.dims, values.astype(values.dtype.newbyteorder("=")), notes
+            values = np.asarray(variable.values, variable.dtype.newbyteorder("="), order="C")
+            variables[str(name)] = variable.dims, values, {AXES: " ".join(map(str, variable.dims)), **notes}
         return _netcdf.to_bytes(
             variables,
             {
@@ -156,7 +158,7 @@ def check_variable(name: Any, dimensions: Any, dtype: np.dtype) -> None:
     for one in (name, *dimensions):
         if not isinstance(one, str) or not one.isascii() or not one.isidentifier() or len(one) > 64:
             raise InvalidInput(f"{shown(one)} cannot be the name of a recorded array or axis; take letters, digits, _")
-        if one.startswith(_OWN) or one != "run" and one in RESERVED or name == "run":
+        if one.startswith(OWN) or one != "run" and one in RESERVED or name == "run":
             raise InvalidInput(f"{one} cannot be the name of a recorded array or axis; the store has such names itself")
     if dtype.kind not in NUMBERS or dtype.itemsize > 8:
         raise InvalidInput(f"the recorded array {name} is of {dtype}; it must be of numbers of at most 64 bits")

@@ -17,7 +17,6 @@ from . import _index
 from ._column import Column
 from ._configuration import DIGEST
 from ._names import hexadecimal, is_among, places_of
-from ._query import unknown_column
 from ._shard import Shard
 from ._table import Chosen, checked_limit
 
@@ -97,7 +96,7 @@ class Store:
                 if np.array_equal(np.sort(_summary(path).names, axis=0), np.sort(made.names, axis=0)):
                     return path
             write_bytes(path, content)  # what is there is damaged
-        self._index.note(file, len(content), made)
+        self._index.note(file, made)
         return path
 
     def _folder(self, folder: Path) -> None:
@@ -159,9 +158,6 @@ class Store:
         def ask(connection: Any) -> Listing:
             chosen = Chosen(connection, where)
             wanted = [*chosen.kinds] if columns is None else list(columns)
-            for name in wanted:
-                if name not in chosen.kinds:
-                    unknown_column(name, chosen.kinds)
             order = chosen.order(sort)[:limit]
             made = {name: chosen.column(name)[order] for name in wanted}
             return Listing(hexadecimal(chosen.names()[order]), made, len(chosen))

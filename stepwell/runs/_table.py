@@ -34,12 +34,14 @@ class Chosen:
         self._connection = connection
         self._columns: dict[str, dict[int, Column]] = {}
         shards = _index.rows(connection)
-        self.kinds = dict.fromkeys((name for shard in shards for name in shard.common), "field")
-        self.kinds |= _index.column_names(connection)
+        kinds: dict[str, str] = {}
+        for shard in shards:
+            kinds |= dict.fromkeys(shard.common, "field") | shard.columns
+        self.kinds = {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name], name))}
         conditions = [parsed_condition(text) for text in where]
         for condition in conditions:
-            if condition.name != "name" and condition.name not in self.kinds:
-                unknown_column(condition.name, self.kinds)
+            if condition.name != "name":
+                self.require(condition.name)
         every = np.concatenate([shard.names for shard in shards]) if shards else np.zeros((0, DIGEST), np.uint8)
         mask = first_of_each(every)
         if names is not None:
@@ -55,6 +57,11 @@ class Chosen:
             if len(rows):
                 self.pieces.append(Piece(shard, rows))
 
+    def require(self, name: str) -> None:
+        """Refuse a column that no run has. In a store without runs any may be asked for: it may come with the first."""
+        if self.kinds and name not in self.kinds:
+            unknown_column(name, self.kinds)
+
     def __len__(self) -> int:
         return sum(len(piece.rows) for piece in self.pieces)
 
@@ -68,18 +75,18 @@ class Chosen:
 
     def _part(self, name: str, shard: _index.Row) -> Column | Value:
         """A column of a shard, or the value that all its runs have; None where they have none."""
-        if name in shard.common:
-            return shard.common[name]
+        if name not in shard.columns:
+            return shard.common.get(name)
         if name not in self._columns:
             self._columns[name] = _index.columns(self._connection, name)
         column = self._columns[name].get(shard.id)
-        if column is not None and len(column) != shard.runs:
+        if column is None or len(column) != shard.runs:
             raise _index.Damaged(name)
         return column
 
     def held(self, shard: _index.Row) -> set[str]:
         """The fields and scalars that the runs of a shard have."""
-        return {name for name in self.kinds if name in shard.common or self._part(name, shard) is not None}
+        return {*shard.common, *shard.columns}
 
     def names(self) -> np.ndarray:
         """The names of the runs, (run, 16) bytes."""
@@ -87,8 +94,7 @@ class Chosen:
 
     def column(self, name: str) -> Column:
         """A field or scalar of all runs chosen, as one column. Where a run has none it is NaN, or None."""
-        if name not in self.kinds:
-            unknown_column(name, self.kinds)
+        self.require(name)
         parts = [(self._part(name, piece.shard), piece.rows) for piece in self.pieces]
         return _joined([part[rows] if isinstance(part, Column) else (part, len(rows)) for part, rows in parts])
 
