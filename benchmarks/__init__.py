@@ -11,6 +11,7 @@ BENCHMARKS = {
     "streaming": "moments of more sequences than one would hold: time, memory, and what limits them",
     "population_scale": "a step in population as the dimension grows, and where moments end",
     "ensembles": "a thousand runs as one program, against one after another",
+    "schedules": "the drop schedules of many starts in one call, against a call for each",
     "natives": "every kernel on and off, beside what a library does, and what a user waits for",
     "store": "the store of runs: adding, asking and listing, beside a file for each run",
     "whole_command": "commands from start to finish, as typed",

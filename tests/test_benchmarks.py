@@ -23,6 +23,7 @@ WITHOUT_TORCH = (
     "streaming",
     "population_scale",
     "ensembles",
+    "schedules",
     "natives",
     "store",
     "whole_command",

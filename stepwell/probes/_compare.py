@@ -1,5 +1,6 @@
 """What the theory predicts for a run, beside what the run did."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from stepwell.dynamics import weight_factor
 from stepwell.models import class_of
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch
-from stepwell.theory import IntegrationFailed, RegressionTask, linear
+from stepwell.theory import RegressionTask, linear
 from stepwell.trajectory import model_settings
 
 from ._level_drops import LevelDrop, level_drops
@@ -79,13 +80,15 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     learned = predictor.plateaus(int(np.sum(np.diff(levels) < 0)), at["values"].shape[-1] * pairs)
     if own is not task:
         remarks.append(_what_changes(linear.levels(task)[learned], levels[learned]))
+    start = {name: units.factor * value[:, 0] for name, value in at.items()}
+    drops_of_runs = predictor.drops_of_runs(own, start)
+    others_of_runs = predictor.drops_of_runs(task, start) if own is not task else None
     rows = []
     for number in range(weights.runs.size):
-        start = {name: units.factor * value[number, 0] for name, value in at.items()}
-        axis = _Axis.of(run, number, units)
-        predictions, reason = _predictions(predictor, own, start, axis, len(learned) - 1)
-        remarks += [f"run {weights.runs[number]}: {reason}"] if reason else []
-        others = _predictions(predictor, task, start, axis, len(learned) - 1)[0] if own is not task else None
+        axis, drops = _Axis.of(run, number, units), drops_of_runs[number]
+        predictions = _predictions(drops, axis, len(learned) - 1)
+        remarks += [f"run {weights.runs[number]}: {drops.reason}"] if drops.reason else []
+        others = None if others_of_runs is None else _predictions(others_of_runs[number], axis, len(learned) - 1)
         time, loss = _curve(run, number)
         measured = level_drops(time, loss, levels[learned])
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
@@ -197,23 +200,12 @@ def _constant_rate(run: xr.Dataset) -> bool:
     return bool(ratio.size and np.allclose(ratio, ratio[-1], rtol=1e-9))
 
 
-def _predictions(
-    predictor: linear.AbstractPredictor,
-    task: RegressionTask,
-    start: dict[str, Any],
-    axis: "_Axis",
-    count: int,
-) -> tuple[list[_Predicted], str]:
+def _predictions(drops: Sequence[linear.PredictedDrop], axis: "_Axis", count: int) -> list[_Predicted]:
     """As many as there are drops; those for which there is none have no time."""
-    try:
-        drops = predictor.drops(task, start)
-        made, reason = list(drops), drops.reason
-    except IntegrationFailed as error:
-        made, reason = [], str(error)
     predicted = [
-        _Predicted(_from_1(drop.component), _from_1(drop.head), axis.place(drop.time)) for drop in made[:count]
+        _Predicted(_from_1(drop.component), _from_1(drop.head), axis.place(drop.time)) for drop in drops[:count]
     ]
-    return predicted + [_Predicted(None, None, np.nan)] * (count - len(predicted)), reason
+    return predicted + [_Predicted(None, None, np.nan)] * (count - len(predicted))
 
 
 def _from_1(index: int | None) -> int | None:

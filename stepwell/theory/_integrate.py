@@ -51,12 +51,14 @@ def integrate(
     band: int | None = None,
     scale: float | None = None,
     most: int = MOST_STEPS,
+    shown: bool = True,
 ) -> Path:
     """Solve y' = field(y) from `start` at time 0, to `until` or the first upward zero of `event`.
 
     `jacobian` is that of the field, in the packed form of SciPy if `band`, its half-width, is given. Without it, it is
     made of differences, whose errors keep steps short where something fast has come to rest. `scale`: size of the
-    weights that must be followed, if some of the start is larger. After `most` steps it is given up.
+    weights that must be followed, if some of the start is larger. After `most` steps it is given up. `shown` is
+    whether progress is shown.
     """
     if not np.all(np.isfinite(start)):
         raise InvalidInput("some of the initial weights are not finite; they must be finite numbers")
@@ -73,7 +75,8 @@ def integrate(
         return Path(states, 0.0, start, crossed=True, steps=0)
     # Time counts from `begun`: near the end of a long plateau steps are far shorter than the rounding of all time.
     begun, state, steps, stepper = 0.0, start, 0, None
-    with Meter("integrating", 1.0) as meter, warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
+    quiet = np.errstate(over="ignore", invalid="ignore")
+    with Meter("integrating", 1.0, shown=shown) as meter, warnings.catch_warnings(), quiet:
         # A trial step may leave the numbers, and is then rejected; LSODA's words about a failure are not its reason.
         warnings.simplefilter("ignore", UserWarning)
         while begun < until:

@@ -81,6 +81,17 @@ class PredictedModel(Protocol):
     def theory_weights(self, weights: dict[str, Any]) -> dict[str, Any]: ...
 
 
+@runtime_checkable
+class PredictedEnsemble(Protocol):
+    """Models of one shape whose weights have a first axis `run`, as `stepwell.dynamics.Ensemble`."""
+
+    @property
+    def stacked(self) -> Any: ...
+
+    @property
+    def size(self) -> int: ...
+
+
 def require_regression(task: Any) -> None:
     """Raise `InvalidInput` unless this is a `RegressionTask` of one output: the theory is of one label per token."""
     missing = _missing(task)

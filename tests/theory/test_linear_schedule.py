@@ -9,9 +9,10 @@ from scipy.integrate import solve_ivp
 
 from stepwell._errors import InvalidInput
 from stepwell.theory import Lengths, Regression, linear
-from stepwell.theory.linear import _schedule as schedule_module
-from stepwell.theory.linear._heads import Heads, banded, coordinates
+from stepwell.theory.linear import _race as race_module
+from stepwell.theory.linear._heads import Directions, Heads
 from stepwell.theory.linear._principal import principal
+from stepwell.theory.linear._stiff import StiffHeads, banded
 
 
 def start(heads, dim, init, seed):
@@ -190,12 +191,27 @@ def test_components_without_gain_are_not_learned(make_task):
     assert len(linear.drop_schedule(task, *start(4, 3, 0.01, 0))) == 2
 
 
-def test_the_jacobian_of_the_heads_is_that_of_their_velocity(make_task, make_task_of_moments):
+def heads_of(basis, owned, known, runs=1):
+    """Heads that have learned the components in the lists `owned`, where others have learned those in `known`."""
+    masks = np.zeros((2, basis.sizes.size, len(owned), runs), bool)
+    for mask, lists in zip(masks, (owned, known), strict=True):
+        for head, components in enumerate(lists):
+            mask[components, head] = True
+    return Heads.of(basis, Directions.of(basis, runs), *masks)
+
+
+def test_the_heads_of_one_run_for_an_implicit_method(make_task, make_task_of_moments):
+    """Their velocity is that of the heads of many, and their Jacobian is that of their velocity."""
     regressions = (make_task([0.6, 0.4], [1.0, 0.5], rotation=0, task_rotation=other) for other in (None, 1))
     for task in (*regressions, make_task_of_moments([0.6, 0.3], 0)):
-        basis = principal(task)
-        flow = Heads(basis, [[0], [], [1]], [[1], [0], []])
-        heads, width = np.random.default_rng(0).normal(size=(3, 1 + 2 * 2 * 2)), 9
+        many = heads_of(principal(task), [[0], [], [1]], [[1], [0], []], runs=4)
+        weights, width = np.random.default_rng(0).normal(size=(9, 3, 4)), 9
+        moved = np.empty_like(weights)
+        many.move(weights, moved)
+        for run in range(4):
+            flow, heads = StiffHeads(many.take(np.array([run]))), np.ascontiguousarray(weights[..., run].T)
+            # Sums of a few terms of order one, in another order.
+            np.testing.assert_allclose(flow.velocity(heads), moved[..., run].T, rtol=0, atol=1e-13)
         step = 1e-5 * np.eye(width)
         changes = [(flow.velocity(heads + d) - flow.velocity(heads - d)) / 2e-5 for d in step]
         exact = flow.jacobian(heads)
@@ -207,7 +223,8 @@ def test_the_jacobian_of_the_heads_is_that_of_their_velocity(make_task, make_tas
 
 
 @pytest.mark.parametrize("known", [[], [0]])
-def test_velocity_and_gain_of_a_head_are_those_of_the_loss(make_task_of_moments, known):
+@pytest.mark.parametrize("rank", [1, 2])
+def test_velocity_and_gain_of_a_head_are_those_of_the_loss(make_task_of_moments, known, rank):
     """In the weights themselves: v, k and q, and the map of what others have learned, which follows at once."""
     task = make_task_of_moments([0.6, 0.4, 0.2], 1)
     basis, dim = principal(task), 3
@@ -216,25 +233,30 @@ def test_velocity_and_gain_of_a_head_are_those_of_the_loss(make_task_of_moments,
     b = cross.T @ a / np.sqrt(basis.gains[known])
     left, right = second - second @ a @ a.T @ second, lam - lam @ b @ b.T @ lam
     drive = (cross - second @ a @ a.T @ cross) @ lam
-    v, k, q = 0.7, *np.random.default_rng(2).normal(size=(2, dim))
-    g = drive - v * left @ np.outer(k, q) @ right
-    along = coordinates(basis)
+    v, (k, q) = 0.7, np.random.default_rng(2).normal(size=(2, rank, dim))
+    g = drive - v * left @ k.T @ q @ right
+    directions = Directions.of(basis, 1)
 
     def state(v, k, q):
-        return np.concatenate([[v], k @ along[0], q @ along[1]])[None]
+        x, y = directions.coordinates(k[None, None], q[None, None])
+        return np.concatenate([[v], x.ravel(), y.ravel()])[:, None, None]
 
-    flow = Heads(basis, [[]], [known])
-    moved = flow.velocity(state(v, k, q))
-    followed = np.array([True, *[d not in known for d in range(dim)] * 2])
-    expected = state(k @ g @ q, v * g @ q, v * g.T @ k)
-    np.testing.assert_allclose(moved[:, followed], expected[:, followed], rtol=0, atol=1e-12)
-    gain = 2 * v * k @ drive @ q - v**2 * (k @ left @ k) * (q @ right @ q)
-    np.testing.assert_allclose(flow.gains(state(v, k, q)), [gain], rtol=0, atol=1e-12)
+    flow = heads_of(basis, [[]], [known])
+    moved = np.empty((1 + 2 * rank * dim, 1, 1))
+    flow.move(state(v, k, q), moved)
+    followed = np.array([True, *[d not in known for d in range(dim)] * 2 * rank])
+    expected = state(np.sum(k @ g * q), v * q @ g.T, v * k @ g)
+    np.testing.assert_allclose(moved[followed], expected[followed], rtol=0, atol=1e-12)
+    gain = 2 * v * np.sum(k @ drive * q) - v**2 * np.sum((k @ left @ k.T) * (q @ right @ q.T))
+    np.testing.assert_allclose(flow.gains(state(v, k, q)), [[gain]], rtol=0, atol=1e-12)
+
+    def field(_, y):
+        flow.move(y[:, None, None], moved)
+        return moved[:, 0, 0].copy()
+
     # A short step of an accurate method leaves what is conserved.
-    path = solve_ivp(
-        lambda _, y: flow.velocity(y[None])[0], (0, 0.1), state(v, k, q)[0], method="DOP853", rtol=1e-12, atol=1e-12
-    )
-    assert flow.drift(state(v, k, q), path.y[:, -1][None]) < 1e-10
+    path = solve_ivp(field, (0, 0.1), state(v, k, q)[:, 0, 0], method="DOP853", rtol=1e-12, atol=1e-12)
+    assert flow.drift(state(v, k, q), path.y[:, -1:, None]) < 1e-10
 
 
 def test_a_second_component_far_smaller_than_the_first_has_a_time(make_task):
@@ -247,7 +269,7 @@ def test_a_second_component_far_smaller_than_the_first_has_a_time(make_task):
 
 @pytest.mark.parametrize("small", [1e-9, 1e-30])
 def test_what_float64_cannot_follow_ends_with_a_reason(make_task, small, monkeypatch):
-    monkeypatch.setattr(schedule_module, "MOST_STEPS", 600)
+    monkeypatch.setattr(race_module, "MOST_STEPS", 600)
     rng = np.random.default_rng(0)
     weights = [1e-3 * rng.normal(size=shape) for shape in ((2,), (2, 2, 2), (2, 2, 2))]
     drops = linear.drop_schedule(make_task([1.0, small]), *weights)
@@ -257,7 +279,7 @@ def test_what_float64_cannot_follow_ends_with_a_reason(make_task, small, monkeyp
 def test_a_time_that_rounding_decides_is_not_given(make_task, monkeypatch):
     weights = start(2, 2, 1e-3, 0)
     assert len(linear.drop_schedule(make_task([0.6, 0.4]), *weights)) == 2
-    monkeypatch.setattr(schedule_module, "_MOST_DRIFT", 0.0)
+    monkeypatch.setattr(race_module, "_MOST_DRIFT", 0.0)
     drops = linear.drop_schedule(make_task([0.6, 0.4]), *weights)
     assert drops == [] and "rounding" in drops.reason
 

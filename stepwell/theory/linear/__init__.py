@@ -53,6 +53,7 @@ from ._rank import new_head_time as new_head_time
 from ._rank import new_pair_time as new_pair_time
 from ._schedule import Drop as Drop
 from ._schedule import Drops as Drops
+from ._schedule import Schedules as Schedules
 from ._schedule import drop_schedule as drop_schedule
 from ._schedule import predicted_staircase as predicted_staircase
 from ._separate import aligned_end as aligned_end

@@ -12,10 +12,12 @@ import numpy as np
 from jaxtyping import Float
 
 from .._integrate import IntegrationFailed
+from .._runge_kutta import SLOPES
 from .._task import RegressionTask
 from ._merged import half_drop_time, merged_course, merged_gain, merged_start
 from ._modes import modes
-from ._schedule import Drop, Drops, drop_schedule, predicted_staircase, too_large
+from ._race import too_large
+from ._schedule import Drop, Drops, drop_schedule, predicted_staircase
 from ._weights import merged_map, separate_map
 
 Weights = Mapping[str, Float[np.ndarray, "..."]]
@@ -49,6 +51,10 @@ class AbstractPredictor(abc.ABC):
     @abc.abstractmethod
     def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
         """The drops of the loss from initial `weights`, up to time `until`; with the reason if some are missing."""
+
+    @abc.abstractmethod
+    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+        """The drops of many runs; the first axis of all `weights` is the run."""
 
     @abc.abstractmethod
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
@@ -86,6 +92,10 @@ class _Merged(AbstractPredictor):
             return Drops([PredictedDrop(time, None, None)] if time <= until else [])
         return Drops(reason="from these weights the drop does not come")
 
+    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+        runs = range(len(weights["values"]))
+        return [self.drops(task, {name: weight[run] for name, weight in weights.items()}) for run in runs]
+
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         loss = merged_course(task, times, *merged_start(task, **weights)).loss
         return PredictedCourse(times, loss, self.drops(task, weights, until=float(times[-1])))
@@ -108,6 +118,10 @@ class _Separate(AbstractPredictor):
     def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
         return _as_predicted(drop_schedule(task, **weights, until=until))
 
+    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+        schedules = drop_schedule(task, weights["values"], weights["keys"], weights["queries"])
+        return [_as_predicted(drops) for drops in schedules]
+
     def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         drops = drop_schedule(task, **weights, until=float(times[-1]))
         edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
@@ -119,9 +133,9 @@ class _Separate(AbstractPredictor):
         return separate_map(**weights)
 
     def working_bytes(self, heads: int, pairs: int, dim: int) -> int:
-        # SciPy keeps the banded Jacobian of all fresh heads.
+        # The slopes of a step and what they are made of; and where steps are implicit, SciPy keeps the banded Jacobian.
         width = 1 + 2 * pairs * dim
-        return 8 * heads * width * 3 * width
+        return 8 * heads * width * (3 * width + 3 * SLOPES)
 
 
 def _as_predicted(drops: Drops[Drop]) -> Drops[PredictedDrop]:

@@ -22,7 +22,6 @@ For a task that is known by its moments alone, with $C^{-1/2}M\Lambda^{1/2} = \s
 $w_d = C^{1/2}p_d$, $z_d = \Lambda^{1/2}q_d$ and $t_d = 1$.
 """
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -76,13 +75,6 @@ class Principal:
     def coefficients(self, effective_map: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, "component component"]:
         r"""$Y = W^\top A Z$ of a map."""
         return self.keys.T @ effective_map @ self.queries
-
-    def rotated_within(self, group: slice, rotation: Float[np.ndarray, "size size"]) -> "Principal":
-        """The same with other directions for a group of components of one size, of which any will do."""
-        sides = {name: getattr(self, name).copy() for name in ("keys", "queries", "key_factors", "query_factors")}
-        for side in sides.values():
-            side[:, group] @= rotation
-        return dataclasses.replace(self, **sides)
 
 
 def principal(task: LinearTask) -> Principal:

@@ -2,28 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from .._integrate import MOST_STEPS, IntegrationFailed, Path, integrate
-from .._task import LinearTask, PredictedModel
-from ._heads import Heads, State, banded, coordinates
+from .._task import LinearTask, PredictedEnsemble, PredictedModel
 from ._levels import escape_rates, levels
 from ._moments import label_power
-from ._principal import Principal, principal
+from ._principal import principal
+from ._race import races
 
 Found = TypeVar("Found")
-
-_PATIENCE = 1e4
-"""A plateau is given up after this many hyperbolic times 1/(ρ w): only a start on the stable manifold waits so long."""
-
-_MOST_DRIFT = 1e-6
-"""By which relative error in what the flow conserves its times are still believed. Some 1e-8 are the rule."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +41,70 @@ class Drops(list[Found]):
         self.reason = reason
 
 
+@dataclass(frozen=True, eq=False)
+class Schedules(Sequence[Drops[Drop]]):
+    """The drops of many runs: `schedules[i]` are the `Drops` of run i, and `for drops in schedules` those of each.
+
+    - `times`: the time of each drop, in units of τ, of shape (run, drop); nan where it does not come. Drop d is that at
+      which component d is learned, counted from 0 in falling order of gain.
+    - `heads`: the head that learns it, from 0, of the same shape; -1 where none does.
+    - `levels`: the losses before the first drop and after each.
+    - `reasons`: for each run why there are no more drops; empty if there are all that can be.
+    """
+
+    times: Float[np.ndarray, "run drop"]
+    heads: Int[np.ndarray, "run drop"]
+    levels: Float[np.ndarray, " level"]
+    reasons: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    @overload
+    def __getitem__(self, run: int) -> Drops[Drop]: ...
+    @overload
+    def __getitem__(self, run: slice) -> "Schedules": ...
+    def __getitem__(self, run):
+        if isinstance(run, slice):
+            return Schedules(self.times[run], self.heads[run], self.levels, self.reasons[run])
+        made, steps = np.isfinite(self.times[run]), self.levels.tolist()
+        pairs = zip(self.times[run, made].tolist(), self.heads[run, made].tolist(), strict=True)
+        drops = (Drop(time, head, d, steps[d], steps[d + 1]) for d, (time, head) in enumerate(pairs))
+        return Drops(drops, self.reasons[run])
+
+
+@overload
+def drop_schedule(
+    task: LinearTask,
+    values: PredictedEnsemble,
+    *,
+    until: float = np.inf,
+) -> Schedules: ...
+@overload
+def drop_schedule(
+    task: LinearTask,
+    values: PredictedModel,
+    *,
+    until: float = np.inf,
+) -> Drops[Drop]: ...
+@overload
+def drop_schedule(
+    task: LinearTask,
+    values: Float[np.ndarray, "*run head"],
+    keys: Float[np.ndarray, "*lead dim"] | None = None,
+    queries: Float[np.ndarray, "*lead dim"] | None = None,
+    *,
+    until: float = np.inf,
+) -> Any: ...  # Drops[Drop], or Schedules where there is an axis of runs
 @checked
 def drop_schedule(
     task: LinearTask,
-    values: Float[np.ndarray, " head"] | PredictedModel,
-    keys: Float[np.ndarray, "head *pair dim"] | None = None,
-    queries: Float[np.ndarray, "head *pair dim"] | None = None,
+    values: Float[np.ndarray, "*run head"] | PredictedModel | PredictedEnsemble,
+    keys: Float[np.ndarray, "*lead dim"] | None = None,
+    queries: Float[np.ndarray, "*lead dim"] | None = None,
     *,
     until: float = np.inf,
-) -> Drops[Drop]:
+) -> Drops[Drop] | Schedules:
     r"""Which head learns which component, and when, from the initial weights; exact as these become small.
 
     On the plateau where the m components of largest gain are learned, what has been learned follows any small change at
@@ -83,13 +131,17 @@ def drop_schedule(
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: the initial $v_i$, of shape (head,), for attention divided by N; or, in place of all three, a model at
       its initial weights, a linear `SeparateAttention`, with any normalisation. Times are then by the model's clock.
-    - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one.
+      For many runs at once, an `Ensemble` of models, or values of shape (run, head): a hundred times as many starts in
+      the same time as one call for each.
+    - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one; with a
+      first axis of runs where `values` have one.
     - `until`: the time at which to stop, in units of τ; by default never.
 
     **Returns:** the drops in order of time, each a `Drop` with its `time`, `head`, `component` and the levels before
     and after. There are as many as components with a gain, or fewer if heads or time run out. If there are fewer for
     another reason, the list has it as `reason`: no head escapes, the solver does not get further, or the initial
-    weights are so large that a head alone raises the loss by more than can be learned.
+    weights are so large that a head alone raises the loss by more than can be learned. Of many runs it is `Schedules`,
+    with arrays of shape (run, drop), and the drops of run i as item i.
 
     **Example:** the larger head learns the first component, the smaller one the second.
 
@@ -101,115 +153,59 @@ def drop_schedule(
     ...     print(f"t = {drop.time:.1f}: head {drop.head} learns component {drop.component}: {drop.level_after:.3f}")
     t = 152.2: head 1 learns component 0: 0.448
     t = 644.4: head 0 learns component 1: 0.088
+
+    A thousand starts, of which about half begin with either head.
+
+    >>> rng = np.random.default_rng(0)
+    >>> starts = [0.01 * rng.normal(size=shape) for shape in ((1000, 2), (1000, 2, 2), (1000, 2, 2))]
+    >>> schedules = sw.theory.linear.drop_schedule(task, *starts)
+    >>> schedules.times.shape, f"{np.median(schedules.times[:, 0]):.0f}", f"{np.mean(schedules.heads[:, 0]):.1f}"
+    ((1000, 2), '253', '0.5')
     """
-    if isinstance(values, PredictedModel):
+    if isinstance(values, PredictedEnsemble | PredictedModel):
         return _of_model(task, values, until)
     if keys is None or queries is None:
         raise InvalidInput("there are values without keys and queries; give all three, or a model in place of values")
-    basis, steps, rates = principal(task), levels(task), escape_rates(task)
-    heads = len(values)
-    if heads == 0:
-        return Drops()
-    dim, along = basis.sizes.size, coordinates(basis)
-    pairs = ((part.reshape(-1, dim) @ own).reshape(heads, -1) for part, own in zip((keys, queries), along, strict=True))
-    state = np.concatenate([values[:, None], *pairs], axis=1)
-    rank, scale = keys.size // (heads * dim), float(np.abs(state).max())
-    with np.errstate(over="ignore", invalid="ignore"):
-        excess = -float(Heads(basis, [[]] * heads, [[]] * heads).gains(state).min())
-    if not excess <= basis.gains.sum():
-        return Drops(reason=too_large(excess, basis.gains.sum()))
-    # A head of zeros never moves.
-    racing, owned = [head for head in range(heads) if state[head].any()], [[] for _ in range(heads)]
-    drops, now, left = Drops[Drop](), 0.0, MOST_STEPS
-    for m in range(basis.useful):
-        racing = [head for head in racing if len(owned[head]) < rank]
-        if not racing:
-            break
-        others = [[d for d in range(m) if d not in owned[head]] for head in racing]
-        flow = Heads(basis, [owned[head] for head in racing], others)
-        # Fresh heads are the slowest.
-        sizes = {head: np.abs(state[head]).max() for head in racing}
-        with np.errstate(over="ignore", divide="ignore"):
-            patience = _PATIENCE / rates[m] / max([sizes[h] for h in racing if not owned[h]] or sizes.values())
-        try:
-            path = _wait(flow, state[racing], float(basis.gains[m]) / 2, min(patience, until - now), scale, left)
-        except IntegrationFailed as error:
-            drops.reason = str(error)
-            break
-        left -= path.steps
-        if not path.crossed:
-            if patience < until - now:
-                drops.reason = f"from these weights no head escapes within t/tau = {patience:.3g}"
-            break
-        after = path.state.reshape(len(racing), -1)
-        if flow.drift(state[racing], after) > _MOST_DRIFT:
-            drops.reason = "rounding decides when: the slowest rate is too far below the fastest for float64"
-            break
-        now, state[racing] = now + path.time, after
-        winner = racing[int(np.argmax(flow.gains(state[racing])))]
-        owned[winner].append(m)
-        basis, state = _towards_winner(basis, state, winner, m, scale / np.abs(state[winner]).max())
-        drops.append(Drop(now, winner, m, float(steps[m]), float(steps[m + 1])))
-    return drops
+    lead, dim = values.shape, keys.shape[-1]
+    if keys.shape[: len(lead)] != lead or keys.ndim not in (len(lead) + 1, len(lead) + 2) or len(lead) > 2:
+        raise InvalidInput(
+            f"values have shape {values.shape} and keys {keys.shape}; they must be (head,) and (head, pair, dim), or "
+            "(run, head) and (run, head, pair, dim), with or without the axis of pairs"
+        )
+    basis, steps = principal(task), levels(task)
+    pairs = keys.shape[len(lead)] if keys.ndim == len(lead) + 2 else 1
+    many = values.reshape(-1, lead[-1]) if len(lead) == 2 else values[None]
+    keys, queries = (side.reshape(*many.shape, pairs, dim) for side in (keys, queries))
+    made = races(basis, escape_rates(task), many, keys, queries, until)
+    schedules = Schedules(made.times, made.heads, steps[: basis.useful + 1], tuple(made.reasons))
+    return schedules if len(lead) == 2 else schedules[0]
 
 
-def _of_model(task: LinearTask, model: PredictedModel, until: float) -> Drops[Drop]:
-    """The schedule of a model, by its own clock."""
+def _of_model(task: LinearTask, model: PredictedModel | PredictedEnsemble, until: float) -> Drops[Drop] | Schedules:
+    """The schedule of a model, or of each model of an ensemble, by its own clock."""
     from stepwell.tasks import attention_scale  # imports JAX, which whoever has a model has imported
 
-    if model.activation != "linear":
-        raise InvalidInput(f"the model has {model.activation} attention; the schedule is for linear attention")
-    given, counts = model.normalisation, task.lengths.counts
+    one: PredictedModel = model.stacked if isinstance(model, PredictedEnsemble) else model
+    if one.activation != "linear":
+        raise InvalidInput(f"the model has {one.activation} attention; the schedule is for linear attention")
+    given, counts = one.normalisation, task.lengths.counts
     if given != "1/N" and len(counts) > 1:
         raise InvalidInput(
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
         )
     # Weights f W predict the same, and follow the same path in the time f² t.
     length = max(counts)
-    factor = (attention_scale(given, length) / attention_scale("1/N", length)) ** (1 / model.factors)
-    weights = model.theory_weights({name: factor * np.asarray(weight) for name, weight in model.weights().items()})
+    factor = (attention_scale(given, length) / attention_scale("1/N", length)) ** (1 / one.factors)
+    weights = one.theory_weights({name: factor * np.asarray(weight) for name, weight in one.weights().items()})
     if set(weights) != {"values", "keys", "queries"}:
         raise InvalidInput(
-            f"{type(model).__name__} has no keys and queries of its own, and learns all components at once; its time "
+            f"{type(one).__name__} has no keys and queries of its own, and learns all components at once; its time "
             "is half_drop_time(task, *merged_start(task, …))"
         )
     drops = drop_schedule(task, **weights, until=until * factor**2)
+    if isinstance(drops, Schedules):
+        return replace(drops, times=drops.times / factor**2)
     return Drops((replace(drop, time=drop.time / factor**2) for drop in drops), drops.reason)
-
-
-def _towards_winner(
-    basis: Principal, state: State, winner: int, component: int, tolerance: float
-) -> tuple[Principal, State]:
-    """The basis, and the heads in it, with the component along what the winner learned, where its size has others.
-
-    Of components of one size any directions will do, until a head chooses. Where sizes differ little, the head turns to
-    the larger one so slowly that the others do not notice: at a rate of the relative difference times its own size,
-    where they grow at one of theirs. `tolerance` is the relative difference below which this is so.
-    """
-    group = slice(component, int(np.sum(basis.sizes[: basis.useful] >= (1 - tolerance) * basis.sizes[component])))
-    if group.stop - component < 2:
-        return basis, state
-    pairs = state[:, 1:].reshape(len(state), 2, -1, basis.sizes.size) * _norms(basis)
-    x, y = pairs[winner, ..., group]
-    learned = state[winner, 0] * (x.T @ y)
-    rotation = np.linalg.eigh(learned + learned.T)[1][:, ::-1]
-    basis = basis.rotated_within(group, rotation)
-    pairs[..., group] = pairs[..., group] @ rotation
-    pairs /= _norms(basis)
-    return basis, np.concatenate([state[:, :1], pairs.reshape(len(state), -1)], axis=1)
-
-
-def _norms(basis: Principal) -> Float[np.ndarray, "2 1 component"]:
-    """Those of the directions of keys and of queries."""
-    return np.stack([np.linalg.norm(side, axis=0)[None] for side in (basis.keys, basis.queries)])
-
-
-def too_large(excess: float, gains: float) -> str:
-    """Why there is no prediction for initial weights that raise the loss by more than can be learned."""
-    return (
-        f"the initial weights are too large for a prediction, which is for small ones: they raise the loss by "
-        f"{excess:.3g}, and all components together lower it by {gains:.3g}"
-    )
 
 
 @checked
@@ -238,19 +234,3 @@ def predicted_staircase(
     """
     steps = np.array([label_power(task), *(drop.level_after for drop in drops)])
     return steps[np.searchsorted(np.array([drop.time for drop in drops]), times, side="right")]
-
-
-def _wait(flow: Heads, heads: State, enough: float, until: float, scale: float, most: int) -> Path:
-    """The heads until the first of them gains `enough`, or `until`."""
-
-    def reached(state: np.ndarray) -> float:
-        return float(flow.gains(state.reshape(heads.shape)).max()) - enough
-
-    def field(state: np.ndarray) -> np.ndarray:
-        return flow.velocity(state.reshape(heads.shape)).ravel()
-
-    def jacobian(state: np.ndarray) -> np.ndarray:
-        return banded(flow.jacobian(state.reshape(heads.shape)))
-
-    band = heads.shape[1] - 1
-    return integrate(field, heads.ravel(), until, jacobian=jacobian, event=reached, band=band, scale=scale, most=most)
