@@ -39,7 +39,8 @@ def compute(work: Work, size: int | None = None) -> Shard:
     scalars = scalars_of(measured, record.measure)
     kept = np.isin(measured.steps, kept_steps(int(measured.steps[-1]), record.points, record.spacing))
     data = measured.run.assign(
-        loss=(("run", "step"), measured.losses[:, kept]), step=("step", measured.steps[kept], {"units": "step"})
+        loss=(("run", "step"), measured.losses[:, kept]),
+        step=("step", measured.steps[kept].astype(np.int64), {"units": "step"}),
     )
     shard = Shard(
         work.common,
@@ -54,7 +55,7 @@ def _trained(work: Work, built: Built) -> Measured:
     """All runs, trained together; if the solver of the flow gives up, in smaller parts."""
     flags, record = built.setup.flags, run_from(work.configuration(0))[1]
     kept = kept_steps(flags.epoch, record.points, record.spacing)
-    steps = np.union1d(fine_steps(flags.epoch), kept)
+    steps = np.union1d(fine_steps(flags.epoch, flowing=flows(built.setup.engine)), kept)
     places = np.unique(np.linspace(0, kept.size - 1, record.snapshots).round().astype(int))
     snapshots = kept[places]
     if not flows(built.setup.engine):

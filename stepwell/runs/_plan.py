@@ -218,8 +218,10 @@ def is_closed_form(configuration: Mapping[str, Any]) -> bool:
     return "dims" not in configuration and infinite(configuration["engine"]) and not configuration["vary_len"]
 
 
-def fine_steps(epoch: int) -> np.ndarray:
-    """The steps at which losses are measured."""
+def fine_steps(epoch: int, *, flowing: bool = False) -> np.ndarray:
+    """The steps at which losses are measured; a flow is not bound to whole steps."""
+    if flowing:
+        return np.linspace(0.0, epoch, _FINE + 1)
     if epoch <= _FINE:
         return np.arange(epoch + 1)
     return np.unique(np.linspace(0, epoch, _FINE + 1).round().astype(np.int64))

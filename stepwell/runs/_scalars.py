@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell._errors import InvalidInput
-from stepwell.dynamics import Ensemble
+from stepwell.dynamics import Ensemble, weight_factor
 from stepwell.models import class_of
 from stepwell.probes import head_task_allocation
 from stepwell.published.training import levels_of, paper_time
@@ -66,9 +66,7 @@ def drops(measured: Measured) -> Scalars:
     It is interpolated between measured points; not a number where that level is not reached.
     """
     built = measured.built
-    levels = _levels(built, "drops")
-    at_rate_one = built.setup._replace(flags=dataclasses.replace(built.setup.flags, lr=1.0))
-    times = np.asarray(paper_time(at_rate_one, measured.steps))
+    levels, steps = _levels(built, "drops"), measured.steps
     lowest = np.minimum.accumulate(np.where(np.isfinite(measured.losses), measured.losses, np.inf), axis=1)
     made: Scalars = {}
     for number in range(levels.shape[1] - 1):
@@ -79,9 +77,51 @@ def drops(measured: Measured) -> Scalars:
         before, after = lowest[rows, place - 1], lowest[rows, place]
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.clip((before - half) / (before - after), 0.0, 1.0)
-            when = times[place - 1] + part * (times[place] - times[place - 1])
+            when = steps[place - 1] + part * (steps[place] - steps[place - 1])
         when = np.where(below.any(axis=1), np.where(below[:, 0], 0.0, when), np.nan)
-        made[f"drop_{number + 1}"] = Column(when * built.rates)
+        made[f"drop_{number + 1}"] = Column(when * _step_times(built))
+    return made
+
+
+def _step_times(built: Built) -> Float[np.ndarray, " run"]:
+    r"""The flow time $t/\tau$ of one step, of each run."""
+    contexts = np.array([task.lengths.longest for task in built.tasks] or [built.setup.flags.context])
+    at_rate_one = [dataclasses.replace(built.setup.flags, lr=1.0, seq_len=int(context) + 1) for context in contexts]
+    each = np.array([float(paper_time(built.setup._replace(flags=flags), 1.0)) for flags in at_rate_one])
+    return each[built.task_of] * built.rates
+
+
+def predicted(measured: Measured) -> Scalars:
+    """The same times, predicted from the initial weights; not a number where the theory has none."""
+    built = measured.built
+    kind = None if built.setup.beyond.several else built.setup.flags.kind
+    if not built.tasks or kind is None or kind.theory is None or built.setup.flags.out_dim != 1:
+        raise InvalidInput("measure predicted is for linear attention over infinitely many sequences; leave it out")
+    model, predictor = built.setup.model, linear.PREDICTORS[kind.theory]
+    stacked = {name: np.asarray(values) for name, values in built.models.stacked.weights().items()}
+    count = _levels(built, "predicted").shape[1] - 1
+    made = np.full((built.models.size, count), np.nan)
+    for number, task in enumerate(built.tasks):
+        rows = np.flatnonzero(built.task_of == number)
+        length: Any = {"length": task.lengths.longest, "factors": model.factors}  # pyright: ignore
+        factor = weight_factor(built.setup.normalisation, "1/N", **length)
+        weights = class_of(kind).theory_weights({name: factor * values[rows] for name, values in stacked.items()})
+        if built.rotations is not None:
+            weights = _in_eigenvectors(weights, built.rotations[rows])
+        for row, drops in zip(rows, predictor.drops_of_runs(task, weights), strict=True):
+            times = [drop.time for drop in drops][:count]
+            made[row, : len(times)] = times
+    return {f"predicted_{number + 1}": Column(made[:, number].copy()) for number in range(count)}
+
+
+def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run dim dim"]) -> dict[str, Any]:
+    """Keys and queries, or their products, in the basis of the eigenvectors of each run."""
+    made = dict(weights)
+    for name in ("keys", "queries"):
+        if name in made:
+            made[name] = np.einsum("r...i,rij->r...j", made[name], rotations)
+    if "key_queries" in made:
+        made["key_queries"] = np.einsum("rji,rhjk,rkl->rhil", rotations, made["key_queries"], rotations, optimize=True)
     return made
 
 
@@ -153,6 +193,7 @@ def allocation(measured: Measured) -> Scalars:
 
 COMPUTED: dict[str, Callable[[Measured], Scalars]] = {
     "drops": drops,
+    "predicted": predicted,
     "regime": regime,
     "map": effective_map,
     "allocation": allocation,

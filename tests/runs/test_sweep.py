@@ -180,6 +180,30 @@ def test_drops_are_those_of_a_curve_recorded_at_every_step(tmp_path: Path):
         np.testing.assert_allclose(found, [drop.time for drop in drops], rtol=1e-12)
 
 
+@pytest.mark.parametrize("model", ["attnS", "attnM"])
+def test_predicted_times_are_those_of_the_theory_and_drops_follow_them(tmp_path: Path, model: str):
+    run = {"model": model, "heads": 2, "engine": "population-flow", "lr": 0.1, "init": 0.01, "start": "plain", "dim": 2}
+    run |= {"until": 3000.0 if model == "attnS" else 60.0, "spectrum": "power:2"}
+    over = {"context": [10, 31], "seed": [0, 1, 2]}
+    result = sweep(run, over, record={"measure": ["drops", "predicted"]}, store=tmp_path, progress=False)
+    described = run_in({**run, "context": 10, "seed": 1})
+    setup = set_up(described.flags, described.engine, described.beyond)
+    factor = sw.dynamics.weight_factor("none", "1/N", length=10, factors=setup.model.factors)  # pyright: ignore
+    scaled = {name: factor * np.asarray(values) for name, values in setup.model.weights().items()}
+    kind = described.flags.kind
+    weights = sw.models.class_of(kind).theory_weights(scaled)
+    assert kind.theory is not None
+    for number, drop in enumerate(sw.theory.linear.PREDICTORS[kind.theory].drops(setup.task, weights)):  # pyright: ignore
+        found = float(result[f"predicted_{number + 1}"].sel(context=10, seed=1))
+        assert found == pytest.approx(drop.time, rel=1e-5)
+    names = ("drop_1", "drop_2") if model == "attnS" else ("drop_1",)
+    for name in names:
+        seen, said = result[name].values, result[name.replace("drop", "predicted")].values
+        both = np.isfinite(seen) & np.isfinite(said)
+        assert both.sum() >= 3
+        np.testing.assert_allclose(seen[both], said[both], rtol=0.1)
+
+
 def test_the_map_of_a_converged_run_is_that_of_the_theory(tmp_path: Path):
     run = {
         **RUN,
