@@ -1,7 +1,8 @@
 """Every code block of the documents works.
 
 A document's blocks run in order, in one temporary folder: `python` blocks in one namespace, and in shell blocks the
-`$` commands that call `stepwell` or `python train.py`. `<!-- not run: reason -->` above a block leaves it out.
+`$` commands that call `stepwell` or `python train.py`. A `toml` block that begins with a comment of one word is a file
+of that name. `<!-- not run: reason -->` above a block leaves it out.
 """
 
 import os
@@ -89,6 +90,8 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if block.language == "python":
             # The empty lines make a traceback point at the line of the document.
             exec(compile("\n" * block.line + block.text, document, "exec"), module.__dict__)
+        elif block.language == "toml" and (named := re.match(r"# (\S+\.toml)\n", block.text)):
+            (tmp_path / named[1]).write_text(block.text)
         elif block.language in _SHELL:
             for command in commands(block):
                 _run_command(command, f"{document.name}:{block.line}")

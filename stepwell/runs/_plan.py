@@ -27,6 +27,8 @@ _SET_UP_COST = {"population": 1e-5, "population-flow": 2e-3, "moments": 2e-2, "f
 _MOST_AT_ONCE = 8192
 _FINE = 1024
 """Steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread."""
+_EARLIEST = 1e-4
+"""Of a flow, the part of its length from which on points are spread over all lengths of time."""
 _BYTES = 2**28
 """What the curves and moments of a program may take."""
 
@@ -220,8 +222,9 @@ def is_closed_form(configuration: Mapping[str, Any]) -> bool:
 
 def fine_steps(epoch: int, *, flowing: bool = False) -> np.ndarray:
     """The steps at which losses are measured; a flow is not bound to whole steps."""
-    if flowing:
-        return np.linspace(0.0, epoch, _FINE + 1)
+    if flowing:  # a drop may come early: as many points of every length of time
+        half = _FINE // 2
+        return np.union1d(np.linspace(0.0, epoch, half + 1), np.geomspace(_EARLIEST * epoch, epoch, half))
     if epoch <= _FINE:
         return np.arange(epoch + 1)
     return np.unique(np.linspace(0, epoch, _FINE + 1).round().astype(np.int64))
