@@ -29,7 +29,7 @@ _REPLACED = (
     ({"seed", "seeds"}, {"seed", "seeds"}),
 )
 """One of the first on the command line replaces all of the second that the file has: they say the same otherwise."""
-_NOT_IN_FILES = {"task", "help", "dry_run", "json", "show", "resume", "overwrite", "out"}
+_NOT_IN_FILES = {"task", "help", "dry_run", "json", "show", "resume", "overwrite", "out", "store", "fresh"}
 
 
 def add_file_flag(

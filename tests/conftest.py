@@ -14,6 +14,7 @@ Result = TypeVar("Result")
 
 # In the environment, so that the commands started by tests inherit it.
 os.environ["MPLBACKEND"] = "Agg"
+os.environ["STEPWELL_STORE"] = "off"  # tests that want a store name one
 
 # A suite started in the background may have Ctrl-C ignored, and so would the commands it starts; some tests press it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

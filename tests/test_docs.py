@@ -70,7 +70,7 @@ def commands(block: Block) -> list[str]:
 
 
 def _run_command(command: str, place: str) -> None:
-    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "STEPWELL_STORE")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         ["sh", "-ec", command], env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
@@ -81,6 +81,7 @@ def _run_command(command: str, place: str) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STEPWELL_STORE", raising=False)
     if (ROOT / "train.py").exists():
         shutil.copy(ROOT / "train.py", tmp_path)
     # A real module, since classes defined in a block look theirs up.

@@ -147,7 +147,7 @@ def _planned(plan: "Plan") -> str:
     return "\n".join(
         [
             f"{plan.runs} runs, of which the store has {plan.stored}; {plan.waiting} to compute",
-            f"{plan.programs} program{'' if plan.programs == 1 else 's'}, {plan.shards} shard{'' if plan.shards == 1 else 's'}",
+            f"programs: {plan.programs}, shards: {plan.shards}",
             f"about {_seconds(plan.seconds)} on one core, and {plan.bytes / 1e6:.3g} MB on the disk",
         ]
     )

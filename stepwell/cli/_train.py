@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from stepwell.published.training import Course, Levels, Setup
+    from stepwell.runs import Store
 
 _FORMATS = ("png", "pdf", "svg", "gif")
 
@@ -60,6 +61,13 @@ def _add_output_flags(parser: Parser) -> None:
         **absent,
         help="of the plot; a gif shows the loss and the effective map moving (default: png)",
     )
+    output.add_argument(
+        "--store",
+        metavar="DIR",
+        **absent,
+        help="where runs are kept and found again (default: $STEPWELL_STORE, which may be off, or stepwell-runs)",
+    )
+    output.add_argument("--fresh", action="store_true", help="train again what the store has already")
     output.add_argument("--overwrite", action="store_true", help="replace another run's files of the same name")
     output.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     output.add_argument("--theory", action="store_true", help="draw the prediction from the initial weights")
@@ -97,6 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
     complete = stored if stored is not None and training.last_step(stored) >= flags.epoch else None
     if complete is not None:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(complete)["epoch"]))
+    store = _store(arguments)
+    if complete is None and store is not None and not (arguments.fresh or arguments.resume):
+        complete = _kept(store, setup)
     place, remark = training.choose_place(folder, setup, previous, overwrite=arguments.overwrite)
     if remark:
         _say(remark)
@@ -121,6 +132,8 @@ def run(arguments: argparse.Namespace) -> int:
             _say(later)
         if trajectory.attrs["outcome"] != "interrupted":
             checkpoint.file.unlink(missing_ok=True)
+        if complete is None and store is not None and trajectory.attrs["outcome"] == "finished":
+            _keep(store, setup, trajectory)
         files = {"trajectory": place.trajectory}
         try:
             signals.release()
@@ -152,6 +165,39 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show:
         _show(setup, trajectory, levels, course, files.get("plot", files.get("film")), stream)
     return status
+
+
+def _store(arguments: argparse.Namespace) -> "Store | None":
+    """Where runs are kept; None where that is switched off."""
+    from stepwell.runs import OFF, VARIABLE, Store
+
+    named = getattr(arguments, "store", None)
+    return None if named is None and os.environ.get(VARIABLE) == OFF else Store(named)
+
+
+def _kept(store: "Store", setup: "Setup") -> "xr.Dataset | None":
+    """The run, if the store has it. A store that cannot be read is no reason not to train."""
+    from stepwell.runs import kept_run
+
+    try:
+        found = kept_run(store, setup)
+    except (InvalidInput, OSError) as error:
+        _say(f"the store {store.path} cannot be read ({error}); training")
+        return None
+    if found is not None:
+        _say(f"the store {store.path} has this run, which is not trained again; --fresh does")
+    return found
+
+
+def _keep(store: "Store", setup: "Setup", trajectory: "xr.Dataset") -> None:
+    """Put the run into the store; it has its own file already, so that a store which fails loses nothing."""
+    from stepwell.runs import keep_run
+
+    try:
+        keep_run(store, setup, trajectory)
+    except (InvalidInput, OSError) as error:
+        reason = error if isinstance(error, InvalidInput) else error.strerror or error
+        _say(f"the run is not in the store {store.path} ({reason}); its file is complete")
 
 
 def _write_film(path: "Path", trajectory: "xr.Dataset") -> "Path":

@@ -12,6 +12,8 @@ from ._export import FORMATS as FORMATS
 from ._export import export as export
 from ._measures import MEASURES as MEASURES
 from ._shard import Shard as Shard
+from ._store import OFF as OFF
+from ._store import VARIABLE as VARIABLE
 from ._store import Store as Store
 from ._study import Axis as Axis
 from ._study import Limits as Limits
@@ -26,11 +28,13 @@ from ._sweep import sweep as sweep
 from ._sweep import work_off as work_off
 
 if TYPE_CHECKING:
+    from ._alone import keep_run as keep_run
+    from ._alone import kept_run as kept_run
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
     from ._result import table_of as table_of
 
-_LATER = {"draw": "_draw", "on_cluster": "_cluster", "table_of": "_result"}
+_LATER = {"keep_run": "_alone", "kept_run": "_alone", "draw": "_draw", "on_cluster": "_cluster", "table_of": "_result"}
 """What takes a while to import, and where it is."""
 
 

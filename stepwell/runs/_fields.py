@@ -11,18 +11,21 @@ from stepwell.published import Run, infinite, run_in, tables_of
 from ._study import Record
 
 NUMERICS = 1
-"""Version of the numerics: it is raised when the numbers of runs change by more than rounding, and with it their names."""
+"""Version of the numerics, raised when the numbers of runs change by more than rounding: their names change with it."""
 
 _SEVERAL = "spectral"
-_RECORD = {"points": "points", "spacing": "spacing", "snapshots": "snapshots", "measure": "measure"}
+_RECORD = tuple(field.name for field in dataclasses.fields(Record))
 
 
-def configuration_of(run: Run, record: Record) -> dict[str, Any]:
-    """The canonical configuration of a run: what it is, in one way of saying it, and nothing that does not matter."""
+def configuration_of(run: Run, record: Record, *, alone: bool = False) -> dict[str, Any]:
+    """The canonical configuration of a run: what it is, in one way of saying it, and nothing that does not matter.
+
+    A run `alone` may have test sets and tracked values, which those of studies have not.
+    """
     flags, beyond, engine, until = run
-    for name in ("testset_size", "track_value"):
-        if getattr(flags, name):
-            raise InvalidInput(f"{name} is for single runs (stepwell train); leave it out of a study")
+    extras = {name: getattr(flags, name) for name in ("testset_size", "track_value") if getattr(flags, name)}
+    if extras and not alone:
+        raise InvalidInput(f"{next(iter(extras))} is for single runs (stepwell train); leave it out of a study")
     if beyond.seeds is not None:
         raise InvalidInput(
             "seeds are for single runs (stepwell train); in a study vary seed, as in seed = {from = 0, count = 20}"
@@ -46,7 +49,7 @@ def configuration_of(run: Run, record: Record) -> dict[str, Any]:
     kept["measure"] = " ".join(record.measure)
     kept["points"] = min(record.points, made["epoch"] + 1)
     kept["snapshots"] = min(record.snapshots, kept["points"])
-    return {**made, **kept, "numerics": NUMERICS}
+    return {**made, **extras, **kept, "numerics": NUMERICS}
 
 
 def run_from(configuration: Mapping[str, Any]) -> tuple[Run, Record]:

@@ -64,7 +64,7 @@ def _texts(values: np.ndarray) -> list[str]:
 
 
 def blocks_of(study: Study) -> list[Block]:
-    """All runs of a study, in blocks. Every value is checked, and every combination of those that depend on each other."""
+    """All runs of a study, in blocks. Every value is checked, and every combination of those that are not numbers."""
     free_names = [name for name in _FREE if not (name == "lr" and "until" in study.base)]
     free = [axis for axis in study.axes if all(name in free_names for name in axis.fields)]
     tied = [axis for axis in study.axes if axis not in free]
@@ -277,7 +277,7 @@ def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
     most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
     if most_bytes / each < 1:
         raise InvalidInput(
-            f"one run takes {each / 1e9:.2g} GB of memory; take fewer points, sequences or dimensions, or allow more by "
+            f"one run takes {each / 1e9:.2g} GB of memory; take fewer sequences, steps or dimensions, or allow more by "
             "limits.gigabytes"
         )
     return 1 << max(int(most).bit_length() - 1, 0)

@@ -35,7 +35,7 @@ from ._configuration import (
     parsed_json,
     plain,
 )
-from ._shard import AXES, FORMAT, NOTES, OWN, Shard, check_variable, value_list
+from ._shard import ATTRIBUTES, AXES, FORMAT, NOTES, OWN, Shard, check_variable, value_list
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -130,7 +130,10 @@ def load(path: Path) -> Shard:
         arrays = {
             name: (one.dims, native(dataset(file, name, size)), one.notes) for name, one in made.variables.items()
         }
-    return Shard(made.common, made.fields, made.scalars, xr.Dataset(arrays))
+        notes = {name: _text(file, name) for name in ATTRIBUTES if name in file.attrs}
+    for name, text in notes.items():
+        parsed_json(name, text)
+    return Shard(made.common, made.fields, made.scalars, xr.Dataset(arrays, attrs=notes))
 
 
 def _summary(file: Any, size: int) -> Summary:

@@ -24,6 +24,8 @@ NUMBERS = "biuf"
 """Kinds of the elements of recorded arrays: truth values, whole numbers, floating point."""
 AXES = "stepwell_axes"
 """Attribute of a recorded array: the names of its axes."""
+ATTRIBUTES = ("provenance",)
+"""Attributes of the recorded data that are kept: JSON of how it was made, where that is more than the configuration."""
 NOTES = ("units", "long_name")
 """Attributes of recorded arrays that are kept."""
 OWN = ("digest", "field_", "scalar_")
@@ -137,6 +139,7 @@ class Shard:
                 "stepwell_shard": FORMAT,
                 "configuration": canonical_text(self.common),
                 "versions": json.dumps(versions()),
+                **{name: self.data.attrs[name] for name in ATTRIBUTES if name in self.data.attrs},
             },
         )
 

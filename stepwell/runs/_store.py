@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "STEPWELL_STORE"
 DEFAULT = "stepwell-runs"
+OFF = "off"
+"""The value of the variable with which `stepwell train` keeps its runs in its own files only."""
 
 
 class Listing(NamedTuple):
@@ -46,7 +48,8 @@ class Store:
 
     **Arguments:**
 
-    - `path`: the folder; by default what the environment variable `STEPWELL_STORE` says, or `stepwell-runs`.
+    - `path`: the folder; by default what the environment variable `STEPWELL_STORE` says, or `stepwell-runs`. If it says
+      `off`, there is no default.
 
     **Example:**
 
@@ -59,7 +62,10 @@ class Store:
 
     @checked
     def __init__(self, path: str | os.PathLike | None = None):
-        self.path = Path(os.environ.get(VARIABLE) or DEFAULT if path is None else path)
+        named = os.environ.get(VARIABLE) or DEFAULT
+        if path is None and named == OFF:
+            raise InvalidInput(f"the environment variable {VARIABLE} is {OFF}, so that there is no store; name one")
+        self.path = Path(named if path is None else path)
         self._index = _index.Index(self.path, _summary)
 
     def __repr__(self) -> str:

@@ -125,7 +125,8 @@ class Study:
     **Example:**
 
     >>> from stepwell.runs import Study
-    >>> study = Study.of({"model": "attnS"}, {"init": {"from": 1e-3, "to": 1e-1, "count": 3, "spacing": "log"}, "seed": [1, 2]})
+    >>> scales = {"from": 1e-3, "to": 1e-1, "count": 3, "spacing": "log"}
+    >>> study = Study.of({"model": "attnS"}, {"init": scales, "seed": [1, 2]})
     >>> study.shape, study.axes[0].fields["init"]
     ((3, 2), [0.001, 0.01, 0.1])
     """
