@@ -129,7 +129,7 @@ def _infinite(setup: Setup) -> Any:
     return objective(setup if setup.beyond.several else setup._replace(engine="population"))
 
 
-def tolerances(weights: np.ndarray) -> dict[str, float]:
+def tolerances(weights: np.ndarray) -> dict[str, Any]:
     """Tolerances of the flow for a run that begins with these weights.
 
     **Arguments:**
@@ -148,7 +148,7 @@ def tolerances(weights: np.ndarray) -> dict[str, float]:
     return {"rtol": _RELATIVE, "atol": _ABSOLUTE * float(np.sqrt(np.mean(np.ravel(weights) ** 2)))}
 
 
-def _tolerances(setup: Setup) -> dict[str, float]:
+def _tolerances(setup: Setup) -> dict[str, Any]:
     """Those of the run's own start, also where it is resumed from grown weights."""
     return tolerances(np.concatenate([np.ravel(w) for w in setup.model.weights().values()]))
 

@@ -98,8 +98,8 @@ def _computed(client: Any, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard
             give_out()
     except (CancelledError, CommClosedError, OSError) as error:
         raise InvalidInput(
-            f"the scheduler of the cluster is gone ({type(error).__name__}); what was computed is kept, and the same call "
-            "goes on"
+            f"the scheduler of the cluster is gone ({type(error).__name__}); what was computed is kept, and the same "
+            "call goes on"
         ) from None
     finally:
         with contextlib.suppress(Exception):

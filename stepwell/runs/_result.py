@@ -8,7 +8,7 @@ import xarray as xr
 from ._column import Column
 from ._plan import Block, names_of
 from ._store import Store
-from ._study import Axis, Study
+from ._study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,12 +68,4 @@ def _notes(name: str) -> dict[str, str]:
 def table_of(result: xr.Dataset) -> "pd.DataFrame":
     """The same as a tidy table: a row for each run that is stored, the axes and what varies with them as columns."""
     whole = result.to_dataframe().reset_index()
-    return whole[whole["stored"].astype(bool)].drop(columns="stored").reset_index(drop=True)
-
-
-def axis_of(result: xr.Dataset, field: str) -> str:
-    """The dimension along which a field varies."""
-    return str(result[field].dims[0])
-
-
-__all__ = ["Axis", "axis_of", "result_of", "table_of"]
+    return whole.loc[whole["stored"].to_numpy(bool)].drop(columns="stored").reset_index(drop=True)

@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
     @property
     def finite(self) -> np.ndarray:
-        return np.isfinite(self.losses).all(axis=1)
+        return np.asarray(np.isfinite(self.losses).all(axis=1))
 
 
 Scalars = dict[str, Column]

@@ -13,7 +13,7 @@ from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 
-from ._plan import Block, Program, Work, blocks_of, bytes_of, programs_of, seconds_of
+from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
 from ._shard import Shard
 from ._store import Store
 from ._study import Study
@@ -84,18 +84,16 @@ def job_of(
         if not 1 <= number <= count:
             raise InvalidInput(f"the part is {number}/{count}; give 1/{count} to {count}/{count}")
         mine = np.arange(study.size) * count // study.size == number - 1
-    stored, missing = 0, []
+    known = store.known(names_of(blocks))
+    missing = []
     left = min([most for most in (limit, study.limits.runs) if most is not None], default=study.size)
     for block in blocks:
-        own = mine[block.places]
-        known = store.known(block.names)
-        stored += int((known & own).sum())
-        rows = np.flatnonzero(own & (fresh | ~known))[:left]
+        rows = np.flatnonzero(mine[block.places] & (fresh | ~known[block.places]))[:left]
         left -= rows.size
         if rows.size:
             missing.append(block.take(rows))
     most_bytes = {} if study.limits.gigabytes is None else {"most_bytes": study.limits.gigabytes * 1e9}
-    return Job(study, store, blocks, programs_of(missing, **most_bytes), stored)
+    return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()))
 
 
 def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
