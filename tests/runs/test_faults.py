@@ -273,6 +273,9 @@ def test_a_damaged_index_is_made_anew(store: Store, case: str):
     again = Store(store.path)
     assert again.table().equals(expected) and store.table().equals(expected)
     assert again.select()["loss"].shape == (5, 3) and again.verify() == []
+    connection = sqlite3.connect(store.path / "index.sqlite")
+    assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
+    connection.close()
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
