@@ -31,7 +31,9 @@ def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
         return np.zeros(len(asked), bool)
     order = np.argsort(first, kind="stable")
     first, second = first[order], second[order]
-    place = np.searchsorted(first, asked)
+    turn = np.argsort(asked)  # in order, neighbours are found in cache
+    place = np.empty(len(asked), np.intp)
+    place[turn] = np.searchsorted(first, asked[turn])
     place[place == len(first)] = 0
     same = first[place] == asked
     among = same & (second[place] == rest)
