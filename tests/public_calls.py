@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, models, objectives, replay, tasks, theory, trajectory
+from stepwell import dynamics, models, objectives, replay, runs, tasks, theory, trajectory
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS
 
@@ -76,6 +76,8 @@ MERGED = models.MergedAttention.random(dim=2, heads=2, scale=0.1, key=KEY)
 SPECTRAL = models.SpectralAttention.balanced(np.eye(2), np.eye(2), (2, 2))
 BATCH = REGRESSION.sample(8, key=KEY)
 RUN = dynamics.descend(SEPARATE, objectives.Population(REGRESSION), rate=0.1, steps=4, progress=False)
+
+SHARD = runs.Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]})
 
 BY_NAME: dict[str, Any] = {
     "key": KEY,
@@ -164,6 +166,8 @@ EXAMPLES: list[Any] = [
     objectives.ReducedSampled(MULTI, 64, key=KEY),
     dynamics.Ensemble.of([SEPARATE, SEPARATE]),
     RUN,
+    runs.Store("store"),
+    SHARD,
 ]
 """An object of each class that users construct. The first that fits is the argument where one is asked for."""
 
@@ -203,6 +207,13 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.SingleIndexRegression.compose": COMPOSED,
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
+    "runs.canonical_text": {"configuration": {}},
+    "runs.run_name": {"configuration": {}},
+    "runs.export": {"path": "exported"},
+    "runs.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
+    "runs.Shard.take": {"rows": np.array([1])},
+    "runs.Store.known": {"names": np.zeros((1, 16), np.uint8)},
+    "runs.Store.merge": {"other": "."},
     "dynamics.Ensemble": {"stacked": SEPARATE, "size": 2},
     "dynamics.Ensemble.member": {"number": 1},
     "dynamics.Ensemble.of": {"members": [SEPARATE, SEPARATE]},
@@ -277,7 +288,7 @@ LEFT_OUT = re.compile(
     r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
     r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
-    r"(Mixture|Task\w*|Index\w*)\.moments$"
+    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 

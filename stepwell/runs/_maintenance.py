@@ -185,6 +185,6 @@ def merge(store: Store, other: Store) -> Merged:
             continue
         missing = int((~store.known(made.names)).sum())
         if missing:
-            store.write(file, content, made)
+            store._write(file, content, made)
             copied, runs = copied + 1, runs + missing
     return Merged(copied, runs, problems)

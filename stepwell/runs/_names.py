@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from stepwell._errors import InvalidInput
+from stepwell._text import shown
+
 from ._configuration import DIGEST
 
 
@@ -9,6 +12,12 @@ def _halves(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each name as two numbers of 64 bits."""
     both = np.ascontiguousarray(names, np.uint8).reshape(-1, DIGEST).view(np.uint64)
     return both[:, 0], both[:, 1]
+
+
+def check_names(names: np.ndarray | None) -> None:
+    """Refuse what are not names, unless it is None."""
+    if names is not None and (names.dtype != np.uint8 or names.ndim != 2 or names.shape[1] != DIGEST):
+        raise InvalidInput(f"names are {shown(names)} of {names.dtype}; they must be (run, {DIGEST}) of uint8")
 
 
 def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -22,7 +31,9 @@ def is_among(names: np.ndarray, known: np.ndarray) -> np.ndarray:
         return np.zeros(len(asked), bool)
     order = np.argsort(first, kind="stable")
     first, second = first[order], second[order]
-    place = np.searchsorted(first, asked)
+    turn = np.argsort(asked)  # in order, neighbours are found in cache
+    place = np.empty(len(asked), np.intp)
+    place[turn] = np.searchsorted(first, asked[turn])
     place[place == len(first)] = 0
     same = first[place] == asked
     among = same & (second[place] == rest)

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
@@ -60,14 +60,18 @@ class Shard:
     scalars: dict[str, Column]
     data: "xr.Dataset"
 
+    @checked
     def __init__(
         self,
-        common: Mapping[str, Any],
-        fields: Mapping[str, Any],
-        scalars: Mapping[str, Any] | None = None,
-        data: "xr.Dataset | None" = None,
+        common: dict[str, Any],
+        fields: dict[str, Any],
+        scalars: dict[str, Any] | None = None,
+        data: Any = None,
     ):
         import xarray as xr
+
+        if not isinstance(data, xr.Dataset | None):
+            raise InvalidInput(f"data is {shown(data)}; it must be a Dataset of xarray, or None")
 
         make = object.__setattr__
         make(self, "common", {check_name("field", name): plain(name, value) for name, value in common.items()})
@@ -110,8 +114,11 @@ class Shard:
         """`ab/ab….nc`: the same set of runs has the same file."""
         return file_name(self.names)
 
+    @checked
     def take(self, rows: np.ndarray) -> "Shard":
-        """Some of the runs."""
+        """Some of the runs, by their numbers, counted from 0."""
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not np.isin(rows, np.arange(len(self))).all():
+            raise InvalidInput(f"rows are {shown(rows)}; they must be numbers of runs, below {len(self)}")
         return Shard(
             self.common,
             {name: column[rows] for name, column in self.fields.items()},

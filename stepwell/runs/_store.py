@@ -16,7 +16,7 @@ from stepwell._text import shortened, shown
 from . import _index
 from ._column import Column
 from ._configuration import DIGEST
-from ._names import hexadecimal, is_among, places_of
+from ._names import check_names, hexadecimal, is_among, places_of
 from ._shard import Shard
 from ._table import Chosen, checked_limit
 
@@ -89,9 +89,9 @@ class Store:
 
         content = shard.to_bytes()
         made = Summary(shard.names, shard.common, shard.fields, shard.scalars, layout(shard.data))
-        return self.write(shard.file_name, content, made)
+        return self._write(shard.file_name, content, made)
 
-    def write(self, file: str, content: bytes, made: "Summary") -> Path:
+    def _write(self, file: str, content: bytes, made: "Summary") -> Path:
         """Write the bytes of a shard whose summary is known; `add` for others."""
         path = self.shards_path / file
         self._folder(path.parent)
@@ -125,8 +125,7 @@ class Store:
 
         **Returns:** a truth value for each run.
         """
-        if names.dtype != np.uint8 or names.ndim != 2 or names.shape[1] != DIGEST:
-            raise InvalidInput(f"names are {shown(names)} of {names.dtype}; they must be (run, {DIGEST}) of uint8")
+        check_names(names)
 
         def ask(connection: Any) -> np.ndarray:
             every = [row.names for row in _index.rows(connection)]
@@ -210,6 +209,8 @@ class Store:
         **Returns:** a truth value for each run, whether the store has it; and columns of those that it has.
         """
 
+        check_names(names)
+
         def ask(connection: Any) -> tuple[np.ndarray, dict[str, Column]]:
             chosen = Chosen(connection, (), names)
             there = chosen.names()
@@ -241,6 +242,8 @@ class Store:
         whose runs count as missing from then on.
         """
         from ._dataset import dataset
+
+        check_names(names)
 
         def ask(connection: Any) -> "xr.Dataset":
             chosen = Chosen(connection, where, names)
@@ -329,6 +332,7 @@ class Store:
         """
         from ._maintenance import remove
 
+        check_names(names)
         return remove(self, self._index, where, names)
 
     @checked

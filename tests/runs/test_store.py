@@ -136,12 +136,13 @@ def test_a_run_in_several_shards_counts_once(store: Store):
 
 
 def test_garbage_is_kept_while_the_shard_that_holds_the_same_runs_is_damaged(store: Store):
-    whole, part = store.add(shard_of(0, 8)), store.add(shard_of(0, 5))
-    if part < whole:  # the first is the one that counts
-        whole, part = part, whole
-    store.table()
+    whole = store.add(shard_of(0, 8))
+    part = next(one for one in (shard_of(0, runs) for runs in range(1, 8)) if one.file_name > shard_of(0, 8).file_name)
+    path = store.add(part)  # of two the first in the order of names is the one that counts
     flip(whole, silently=True)
-    assert store.collect_garbage() == [] and part.exists()
+    assert store.collect_garbage() == [] and path.exists()
+    store.add(shard_of(0, 8))
+    assert store.collect_garbage() == [path] and len(store.table()) == 8
 
 
 def test_adding_again_changes_nothing_and_a_damaged_shard_is_replaced(store: Store):
@@ -157,6 +158,7 @@ def test_adding_again_changes_nothing_and_a_damaged_shard_is_replaced(store: Sto
     assert len(other.table(["seed=0"], columns=["seed"], sort="lr")) == 0 and other.select(["seed=0"]).sizes["run"] == 0
     other.add(shard)
     assert other.known(shard.names).all() and Store(store.path).known(shard.names).all() and not other.damaged()
+    assert other.verify() == [] and path.read_bytes() == shard.to_bytes()
 
 
 def test_a_shard_damaged_after_it_was_indexed_is_named_and_never_used(store: Store):
