@@ -83,7 +83,7 @@ def _zarr(store: Store, path: Path, where: Sequence[str], variables: Sequence[st
     data = store.select(where, variables=variables).load()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".stepwell-") as folder:
-        data.to_zarr(Path(folder, "zarr"), consolidated=False)
+        data.to_zarr(Path(folder, "zarr"), zarr_format=2, consolidated=True)  # version 3 has no fixed-length texts
         shutil.move(Path(folder, "zarr"), path)
     return path
 
