@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 
 from ._model import AbstractCubicModel, Form
 from ._separate import SeparateAttention
@@ -54,6 +55,7 @@ class ConvolutionalAttention(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
         """The convolutional form of a separate attention.
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
@@ -58,6 +59,7 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
         """A network with Gaussian weights.
 
@@ -77,6 +79,7 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":
         """The network with the weights of a merged attention.
 

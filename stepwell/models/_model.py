@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from stepwell import _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 
 from ._weight_names import default_dims, weight_at
 
@@ -157,6 +158,7 @@ class AbstractModel(eqx.Module):
         return eqx.tree_at(lambda model: tuple(weight_at(model, name) for name in names), self, new)
 
     @checked
+    @remembered
     def scaled(self: Self, factor: float) -> Self:
         """The same model with every weight multiplied by a number.
 
