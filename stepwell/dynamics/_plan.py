@@ -85,7 +85,8 @@ class Plan(NamedTuple):
         return "stuck", (
             f"at time {time:.3g} the loss rests at {losses[above]:.6g}, above the lowest, {self.targets[above]:.6g}, "
             f"after {_PATIENCE:.0e} times the time in which the initial weights move: this start leads to another "
-            "fixed point, or so close to one that it is not left; give until= a time, or start elsewhere"
+            "fixed point, or so close to one that it is not left, or the model cannot have the best map of its rank; "
+            "give until= a time, or start elsewhere"
         )
 
     def exhausted(self, steps: int, time: float) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell.probes import convention, effective_map
 from stepwell.theory import RegressionTask, linear
+from stepwell.trajectory import model_settings
 
 from ._axes import frame_places, loss_at, member_of, weight_axis
 from ._style import new_figure, styled
@@ -23,7 +24,8 @@ def draw_map(
 
     **Arguments:**
 
-    - `run`: a run of separate or merged attention with one output, from `descend`, `online` or `flow`.
+    - `run`: a run of attention with one output, or of another model that declares its effective map, from `descend`,
+      `online` or `flow`.
     - `task`: the regression that it was trained on. With it, maps are drawn in the eigenvectors of the inputs'
       covariance, with attention divided by N, and the map that is the best at the end. By default maps are drawn
       as they are.
@@ -72,7 +74,8 @@ def maps_of(one: xr.Dataset, task: RegressionTask | None) -> tuple[np.ndarray, n
         return maps, None
     values, vectors = np.linalg.eigh(np.asarray(task.covariance))
     vectors = vectors[:, np.argsort(-values, kind="stable")]
-    scale = convention(one, task).scale
+    divided = model_settings(one).get("normalisation") or "1/N"
+    scale = 1.0 if divided == "1/N" else convention(one, task).scale
     return scale * vectors.T @ maps @ vectors, vectors.T @ linear.minimiser(task) @ vectors
 
 

@@ -58,6 +58,12 @@ def described_class(trajectory: xr.Dataset) -> type[AbstractModel]:
     return owner
 
 
+def hashed_fields(trajectory: xr.Dataset) -> list[str]:
+    """The fields of the model whose arrays are described by a hash, since the trajectory has them."""
+    settings = model_settings(trajectory)
+    return [name for name, value in settings.items() if isinstance(value, dict) and "sha256" in value]
+
+
 def rebuilt(owner: type[AbstractModel], settings: dict[str, Any], weights: dict[str, Any]) -> AbstractModel:
     """A model of these settings and weights, field by field: what its constructor would compute of them is given."""
     fields = {field.name for field in dataclasses.fields(owner)}

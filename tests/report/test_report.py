@@ -266,6 +266,16 @@ def test_a_later_run_redoes_only_what_is_asked(register, tmp_path: Path):
     assert [claim["passed"] for claim in done.document["claims"]] == [False, True]
 
 
+def test_a_figure_whose_data_were_removed_is_made_again(register, tmp_path: Path):
+    module = register("linear/fig1")
+    for calls in (1, 1):
+        reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+        assert len(module.calls) == calls
+    (tmp_path / "data/linear-fig1-curve.nc").unlink()
+    done = reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+    assert len(module.calls) == 2 and done.document["figures"][0]["data"] == ["data/linear-fig1-curve.nc"]
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_computing(register, tmp_path: Path):
     module = register("linear/fig1")
     (tmp_path / "file").write_text("")
