@@ -82,6 +82,9 @@ class ConvolutionalAttention(AbstractCubicModel):
         responses = stops @ self.key.T
         return jnp.einsum("h,hd,dh->", self.value, self.query, responses)[None]
 
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        return jnp.einsum("h,hi,hj->hij", self.value, self.key, self.query)[:, None, None]
+
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
         return jnp.einsum("h,hi,hj->ij", self.value, self.key, self.query)[None, None]
 

@@ -143,6 +143,10 @@ class CubicMLP(AbstractCubicModel):
             raise InvalidInput(f"example has {example.shape[0]} features; the network reads {self.hidden.shape[1]}")
         return self.readout @ (self.hidden @ example)
 
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        outputs, dim = self.shape
+        return jnp.einsum("oh,hf->hof", self.readout, self.hidden).reshape(-1, outputs, outputs, dim, dim)
+
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
         outputs, dim = self.shape
         return (self.readout @ self.hidden).reshape(outputs, outputs, dim, dim)
