@@ -11,7 +11,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.theory import RegressionTask, linear
 
-from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, weight_axis
+from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, set_points, weight_axis
 from ._map import draw_matrix, maps_of
 from ._style import BLACK, PALETTE, new_figure, styled
 from ._weights import draw_heads, weight_sizes
@@ -71,6 +71,7 @@ def animate(
         (curve,) = above.plot(recorded, losses, color=BLACK)
         above.set(ylim=(0, 1.08 * float(np.nanmax(losses, initial=0.0)) or 1.0), ylabel="loss", title=title)
         heads = draw_heads(below, points, lines)
+        set_points(below, one, log=False)
         below.set(ylabel=f"size of {name}", xlabel=LABELS[axis])
         if 1 < len(heads) <= len(PALETTE):
             below.legend(loc="upper left", ncols=len(heads), columnspacing=1.0, handlelength=1.0)

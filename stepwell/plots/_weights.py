@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from ._axes import LABELS, curve_axis, member_of, weight_axis
+from ._axes import LABELS, curve_axis, member_of, set_points, weight_axis
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _COLUMNS = 3
 
 
 @checked
-def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure:
+def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: str = "") -> Figure:
     """The size of every weight along a run: a panel for each array, a line for each head.
 
     The size is the root of the sum of squares over all but the heads. It works for every model: weights without heads
@@ -27,6 +27,7 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure
 
     - `run`: what `descend`, `online` or `flow` returned.
     - `member`: which run of an ensemble is drawn, counted from 0.
+    - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
 
     **Returns:** the matplotlib figure.
@@ -50,6 +51,7 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure
         panels = np.ravel(figure.subplots(rows, columns, sharex=True, squeeze=False))
         for panel, (name, lines) in zip(panels, sizes.items(), strict=False):
             draw_heads(panel, run[axis].values, lines)
+            set_points(panel, member_of(run, member), log=log)
             panel.set_title(name)
             panel.set_xlabel(LABELS[axis])
         for panel in panels[len(sizes) :]:
@@ -96,6 +98,5 @@ def draw_heads(axes: Any, points: np.ndarray, lines: np.ndarray) -> list[Any]:
         colour = BLACK if count == 1 else PALETTE[head % len(PALETTE)]
         drawn += axes.plot(points, lines[:, head], color=colour, linewidth=1.6, label=f"head {head + 1}")
     top = float(np.nanmax(lines, initial=0.0))
-    axes.set_xlim(float(points[0]), float(points[-1]) if points[-1] > points[0] else float(points[0]) + 1.0)
     axes.set_ylim(0, 1.08 * top if top > 0 else 1.0)
     return drawn
