@@ -9,7 +9,7 @@ from matplotlib.animation import FuncAnimation
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell.theory import RegressionTask, linear
+from stepwell.theory import LinearTask, linear
 
 from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, set_points, weight_axis
 from ._map import draw_matrix, maps_of
@@ -22,7 +22,7 @@ _DPI = 80
 
 @checked
 def animate(
-    run: xr.Dataset, task: RegressionTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
+    run: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
 ) -> FuncAnimation:
     """Loss, weights and effective map of one run moving together.
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
+from matplotlib.ticker import NullFormatter
 
 from stepwell._errors import InvalidInput
 
@@ -68,6 +69,8 @@ def set_points(axes: Any, run: xr.Dataset, *, log: bool) -> None:
     moved = points[(fall > _MOVED * fall.max()) & (points > 0)]
     begin = max(float(points[points > 0].min()), _BEFORE * float(moved[0]) if moved.size else 0.0)
     axes.set_xscale("log")
+    if last > 10 * begin:  # a power of ten is named; what is between would be crowded
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(begin, last * (last / begin) ** _MARGIN if last > begin else 10 * last)
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.probes import compare, convention
-from stepwell.theory import RegressionTask, linear
+from stepwell.theory import LinearTask, linear
 
 from ._axes import LABELS, curve_axis, draw_levels, set_points
 from ._style import BLACK, VERMILION, new_figure, styled
@@ -20,9 +20,7 @@ _MANY = 12
 
 
 @checked
-def draw_staircase(
-    run: xr.Dataset, task: RegressionTask | None = None, *, log: bool = False, title: str = ""
-) -> Figure:
+def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool = False, title: str = "") -> Figure:
     """The loss against steps or time, a line for each run; with a task, the theory's levels and predicted drops too.
 
     Drops are predicted for linear separate and merged attention; of other models, levels are drawn alone.
@@ -74,7 +72,7 @@ def draw_staircase(
     return figure
 
 
-def _drops(run: xr.Dataset, task: RegressionTask) -> pd.DataFrame | None:
+def _drops(run: xr.Dataset, task: LinearTask) -> pd.DataFrame | None:
     """The table of drops, None for a model of which the theory predicts none."""
     try:
         convention(run, task)

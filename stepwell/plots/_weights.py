@@ -1,5 +1,6 @@
 """Every weight of a run, head by head."""
 
+import json
 import math
 from typing import Any
 
@@ -71,8 +72,9 @@ def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
     axis = weight_axis(run)
     one = member_of(run, member).isel(run=0)
     curve_axis(run)
-    # Curves lie along step, or along time alone. A weight that has the name of an axis is a coordinate for xarray.
-    names = [str(n) for n, v in one.variables.items() if axis in v.dims and v.ndim > 1 and not _observed(n, v)]
+    curves = {"loss", axis, "time", "snapshot_time", *_observed(run)}
+    # A weight that has the name of an axis, which then has several dimensions, is a coordinate for xarray.
+    names = [str(n) for n, v in one.variables.items() if axis in v.dims and (n not in curves or v.ndim > 1)]
     if not names:
         raise InvalidInput(
             "the data set has no weights over snapshot or time; give what descend, online or flow returned"
@@ -86,9 +88,12 @@ def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
     return sizes
 
 
-def _observed(name: Any, values: xr.Variable) -> bool:
-    """Whether it is an observed curve: its further axes are named after it."""
-    return any(str(dim).startswith(f"{name}_") for dim in values.dims)
+def _observed(run: xr.Dataset) -> list[str]:
+    """The names of observed curves, which may have any shape, as the provenance lists them."""
+    try:
+        return list(json.loads(run.attrs["configuration"])["observed"])
+    except (KeyError, ValueError, TypeError):
+        return []
 
 
 def draw_heads(axes: Any, points: np.ndarray, lines: np.ndarray) -> list[Any]:

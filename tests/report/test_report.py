@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from stepwell._errors import InvalidInput
-from stepwell.papers import Known
+from stepwell.papers import Known, add_figure
 from stepwell.report import number, reproduce
 
 
@@ -159,6 +159,18 @@ def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
     assert entry["error"].startswith("ZeroDivisionError: by nothing (test_report.py, line ")
     assert "ZeroDivisionError" in (tmp_path / "index.html").read_text()
     assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
+
+
+def test_the_place_of_an_error_is_in_the_figures_own_file(tmp_path: Path):
+    """Not in the library that the figure called."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import json\nNAME, TITLE, CAPTION = 'own/mine', 'T', 'C'\n"
+        "def simulate(quick):\n    return json.loads('{')\n"
+        "def claims(data): return []\ndef draw(data): return None\n"
+    )
+    done = reproduce([add_figure(path)], out=tmp_path / "report")
+    assert done.document["figures"][0]["error"].endswith("(mine.py, line 4)")
 
 
 def test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone(register, tmp_path: Path):
