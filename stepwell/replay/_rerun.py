@@ -19,7 +19,7 @@ from stepwell._recipes import remember
 from stepwell._recorded_rate import made_rate
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import AbstractModel
-from stepwell.published import Published
+from stepwell.published import Beyond, Published
 from stepwell.tasks import AbstractTask
 from stepwell.trajectory import describe, load, model_at
 
@@ -127,11 +127,12 @@ def _of_flags(flags: dict[str, Any]) -> xr.Dataset:
     from stepwell.published import training
 
     names = {field.name for field in dataclasses.fields(Published)}
-    if set(flags) - {"engine"} != names:
-        different = ", ".join(sorted((set(flags) - {"engine"}) ^ names))
-        raise InvalidInput(f"the file was written by another version of stepwell train (flags {different})")
-    given = Published(**{name: value for name, value in flags.items() if name in names})
-    return training.train(training.set_up(given, flags["engine"]), None)
+    try:
+        given = Published(**{name: value for name, value in flags.items() if name in names})
+        beyond = Beyond.of({name: value for name, value in flags.items() if name not in {*names, "engine"}})
+    except TypeError as error:  # a flag that is missing, or unknown
+        raise InvalidInput(f"the file was written by another version of stepwell train ({error})") from None
+    return training.train(training.set_up(given, flags["engine"], beyond), None)
 
 
 def _rule(about: dict[str, Any], rate: Any, optimiser: Any) -> dict[str, Any]:

@@ -43,10 +43,18 @@ def test_bit_for_bit(name: str, tmp_path):
     assert again.identical(run)
 
 
-def test_a_file_of_the_command_line(tmp_path, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--in_dim 2",
+        "--eigenvalues .6 .2 --noise 0.1 --context 5 9 --seeds 2 --optimiser adam --schedule cosine",
+        "--dims 2 3 --strengths 1 .5 --heads 2",
+    ],
+)
+def test_a_file_of_the_command_line(words, tmp_path, capsys):
     from stepwell.cli import main
 
-    assert main(["train", "--in_dim", "2", "--epoch", "20", "--trainset_size", "50", "--out", str(tmp_path)]) == 0
+    assert main(["train", *words.split(), "--epoch", "20", "--trainset_size", "50", "--out", str(tmp_path)]) == 0
     (file,) = tmp_path.glob("*.nc")
     assert sw.rerun(file).identical(sw.load(file))
 
