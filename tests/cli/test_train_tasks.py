@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from stepwell import plots
 from stepwell._description import seeds_of, spectrum
 from stepwell._errors import InvalidInput
 from stepwell.cli import _train, main
@@ -378,3 +379,27 @@ def test_the_theory_is_that_of_the_sample_of_the_task_described(capsys: pytest.C
     assert said is not None
     own, population = ([float(number) for number in part.strip(" ,").split(", ")] for part in said.groups())
     np.testing.assert_allclose(own, population, rtol=0.1)  # 5000 sequences: some parts in a hundred
+
+
+@pytest.mark.parametrize(
+    ("words", "eigenvalues"),
+    [
+        (["--eigenvalues", ".8", ".1"], [0.1, 0.8]),
+        (["--eigenvalues", ".8", ".1", "--seeds", "2"], [0.1, 0.8]),
+        (["--eigenvalues", ".8", ".1", "--softmax"], None),
+    ],
+)
+def test_a_film_has_the_theory_of_its_task_where_there_is_one(words, eigenvalues, tmp_path: Path, monkeypatch):
+    tasks, animate = [], plots.animate
+
+    def watched(run, task):
+        tasks.append(task)
+        return animate(run, task, frames=2)
+
+    monkeypatch.setattr(plots, "animate", watched)
+    small = ["--epoch", "3", "--trainset_size", "60", "--context", "6", "--format", "gif"]
+    assert main(["train", *words, *small, "--out", str(tmp_path)]) == 0
+    (task,) = tasks
+    assert (task is None) == (eigenvalues is None)
+    if eigenvalues is not None:
+        np.testing.assert_allclose(np.linalg.eigvalsh(task.covariance), eigenvalues)

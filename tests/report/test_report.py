@@ -161,7 +161,7 @@ def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
     assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
 
 
-def test_the_place_of_an_error_is_in_the_figures_own_file(tmp_path: Path):
+def test_the_place_of_an_error_is_in_the_figures_own_file(register, tmp_path: Path):
     """Not in the library that the figure called."""
     path = tmp_path / "mine.py"
     path.write_text(
