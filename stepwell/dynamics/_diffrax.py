@@ -91,8 +91,8 @@ class Diffrax(AbstractFlowSolver):
         state = _State(np.zeros(runs), start, np.full(runs, _FIRST))
         ends = np.full(runs, plan.patience if plan.until is None else plan.until)
         targets, arrived = plan.targets, np.zeros(runs, bool)
-        known = plan.until is not None and plan.spacing != "steps"
-        path = _Path(start, plan.times(plan.until) if known else None)
+        times = None if plan.until is None or plan.spacing == "steps" else plan.times(plan.until)
+        path = _Path(start, times)
         outcome, message, work = "", "", 0
         if plan.checkpoint.state is not None:
             now, work = plan.checkpoint.state["now"], plan.checkpoint.state["work"]

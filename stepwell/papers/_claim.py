@@ -226,8 +226,8 @@ def _numbers(values: Any, name: str) -> list[float]:
 
 
 def _each(value: Any, count: int) -> list[float]:
-    if not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
-        return [float(value)] * count
+    if getattr(value, "shape", None) == () or not isinstance(value, Iterable):
+        return [float(value)] * count  # pyright: ignore[reportArgumentType]
     listed = _numbers(value, "predicted or tolerance")
     if len(listed) != count:
         raise InvalidInput(f"{len(listed)} values for {count} measurements; give one number, or one for each")

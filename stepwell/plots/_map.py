@@ -85,7 +85,7 @@ def maps_of(
     values, vectors = np.linalg.eigh(linear.input_moment(task))
     vectors = vectors[:, np.argsort(-values, kind="stable")]
     divided = model_settings(one).get("normalisation") or "1/N"
-    scale = 1.0 if divided == "1/N" else convention(one, task).scale
+    scale = 1.0 if divided == "1/N" else convention(one, task).scale  # pyright: ignore[reportArgumentType]
     return scale * vectors.T @ maps @ vectors, vectors.T @ linear.minimiser(task) @ vectors
 
 

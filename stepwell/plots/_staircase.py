@@ -72,7 +72,7 @@ def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool
     return figure
 
 
-def _drops(run: xr.Dataset, task: LinearTask) -> pd.DataFrame | None:
+def _drops(run: xr.Dataset, task: Any) -> pd.DataFrame | None:
     """The table of drops, None for a model of which the theory predicts none."""
     try:
         convention(run, task)

@@ -55,7 +55,9 @@ class Beyond:
     @classmethod
     def of(cls, identity: dict[str, Any]) -> "Beyond":
         """What has this `identity`."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in identity.items()}
+        values: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in identity.items()
+        }
         described = {field.name for field in dataclasses.fields(Description)} & set(values)
         own = {name: value for name, value in values.items() if name not in described}
         return cls(task=Description(**{name: values[name] for name in described}), **own)
