@@ -148,7 +148,9 @@ def run(arguments: argparse.Namespace) -> int:
                 kind = "film" if ending == "gif" else "plot"
                 kind = kind if kind not in files else ending
                 if ending == "gif":
-                    files[kind] = _write_film(place.plot(ending), trajectory)
+                    linear = levels is not None and not setup.beyond.several
+                    task = setup.members[0].task if linear else None
+                    files[kind] = _write_film(place.plot(ending), trajectory, task)
                 else:
                     files[kind] = training.write_plot(place, setup, trajectory, levels, course, ending)
         except KeyboardInterrupt:
@@ -200,7 +202,8 @@ def _keep(store: "Store", setup: "Setup", trajectory: "xr.Dataset") -> None:
         _say(f"the run is not in the store {store.path} ({reason}); its file is complete")
 
 
-def _write_film(path: "Path", trajectory: "xr.Dataset") -> "Path":
+def _write_film(path: "Path", trajectory: "xr.Dataset", task: Any) -> "Path":
+    """A film of the first run; where there is a theory of the task, with its levels and in its eigenvectors."""
     import tempfile
 
     from stepwell._files import write_bytes
@@ -208,7 +211,7 @@ def _write_film(path: "Path", trajectory: "xr.Dataset") -> "Path":
 
     with tempfile.TemporaryDirectory() as folder:
         film = f"{folder}/film.gif"
-        animate(trajectory).save(film, writer="pillow")
+        animate(trajectory, task).save(film, writer="pillow")
         with open(film, "rb") as written:
             return write_bytes(path, written.read())
 

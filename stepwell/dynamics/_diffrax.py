@@ -91,7 +91,8 @@ class Diffrax(AbstractFlowSolver):
         state = _State(np.zeros(runs), start, np.full(runs, _FIRST))
         ends = np.full(runs, plan.patience if plan.until is None else plan.until)
         targets, arrived = plan.targets, np.zeros(runs, bool)
-        path = _Path(start, None if plan.until is None else plan.times(plan.until))
+        times = None if plan.until is None or plan.spacing == "steps" else plan.times(plan.until)
+        path = _Path(start, times)
         outcome, message, work = "", "", 0
         if plan.checkpoint.state is not None:
             now, work = plan.checkpoint.state["now"], plan.checkpoint.state["work"]
@@ -227,7 +228,8 @@ class _Path:
         if self._times is not None and self._weights is not None:
             kept = self._times <= end
             return self._times[kept], self._weights[:, kept]
-        times = plan.times(end)
+        steps = [np.ravel(with_arrays(self._dense, arrays).ts) for _, _, arrays in self._segments]
+        times = plan.times(end, np.concatenate(steps) if steps else None)
         weights = np.repeat(self._start[:, None], times.size, axis=1)
         for start, last, arrays in self._segments:
             weights = _read(weights, times, start, last, with_arrays(self._dense, arrays))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import recipe_of, remember
 from stepwell.models import AbstractModel
 
 Member = TypeVar("Member", bound=eqx.Module)
@@ -67,8 +68,11 @@ class Ensemble(eqx.Module, Generic[Member]):
             raise InvalidInput(
                 "members of an ensemble must have one shape and the same settings; run those that differ separately"
             )
-        stacked = jax.tree.map(_stack, *(arrays for arrays, _ in split))
-        return cls(eqx.combine(stacked, split[0][1]), len(members))
+        stacked: Any = eqx.combine(jax.tree.map(_stack, *(arrays for arrays, _ in split)), split[0][1])
+        recipes = [recipe_of(member) for member in members]
+        if isinstance(members[0], AbstractModel) and None not in recipes:
+            remember(stacked, "Ensemble.of", members=recipes)
+        return cls(stacked, len(members))
 
     @classmethod
     @checked

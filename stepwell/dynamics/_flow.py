@@ -66,7 +66,8 @@ def flow(
       exceeds it by no more than a thousandth of it and of the last drop (`objective.last_drop`), as far as rounding
       lets them be seen. A small gradient is no sign of convergence: plateaus have one too.
     - `save`: at how many times to save, from 0 to the end (401 by default); or the times themselves, rising.
-    - `spacing`: of the save times where `save` is a number, "linear" or "log": from $10^{-4}$ of the end on, and 0.
+    - `spacing`: of the save times where `save` is a number, "linear"; "log": from $10^{-4}$ of the end on, and 0; or
+      "steps", dense where the solver takes small steps, so that early and late drops are resolved alike.
     - `solver`: "auto", another name, or an object, as above.
     - `rtol`: the relative tolerance of the solver.
     - `atol`: its absolute tolerance; by default 10⁻⁵ times the root mean square of the initial weights, and not above

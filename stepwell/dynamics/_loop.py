@@ -15,7 +15,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
 
-from ._devices import Divided, beside, divides, placed
+from ._devices import Divided, beside, placed
 from ._ensemble import Ensemble, flatten, unflatten
 from ._options import Observable, Transformation
 from .fast import AbstractMultiStep, gradient_form
@@ -50,10 +50,12 @@ class Fresh(AbstractSource):
     batch: int = eqx.field(static=True)
     key: Array
     reduce: Reduce = eqx.field(static=True, default="mean")
+    spread: bool = eqx.field(static=True, default=False)
+    """Whether each device draws its part of the batch."""
 
     def at(self, step: Int[Array, ""]) -> AbstractObjective:
         drawn = Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
-        return placed(Divided.of(drawn)) if divides(self.batch) else drawn
+        return placed(Divided.of(drawn)) if self.spread else drawn
 
 
 class AbstractRule(eqx.Module):

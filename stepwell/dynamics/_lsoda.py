@@ -172,7 +172,7 @@ class LSODA(AbstractFlowSolver):
                         plan.checkpoint.save_if_due(saved)
             except KeyboardInterrupt:
                 outcome, message = "interrupted", f"{interrupted()} at time {stepper.t:.6g}; what came before is kept"
-        times = plan.times(pieces[-1].t if pieces else 0.0)
+        times = plan.times(pieces[-1].t if pieces else 0.0, np.array([piece.t for piece in pieces]))
         work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
         states = _read(pieces, times, start)
         return Solution(times, states[None], outcome, message, work, compiled.losses(states)[None])

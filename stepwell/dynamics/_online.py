@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import xarray as xr
 
-from stepwell import _check, _text
+from stepwell import _check
 from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
 from stepwell._memory import require_memory
 from stepwell._types import RandomKey
 from stepwell.models import AbstractModel
@@ -20,6 +19,7 @@ from ._devices import divides, everywhere
 from ._ensemble import Ensemble
 from ._host import train
 from ._loop import Fresh
+from ._on_host import OnHost
 from ._options import Observable, TrainOptions, Transformation
 from ._record import Steps
 
@@ -52,7 +52,8 @@ def online(
     **Arguments:**
 
     - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same batches.
-    - `task`: the distribution that sequences are drawn from.
+    - `task`: the distribution that sequences are drawn from. One that JAX cannot trace, such as one written in NumPy,
+      is called from the compiled loop at every step; it must draw the same sequences from the same key.
     - `batch`: the number of sequences in a step.
     - `reduce`: whether the loss is the "mean" over outputs or their "sum".
     - `rate`: the learning rate; one number, for an ensemble one for each run, or a schedule; as in `descend`.
@@ -99,9 +100,12 @@ def online(
     require_memory(
         6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
     )
-    check_fit(model, Sampled(task.draw(2, key=key), reduce))
-    _require_traceable(task, key)
-    source = Fresh(task, batch, everywhere(key) if divides(batch) else key, reduce)
+    drawn = task.draw(2, key=key)
+    check_fit(model, Sampled(drawn, reduce))
+    traced = _is_traceable(task, key)
+    spread = traced and divides(batch)  # a program that calls back to Python must not wait for other devices
+    drawer = task if traced else OnHost.of(task, drawn)
+    source = Fresh(drawer, batch, everywhere(key) if spread else key, reduce, spread)
     options = TrainOptions(
         rate=rate,
         steps=steps,
@@ -118,12 +122,10 @@ def online(
     return train(model, source, options, about)
 
 
-def _require_traceable(task: AbstractTask, key: RandomKey) -> None:
-    """Sequences are drawn inside of the compiled training loop."""
+def _is_traceable(task: AbstractTask, key: RandomKey) -> bool:
+    """Whether sequences can be drawn inside of the compiled training loop."""
     try:
         jax.eval_shape(lambda key: task.draw(2, key=key), key)
-    except Exception as error:
-        raise InvalidInput(
-            f"draw() of {type(task).__name__} cannot be traced by JAX ({_text.error_line(error)}); write it in "
-            "jax.numpy, or train on a sample: descend(model, Sampled(task.sample(…)), …)"
-        ) from error
+    except Exception:  # NumPy's about tracers, or whatever else the task's code makes of one
+        return False
+    return True

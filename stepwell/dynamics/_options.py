@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Array
 
 from stepwell._errors import InvalidInput
+from stepwell._recorded_rate import recorded_rate
 from stepwell._text import shown
 
 from ._checkpoint import CheckpointPath
@@ -50,7 +51,7 @@ class TrainOptions:
     def provenance(self) -> dict[str, Any]:
         """The options that are kept in the provenance of a trajectory."""
         return {
-            "rate": self.rate,
+            "rate": recorded_rate(self.rate, self.steps),
             "optimiser": self.optimiser
             if self.optimiser is None or isinstance(self.optimiser, str)
             else "given as an optax transformation",

@@ -1,6 +1,6 @@
 """What a solver of the flow is asked to do, and what it returns."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,7 +12,7 @@ from stepwell.models import AbstractModel
 from ._checkpoint import Saves
 from ._ensemble import Ensemble
 
-Spacing = Literal["linear", "log"]
+Spacing = Literal["linear", "log", "steps"]
 
 _PATIENCE = 1e24
 """A run to convergence is given up after so many of the times in which its initial weights move by their own size."""
@@ -85,7 +85,8 @@ class Plan(NamedTuple):
         return "stuck", (
             f"at time {time:.3g} the loss rests at {losses[above]:.6g}, above the lowest, {self.targets[above]:.6g}, "
             f"after {_PATIENCE:.0e} times the time in which the initial weights move: this start leads to another "
-            "fixed point, or so close to one that it is not left; give until= a time, or start elsewhere"
+            "fixed point, or so close to one that it is not left, or the model cannot have the best map of its rank; "
+            "give until= a time, or start elsewhere"
         )
 
     def exhausted(self, steps: int, time: float) -> tuple[str, str]:
@@ -101,13 +102,20 @@ class Plan(NamedTuple):
             f"another solver, or {instead}"
         )
 
-    def times(self, end: float) -> Float[np.ndarray, " time"]:
-        """The save times of a run that ended at `end`."""
+    def times(self, end: float, steps: np.ndarray | None = None) -> Float[np.ndarray, " time"]:
+        """The save times of a run that ended at `end`, with `steps` of the solver, of one run or many, at these times.
+
+        Spaced by steps they are dense where the weights move fast: as many in every step, or one in every so many. A
+        solver that does not say where its steps were has them evenly spaced in time.
+        """
         if not isinstance(self.saves, int):
             return self.saves[self.saves <= end]
         if end == 0.0:
             return np.zeros(1)
-        if self.spacing == "linear":
+        if self.spacing == "steps" and steps is not None:
+            taken = np.unique(np.concatenate([[0.0], steps[(steps > 0.0) & (steps < end)], [end]]))
+            return np.interp(np.linspace(0.0, taken.size - 1.0, self.saves), np.arange(taken.size), taken)
+        if self.spacing != "log":
             return np.linspace(0.0, end, self.saves)
         return np.concatenate([[0.0], np.geomspace(_FIRST_LOG_TIME * end, end, self.saves - 1)])
 
@@ -150,7 +158,7 @@ def make_plan(
     checkpoint: Saves,
 ) -> Plan:
     """The plan that the keywords of `flow` describe. What the runs begin with is needed where they shall converge."""
-    _check.one_of("spacing", spacing, ("linear", "log"))
+    _check.one_of("spacing", spacing, get_args(Spacing))
     if start is not None and not np.all(np.isfinite(start.losses)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
     return Plan(

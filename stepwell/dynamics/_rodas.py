@@ -150,7 +150,7 @@ class Rodas5P(AbstractFlowSolver):
                 meter.update(plan.done(*slowest), plan.note(*slowest))
         if not outcome:
             outcome, message = plan.verdict(losses, float(times.max()))
-        moments = plan.times(float(times.min()))
+        moments = plan.times(float(times.min()), record.steps())
         weights = np.repeat(start[:, None], moments.size, axis=1)
         weights[:, :, list(places)] = record.at(moments)
         return Solution(moments, weights, outcome, message, record.work(), _path_losses(fields, weights))
@@ -248,6 +248,10 @@ class _Record:
 
     def parts(self) -> list[_Attempt]:
         return self._parts
+
+    def steps(self) -> Float[np.ndarray, " step"]:
+        """The times of all accepted steps of all runs."""
+        return np.concatenate([part.time[part.accepted] for part in self._parts])
 
     def at(self, moments: Float[np.ndarray, " time"]) -> Float[np.ndarray, "run time weights"]:
         """The weights at these times, from the path between steps."""

@@ -68,6 +68,10 @@ class AbstractAttention(AbstractCubicModel):
         r"""$A_{op} = \sum_h U_h[o, D+p] \, W_h[:D]$."""
         return jnp.einsum("hop,hij->opij", self.readout()[..., self.dim :], self.bilinear()[:, : self.dim])
 
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        r"""$A_{h,op} = U_h[o, D+p] \, W_h[:D]$."""
+        return jnp.einsum("hop,hij->hopij", self.readout()[..., self.dim :], self.bilinear()[:, : self.dim])
+
     def label_blocks(self) -> list[Array]:
         r"""The readout of inputs ($\mathbf v$) and the score of labels (u)."""
         return [self.readout()[..., : self.dim], self.bilinear()[:, self.dim :]]

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from stepwell._arguments import check_fields, checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 
 from ._model import AbstractCubicModel, Form
 from ._separate import SeparateAttention
@@ -54,6 +55,7 @@ class ConvolutionalAttention(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def from_separate(cls, model: SeparateAttention) -> "ConvolutionalAttention":
         """The convolutional form of a separate attention.
 
@@ -79,6 +81,9 @@ class ConvolutionalAttention(AbstractCubicModel):
         stops = example.reshape(dim, dim).T
         responses = stops @ self.key.T
         return jnp.einsum("h,hd,dh->", self.value, self.query, responses)[None]
+
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        return jnp.einsum("h,hi,hj->hij", self.value, self.key, self.query)[:, None, None]
 
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
         return jnp.einsum("h,hi,hj->ij", self.value, self.key, self.query)[None, None]

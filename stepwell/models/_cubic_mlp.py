@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
@@ -58,6 +59,7 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def random(cls, *, dim: int, heads: int, scale: float, outputs: int = 1, key: RandomKey) -> "CubicMLP":
         """A network with Gaussian weights.
 
@@ -77,6 +79,7 @@ class CubicMLP(AbstractCubicModel):
 
     @classmethod
     @checked
+    @remembered
     def from_merged(cls, model: MergedAttention) -> "CubicMLP":
         """The network with the weights of a merged attention.
 
@@ -139,6 +142,10 @@ class CubicMLP(AbstractCubicModel):
         if example.shape[0] != self.hidden.shape[1]:
             raise InvalidInput(f"example has {example.shape[0]} features; the network reads {self.hidden.shape[1]}")
         return self.readout @ (self.hidden @ example)
+
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        outputs, dim = self.shape
+        return jnp.einsum("oh,hf->hof", self.readout, self.hidden).reshape(-1, outputs, outputs, dim, dim)
 
     def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
         outputs, dim = self.shape

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import RandomKey
 from stepwell.tasks import MultiTaskRegression, random_rotation
 
@@ -19,6 +20,7 @@ from ._starts import require_weights
 
 
 @checked
+@remembered
 def decomposable(
     spectral: SpectralAttention,
     task: MultiTaskRegression,

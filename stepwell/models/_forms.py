@@ -25,6 +25,7 @@ from typing import TypeGuard, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from stepwell import _check, _text
 from stepwell._arguments import checked
@@ -43,6 +44,8 @@ _BASES: dict[Form, type[AbstractModel]] = {
     "linear": AbstractModel,
 }
 """The class whose subclasses may declare a form, the most special first."""
+_DRAWS = 3
+"""Random weights at which the rank of a map is computed."""
 
 
 @checked
@@ -207,10 +210,11 @@ def as_separate(model: SeparateAttention) -> SeparateAttention:
 
 @checked
 def map_rank(model: AbstractModel) -> int | None:
-    """The highest rank r such that the model can have every effective map of rank r.
+    """The highest rank that the effective map of the model can have.
 
-    It is the model's `map_rank()` for classes of this package. Other classes may tie their weights; of these only the
-    form "separate", which leaves no freedom to do so, has one.
+    It is the model's `map_rank()` for classes of this package, which can have every map of that rank. Of any other
+    class with a form it is the rank at random weights, which is the highest unless these are special. Such a class may
+    tie its weights and lack some maps of that rank: the lowest loss over all of them is then a lower bound.
 
     **Arguments:**
 
@@ -228,7 +232,19 @@ def map_rank(model: AbstractModel) -> int | None:
     """
     if is_separate(model):
         return SeparateAttention.map_rank(model)
-    return model.map_rank() if is_cubic(model) and is_proved(model) else None
+    if not is_cubic(model):
+        return None
+    return model.map_rank() if is_proved(model) else _rank_at_random(model)
+
+
+def _rank_at_random(model: AbstractModel) -> int | None:
+    """The largest rank of the map from labels of an output to itself, at random weights of order one."""
+    rng, ranks = np.random.default_rng(0), []
+    for _ in range(_DRAWS):
+        weights = {name: rng.standard_normal(weight.shape) for name, weight in model.weights().items()}
+        maps = np.asarray(model.with_weights(weights).effective_map())
+        ranks += [int(np.linalg.matrix_rank(each)) for each in np.einsum("ooij->oij", maps) if np.isfinite(each).all()]
+    return max(ranks, default=0) or None
 
 
 @checked

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
@@ -107,6 +108,7 @@ class MergedAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def random(
         cls,
         *,
@@ -144,6 +146,7 @@ class MergedAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def aligned(
         cls,
         direction: Float[Array, "dim dim"],
@@ -176,6 +179,7 @@ class MergedAttention(AbstractAttention):
         value[:, :, dim:] = scales[:, None, None] * np.eye(outputs) / outputs**0.5
         return cls(jax.device_put(value), jax.device_put(key_query), **options)
 
+    @remembered
     def balanced(self) -> "MergedAttention":
         r"""The model with the value of each head rescaled so that $\|W^V_i\|^2 = \|W^{KQ}_i\|_F^2$.
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from stepwell import _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 
 from ._weight_names import default_dims, weight_at
 
@@ -37,6 +38,7 @@ class AbstractModel(eqx.Module):
       that a formula gives their answers (see `_forms.py`), which is compared with `__call__` when training starts.
     - `effective_map()`, with `declared_form = "linear"`: the answers are $\beta^\top A x_q$, which `Population` and
       `Moments` with cubic features take.
+    - `head_maps()` beside it: the part of each head in that map, which the probe `winners` reads.
 
     **Example:**
 
@@ -85,12 +87,25 @@ class AbstractModel(eqx.Module):
             "write effective_map(self) in the class, with declared_form = 'linear'"
         )
 
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
+        r"""The effective map of each head, where the class declares heads; their sum is `effective_map()`.
+
+        **Returns:** $A_{h,op}$. A class that declares none raises `InvalidInput`.
+        """
+        raise InvalidInput(
+            f"{type(self).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
+            "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
+        )
+
     def label_blocks(self) -> list[Array]:
         """The weights that must be zero for the effective map to be all of the model: none by default."""
         return []
 
     def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r can be had, None where it is not known."""
+        """The highest rank r such that every map of rank r can be had, None where it is not known.
+
+        Only classes of this package are asked; the function `map_rank` knows it of others.
+        """
         return None
 
     @checked
@@ -157,6 +172,7 @@ class AbstractModel(eqx.Module):
         return eqx.tree_at(lambda model: tuple(weight_at(model, name) for name in names), self, new)
 
     @checked
+    @remembered
     def scaled(self: Self, factor: float) -> Self:
         """The same model with every weight multiplied by a number.
 

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
@@ -141,6 +142,7 @@ class MultiHeadAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def random(
         cls,
         *,
@@ -180,6 +182,7 @@ class MultiHeadAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def diagonal(
         cls,
         *,

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
@@ -115,6 +116,7 @@ class SeparateAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def random(
         cls,
         *,
@@ -164,6 +166,7 @@ class SeparateAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def aligned(
         cls,
         eigenvectors: Float[Array, "dim dim"],
@@ -207,6 +210,7 @@ class SeparateAttention(AbstractAttention):
         weights = (jax.device_put(weight) for weight in (value, keys, pairs))
         return cls(*weights, **options)
 
+    @remembered
     def balanced(self) -> "SeparateAttention":
         r"""The model with queries and value changed to be balanced with the keys.
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import Activation, Normalisation
 
 from ._attention import AbstractAttention, checked_options
@@ -106,6 +107,7 @@ class SpectralAttention(AbstractAttention):
 
     @classmethod
     @checked
+    @remembered
     def balanced(
         cls,
         omega: Float[Array, "head task"] | Float[np.ndarray, "head task"],

@@ -34,7 +34,10 @@ class AbstractObjective(eqx.Module):
 
     @abc.abstractmethod
     def floor(self, model: AbstractModel) -> float | None:
-        """The lowest loss that weights of this model's shape can reach, or None where it is not known."""
+        """The lowest loss that weights of this model's shape can reach, or None where it is not known.
+
+        Of a class outside of this package it is the lowest for the rank of its map, which is a lower bound.
+        """
 
     @checked
     def last_drop(self, model: AbstractModel) -> float | None:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from stepwell import _check
 from stepwell._arguments import checked
+from stepwell._recipes import remember
 from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
@@ -65,6 +66,7 @@ class Exact(AbstractObjective):
         self.task = task
         self.reach = _check.number("reach", reach, least=10.0, most=240.0)
         self._means = query_means(task.lengths.longest, self.reach)
+        remember(self, "Exact", task=task, reach=self.reach)
 
     @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:

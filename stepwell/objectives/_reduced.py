@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._memory import require_memory
+from stepwell._recipes import remember
 from stepwell._types import Loss, Precision, RandomKey
 from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
@@ -100,6 +101,8 @@ class ReducedSampled(AbstractObjective):
         self.normals = jnp.asarray(normals)
         self.norms = jnp.asarray(_norms(task.dims, sequences, stratified, rng))
         self._largest = jnp.asarray(np.abs(normals).max(axis=0))
+        options = {"control": control, "stratified": stratified, "precision": precision, "key": key}
+        remember(self, "ReducedSampled", task=task, sequences=sequences, **options)
 
     @checked
     def per_sequence(self, model: AbstractModel) -> Float[Array, "task sequences"]:

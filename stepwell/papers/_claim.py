@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from stepwell._errors import InvalidInput
+from stepwell._text import shown
 
 Relation = Literal["=", "<=", ">="]
 Kind = Literal["paper", "theory", "check"]
@@ -152,7 +153,7 @@ class Claim:
         `predicted` and `tolerance` are one number for all, or one for each value, as `measured` is. `counted` says what
         the values are: seeds, heads, components, plateaus, …
         """
-        values = [float(value) for value in measured]
+        values = _numbers(measured, "measured")
         if not values or not 0 < required <= 1:
             raise InvalidInput(
                 f"{len(values)} values, of which the fraction {required} must hold; give at least one value, and a "
@@ -213,11 +214,21 @@ def _excess(relation: str, predicted: float, measured: float) -> float:
     return {"=": abs(difference), "<=": difference, ">=": -difference}[relation]
 
 
-def _each(value: Any, count: int) -> list[float]:
+def _numbers(values: Any, name: str) -> list[float]:
+    """Numbers from a list, an array or an iterator, if they are in one row."""
+    shape = getattr(values, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise InvalidInput(f"{name} has shape {shape}; give one number for each value that is compared, in one row")
     try:
-        listed = [float(v) for v in value]
-    except TypeError:
-        return [float(value)] * count
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} is {shown(values)}; give one number for each value that is compared") from None
+
+
+def _each(value: Any, count: int) -> list[float]:
+    if getattr(value, "shape", None) == () or not isinstance(value, Iterable):
+        return [float(value)] * count  # pyright: ignore[reportArgumentType]
+    listed = _numbers(value, "predicted or tolerance")
     if len(listed) != count:
         raise InvalidInput(f"{len(listed)} values for {count} measurements; give one number, or one for each")
     return listed

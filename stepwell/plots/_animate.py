@@ -9,9 +9,9 @@ from matplotlib.animation import FuncAnimation
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell.theory import RegressionTask, linear
+from stepwell.theory import LinearTask, linear
 
-from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, weight_axis
+from ._axes import LABELS, curve_axis, draw_levels, drawable, frame_places, loss_at, member_of, set_points, weight_axis
 from ._map import draw_matrix, maps_of
 from ._style import BLACK, PALETTE, new_figure, styled
 from ._weights import draw_heads, weight_sizes
@@ -22,7 +22,7 @@ _DPI = 80
 
 @checked
 def animate(
-    run: xr.Dataset, task: RegressionTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
+    run: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
 ) -> FuncAnimation:
     """Loss, weights and effective map of one run moving together.
 
@@ -71,6 +71,7 @@ def animate(
         (curve,) = above.plot(recorded, losses, color=BLACK)
         above.set(ylim=(0, 1.08 * float(np.nanmax(losses, initial=0.0)) or 1.0), ylabel="loss", title=title)
         heads = draw_heads(below, points, lines)
+        set_points(below, one, log=False)
         below.set(ylabel=f"size of {name}", xlabel=LABELS[axis])
         if 1 < len(heads) <= len(PALETTE):
             below.legend(loc="upper left", ncols=len(heads), columnspacing=1.0, handlelength=1.0)

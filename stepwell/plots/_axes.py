@@ -5,12 +5,19 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
+from matplotlib.ticker import NullFormatter
 
 from stepwell._errors import InvalidInput
 
 LABELS = {"step": "training step", "snapshot": "training step", "time": r"flow time $t/\tau$"}
 QUIET = "#555555"
 _LARGEST = 1e100
+_MARGIN = 0.02
+"""By which the axis is longer than the run."""
+_MOVED = 0.01
+"""The part of its whole fall by which the loss has moved."""
+_BEFORE = 0.1
+"""A logarithmic axis begins at this part of the time when it has."""
 
 
 def curve_axis(run: xr.Dataset) -> str:
@@ -45,6 +52,26 @@ def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float 
             last = level
             place = {"xycoords": ("axes fraction", "data"), "va": "center", "color": QUIET, "fontsize": 9}
             axes.annotate(f"$L_{{{m}}}$", (1.01, level), annotation_clip=False, **place)
+
+
+def set_points(axes: Any, run: xr.Dataset, *, log: bool) -> None:
+    """The axis of steps or time: a little longer than the run, so that what happens at its end is seen.
+
+    A logarithmic one begins shortly before the loss first moves: the first steps of a solver show nothing.
+    """
+    points = run[curve_axis(run)].values.astype(float)
+    first, last = float(points[0]), float(points[-1])
+    if not log or not last > 0:
+        axes.set_xlim(first, last + _MARGIN * (last - first) if last > first else first + 1.0)
+        return
+    losses = drawable(run["loss"].values)
+    fall = np.nanmax(losses[:, :1] - losses, axis=0, initial=0.0)
+    moved = points[(fall > _MOVED * fall.max()) & (points > 0)]
+    begin = max(float(points[points > 0].min()), _BEFORE * float(moved[0]) if moved.size else 0.0)
+    axes.set_xscale("log")
+    if last > 10 * begin:  # a power of ten is named; what is between would be crowded
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(begin, last * (last / begin) ** _MARGIN if last > begin else 10 * last)
 
 
 def drawable(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell.probes import convention, effective_map
-from stepwell.theory import RegressionTask, linear
+from stepwell.tasks import Batch
+from stepwell.theory import LinearTask, linear
+from stepwell.trajectory import model_settings
 
 from ._axes import frame_places, loss_at, member_of, weight_axis
 from ._style import new_figure, styled
@@ -17,16 +19,24 @@ from ._style import new_figure, styled
 
 @checked
 def draw_map(
-    run: xr.Dataset, task: RegressionTask | None = None, *, panels: int = 5, member: int = 0, title: str = ""
+    run: xr.Dataset,
+    task: LinearTask | None = None,
+    *,
+    batch: Batch | None = None,
+    panels: int = 5,
+    member: int = 0,
+    title: str = "",
 ) -> Figure:
     r"""The effective map, with $\hat y = \beta^\top A x_q$, at several points of a run.
 
     **Arguments:**
 
-    - `run`: a run of separate or merged attention with one output, from `descend`, `online` or `flow`.
+    - `run`: a run of attention with one output, or of another model that declares its effective map, from `descend`,
+      `online` or `flow`.
     - `task`: the regression that it was trained on. With it, maps are drawn in the eigenvectors of the inputs'
       covariance, with attention divided by N, and the map that is the best at the end. By default maps are drawn
       as they are.
+    - `batch`: sequences to measure the maps on, for a model that declares none (`probes.effective_map`).
     - `panels`: how many points of the run are drawn: the first, the last, and between them some that follow the fall
       of the loss as well as time.
     - `member`: which run of an ensemble is drawn, counted from 0.
@@ -46,7 +56,7 @@ def draw_map(
     """
     panels = int(_check.number("panels", panels, least=2, most=50))
     one = member_of(run, member)
-    maps, goal = maps_of(one, task)
+    maps, goal = maps_of(one, task, batch)
     points = one[weight_axis(run)].values.astype(float)
     places = frame_places(points, loss_at(one, points), panels)
     shown: list[tuple[str, np.ndarray]] = [(f"{_axis_name(run)} = {points[p]:.4g}", maps[p]) for p in places]
@@ -65,14 +75,17 @@ def draw_map(
     return figure
 
 
-def maps_of(one: xr.Dataset, task: RegressionTask | None) -> tuple[np.ndarray, np.ndarray | None]:
+def maps_of(
+    one: xr.Dataset, task: LinearTask | None, batch: Batch | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """The maps (point, dim, dim) of a single run, and where the theory says that they end."""
-    maps = effective_map(one).values[0]
+    maps = effective_map(one, batch=batch).values[0]
     if task is None:
         return maps, None
-    values, vectors = np.linalg.eigh(np.asarray(task.covariance))
+    values, vectors = np.linalg.eigh(linear.input_moment(task))
     vectors = vectors[:, np.argsort(-values, kind="stable")]
-    scale = convention(one, task).scale
+    divided = model_settings(one).get("normalisation") or "1/N"
+    scale = 1.0 if divided == "1/N" else convention(one, task).scale  # pyright: ignore[reportArgumentType]
     return scale * vectors.T @ maps @ vectors, vectors.T @ linear.minimiser(task) @ vectors
 
 

@@ -8,10 +8,11 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from stepwell._arguments import checked
-from stepwell.probes import compare
-from stepwell.theory import RegressionTask, linear
+from stepwell._errors import InvalidInput
+from stepwell.probes import compare, convention
+from stepwell.theory import LinearTask, linear
 
-from ._axes import LABELS, curve_axis, draw_levels
+from ._axes import LABELS, curve_axis, draw_levels, set_points
 from ._style import BLACK, VERMILION, new_figure, styled
 
 _MANY = 12
@@ -19,16 +20,15 @@ _MANY = 12
 
 
 @checked
-def draw_staircase(
-    run: xr.Dataset, task: RegressionTask | None = None, *, log: bool = False, title: str = ""
-) -> Figure:
+def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool = False, title: str = "") -> Figure:
     """The loss against steps or time, a line for each run; with a task, the theory's levels and predicted drops too.
+
+    Drops are predicted for linear separate and merged attention; of other models, levels are drawn alone.
 
     **Arguments:**
 
     - `run`: what `descend`, `online` or `flow` returned, one run or an ensemble.
-    - `task`: the regression that it was trained on, for a run of linear attention. By default nothing but the loss is
-      drawn, which needs no theory.
+    - `task`: the regression that it was trained on. By default nothing but the loss is drawn, which needs no theory.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
 
@@ -48,29 +48,37 @@ def draw_staircase(
     """
     axis = curve_axis(run)
     points = run[axis].values.astype(float)
-    table = None if task is None else compare(run, task)
+    table = None if task is None else _drops(run, task)
     with styled():
         figure = new_figure(6.4, 3.8)
         axes = figure.subplots()
         count = run.sizes["run"]
         for number, loss in enumerate(run["loss"].transpose("run", axis, ...).values):
             label = ("loss" if count == 1 else f"loss of {count} runs") if number == 0 else None
-            axes.plot(points, loss, color=BLACK, linewidth=1.6 if count <= _MANY else 0.7, label=label)
+            width = 1.6 if count == 1 else 1.0 if count <= _MANY else 0.7
+            axes.plot(points, loss, color=BLACK, linewidth=width, label=label)
         if table is not None and task is not None:
             levels = np.array([linear.levels(task)[0], *table.loc[table["run"] == table["run"][0], "level"]])
             draw_levels(axes, levels)
             _draw_drops(axes, table, levels, points)
-        if log:
-            axes.set_xscale("log")
-            axes.set_xlim(points[points > 0].min(), points[-1])
-        else:
-            axes.set_xlim(points[0], points[-1])
+        elif task is not None:
+            draw_levels(axes, linear.levels(task))
+        set_points(axes, run, log=log)
         finite = run["loss"].values[np.isfinite(run["loss"].values)]
         axes.set_ylim(0, 1.08 * min(float(finite.max()), 3 * float(finite[0])) if finite.size else 1.0)
         axes.set(xlabel=LABELS[axis], ylabel="loss", title=title)
         if table is not None or count > 1:
-            axes.legend(loc="upper right")
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return figure
+
+
+def _drops(run: xr.Dataset, task: Any) -> pd.DataFrame | None:
+    """The table of drops, None for a model of which the theory predicts none."""
+    try:
+        convention(run, task)
+    except InvalidInput:
+        return None
+    return compare(run, task)
 
 
 def _draw_drops(axes: Any, table: pd.DataFrame, levels: np.ndarray, points: np.ndarray) -> None:

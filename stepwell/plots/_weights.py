@@ -1,5 +1,6 @@
 """Every weight of a run, head by head."""
 
+import json
 import math
 from typing import Any
 
@@ -10,14 +11,14 @@ from matplotlib.figure import Figure
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 
-from ._axes import LABELS, curve_axis, member_of, weight_axis
+from ._axes import LABELS, curve_axis, member_of, set_points, weight_axis
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _COLUMNS = 3
 
 
 @checked
-def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure:
+def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: str = "") -> Figure:
     """The size of every weight along a run: a panel for each array, a line for each head.
 
     The size is the root of the sum of squares over all but the heads. It works for every model: weights without heads
@@ -27,6 +28,7 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure
 
     - `run`: what `descend`, `online` or `flow` returned.
     - `member`: which run of an ensemble is drawn, counted from 0.
+    - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
 
     **Returns:** the matplotlib figure.
@@ -50,6 +52,7 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, title: str = "") -> Figure
         panels = np.ravel(figure.subplots(rows, columns, sharex=True, squeeze=False))
         for panel, (name, lines) in zip(panels, sizes.items(), strict=False):
             draw_heads(panel, run[axis].values, lines)
+            set_points(panel, member_of(run, member), log=log)
             panel.set_title(name)
             panel.set_xlabel(LABELS[axis])
         for panel in panels[len(sizes) :]:
@@ -69,8 +72,9 @@ def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
     axis = weight_axis(run)
     one = member_of(run, member).isel(run=0)
     curve_axis(run)
-    # Curves lie along step, or along time alone. A weight that has the name of an axis is a coordinate for xarray.
-    names = [str(n) for n, v in one.variables.items() if axis in v.dims and v.ndim > 1 and not _observed(n, v)]
+    curves = {"loss", axis, "time", "snapshot_time", *_observed(run)}
+    # A weight that has the name of an axis, which then has several dimensions, is a coordinate for xarray.
+    names = [str(n) for n, v in one.variables.items() if axis in v.dims and (n not in curves or v.ndim > 1)]
     if not names:
         raise InvalidInput(
             "the data set has no weights over snapshot or time; give what descend, online or flow returned"
@@ -84,9 +88,12 @@ def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
     return sizes
 
 
-def _observed(name: Any, values: xr.Variable) -> bool:
-    """Whether it is an observed curve: its further axes are named after it."""
-    return any(str(dim).startswith(f"{name}_") for dim in values.dims)
+def _observed(run: xr.Dataset) -> list[str]:
+    """The names of observed curves, which may have any shape, as the provenance lists them."""
+    try:
+        return list(json.loads(run.attrs["configuration"])["observed"])
+    except (KeyError, ValueError, TypeError):
+        return []
 
 
 def draw_heads(axes: Any, points: np.ndarray, lines: np.ndarray) -> list[Any]:
@@ -96,6 +103,5 @@ def draw_heads(axes: Any, points: np.ndarray, lines: np.ndarray) -> list[Any]:
         colour = BLACK if count == 1 else PALETTE[head % len(PALETTE)]
         drawn += axes.plot(points, lines[:, head], color=colour, linewidth=1.6, label=f"head {head + 1}")
     top = float(np.nanmax(lines, initial=0.0))
-    axes.set_xlim(float(points[0]), float(points[-1]) if points[-1] > points[0] else float(points[0]) + 1.0)
     axes.set_ylim(0, 1.08 * top if top > 0 else 1.0)
     return drawn

@@ -20,6 +20,7 @@ from stepwell.trajectory import model_settings
 
 from ._level_drops import LevelDrop, level_drops
 from ._sample_task import sample_task
+from ._table import DropTable
 from ._weights import weights_of
 
 
@@ -102,7 +103,7 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
             rows.append(row)
     table = pd.DataFrame(rows)
     whole = ["component", "head", "measured_component", "measured_head"]
-    table = table.astype(dict.fromkeys(whole, "Int64") | {"in_order": "boolean"})
+    table = DropTable(table.astype(dict.fromkeys(whole, "Int64") | {"in_order": "boolean"}))
     table.attrs = {"unit": "step" if "step" in run.dims else "t/tau", "remarks": remarks}
     return table
 

@@ -7,9 +7,11 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell import _kinds
+from stepwell._described import imported_class
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS, Kind
 from stepwell.models import class_of
+from stepwell.trajectory import model_settings
 
 
 class Weights(NamedTuple):
@@ -38,6 +40,7 @@ class Weights(NamedTuple):
 
 def weights_of(trajectory: xr.Dataset) -> Weights:
     """The weights in a trajectory of `descend` or `flow`; `InvalidInput` if it is not of an attention with a theory."""
+    _require_form(trajectory)
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     kinds = [KINDS[name] for name in _kinds.names(predicted=True)]
     for kind in kinds:
@@ -53,3 +56,18 @@ def weights_of(trajectory: xr.Dataset) -> Weights:
             )
     described = _kinds.listed(kind.description for kind in reversed(kinds))
     raise InvalidInput(f"the trajectory has no weights of {described} attention over (run, snapshot or time)")
+
+
+def _require_form(trajectory: xr.Dataset) -> None:
+    """Weights of a class of one's own may have any names: what they mean is for the class to declare."""
+    settings = model_settings(trajectory)
+    if "module" not in settings:
+        return
+    owner = imported_class(settings)
+    if owner is None or vars(owner).get("declared_form") != "separate":
+        name = settings["class"]
+        lacks = "declares no keys, queries and values (declared_form = 'separate')" if owner else "is not imported"
+        raise InvalidInput(
+            f"the run is of {name} of {settings['module']}, which {lacks}; this is for separate and merged attention, "
+            "and classes with that declaration. The probes effective_map and winners take others"
+        )

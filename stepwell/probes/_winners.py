@@ -2,26 +2,35 @@
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Array
 
 from stepwell import _check
 from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+from stepwell.models import AbstractModel, is_cubic
 
+from ._recorded import recorded
 from ._staircase import passage_time
-from ._weights import weights_of
+
+_ROUNDING = 1e-9
+"""By which the sum of the heads' maps may differ from the map of the model, relative to it."""
 
 
 @checked
-def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
-    """Heads whose value weight has grown, and when each first passes half its final size.
+def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least: float = 1e-3) -> xr.Dataset:
+    r"""Heads whose map has grown, and when each first passes half its final size.
 
-    A head has grown if in the end $|v_i|$ is at least the fraction `least` of the largest there.
+    The size of a head is the Frobenius norm of its part of the effective map, $\|A_h\|$; for separate heads of rank
+    one $|v_h| |k_h| |q_h|$. A head has grown if in the end that is at least the fraction `least` of the largest there.
 
     **Arguments:**
 
-    - `trajectory`: a run of separate or merged attention with one output, from `descend`, `online` or `flow`.
-    - `least`: the fraction of the largest $|v_i|$ that a head must reach; above 0, up to 1.
+    - `trajectory`: a run of attention, or of another model that declares `head_maps()`, from `descend`, `online` or
+      `flow`.
+    - `model`: a model of the class and shape that was trained; by default one of the class that the trajectory names.
+    - `least`: the fraction of the largest size that a head must reach; above 0, up to 1.
 
-    **Returns:** a data set over (run, head): `grown`; `final`, the last $|v_i|$; `half`, a point of `snapshot` or
+    **Returns:** a data set over (run, head): `grown`; `final`, the last $\|A_h\|$; `half`, a point of `snapshot` or
     `time`, interpolated, nan for a head that has not grown; and `order`, 0 for the first head to grow, -1 for one that
     has not.
 
@@ -34,23 +43,40 @@ def winners(trajectory: xr.Dataset, *, least: float = 0.1) -> xr.Dataset:
     >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
     >>> heads = sw.probes.winners(run)
     >>> heads["order"].values[0].tolist(), heads["half"].values[0].round().tolist()
-    ([0, 1], [8.0, 34.0])
+    ([0, 1], [9.0, 37.0])
     """
     least = _check.number("least", least, least=0.0, most=1.0, above=True)
-    weights = weights_of(trajectory)
-    size = np.abs(weights.for_theory()["values"])
+    along = recorded(trajectory, model)
+    if not is_cubic(along.template):
+        name = type(along.template).__name__
+        raise InvalidInput(
+            f"{name} declares no form, so that nothing is known of its heads; if its head_maps() and their sum, its "
+            "effective_map(), give its answers, write declared_form = 'linear' in the class"
+        )
+    maps, whole = along.over(_maps)
+    gap = np.abs(maps.sum(axis=2) - whole).max(initial=0.0)
+    if not gap <= _ROUNDING * np.abs(whole).max(initial=0.0):
+        raise InvalidInput(
+            f"head_maps() of {type(along.template).__name__} do not add up to its effective_map(): they differ by "
+            f"{gap:.2g}; correct either"
+        )
+    size, points = np.sqrt(np.sum(maps**2, axis=(3, 4, 5, 6))), along.coordinates[along.axis]
     final = size[:, -1]
     grown = (final >= least * final.max(axis=1, keepdims=True)) & (final > 0)
     half, order = np.full(final.shape, np.nan), np.full(final.shape, -1)
     for run, head in zip(*np.nonzero(grown), strict=True):
-        half[run, head] = passage_time(weights.points, -size[run, :, head], -float(final[run, head]) / 2)
+        half[run, head] = passage_time(points, -size[run, :, head], -float(final[run, head]) / 2)
     for run in range(len(half)):
         sequence = np.argsort(half[run], kind="stable")[: grown[run].sum()]
         order[run, sequence] = np.arange(sequence.size)
     dims = ("run", "head")
     made = xr.Dataset(
         {"grown": (dims, grown), "final": (dims, final), "half": (dims, half), "order": (dims, order)},
-        {"run": weights.runs},
+        {"run": along.coordinates["run"]},
     )
-    made["half"].attrs["units"] = trajectory[weights.axis].attrs.get("units", weights.axis)
+    made["half"].attrs["units"] = trajectory[along.axis].attrs.get("units", along.axis)
     return made
+
+
+def _maps(model: AbstractModel) -> tuple[Array, Array]:
+    return model.head_maps(), model.effective_map()

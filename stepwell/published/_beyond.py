@@ -52,6 +52,16 @@ class Beyond:
         changed = {name: value for name, value in values.items() if value != default[name]}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
 
+    @classmethod
+    def of(cls, identity: dict[str, Any]) -> "Beyond":
+        """What has this `identity`."""
+        values: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in identity.items()
+        }
+        described = {field.name for field in dataclasses.fields(Description)} & set(values)
+        own = {name: value for name, value in values.items() if name not in described}
+        return cls(task=Description(**{name: values[name] for name in described}), **own)
+
 
 NOTHING = Beyond()
 """The published script itself."""

@@ -15,6 +15,7 @@ from stepwell.probes import compare, sample_task
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import IntegrationFailed, RegressionTask, linear, softmax
 
+from ._beyond import Beyond
 from ._flags import Engine, Published, infinite
 from ._setup import Setup, set_up
 
@@ -170,22 +171,22 @@ def comparison_of(setup: Setup, trajectory: xr.Dataset) -> pd.DataFrame | None:
     """
     if _reason(setup) is not None or trajectory.sizes["step"] < 2 or setup.flags.kind.layout != "tokens":
         return None
-    return compare(trajectory, setup.task, sample=_sample(setup.flags, setup.engine))  # pyright: ignore
+    return compare(trajectory, setup.task, sample=_sample(setup.flags, setup.engine, setup.beyond))  # pyright: ignore
 
 
 @functools.lru_cache(maxsize=1)
-def _sample(flags: Published, engine: Engine) -> Moments | None:
+def _sample(flags: Published, engine: Engine, beyond: Beyond) -> Moments | None:
     """The moments of the sequences trained on, which are the same for every setup of these flags."""
     if infinite(engine):
         return None
-    setup = set_up(flags, engine)
+    setup = set_up(flags, engine, beyond)
     return Moments.of_task(setup.task, flags.trainset_size, features="cubic", normalisation="1/N", key=setup.keys.train)
 
 
 def _theory_task(setup: Setup) -> RegressionTask:
     """The task whose closed form is nearest to what is trained on."""
     task: RegressionTask = setup.task  # pyright: ignore
-    sample = _sample(setup.flags, setup.engine)
+    sample = _sample(setup.flags, setup.engine, setup.beyond)
     if sample is None:
         return task
     try:

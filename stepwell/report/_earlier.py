@@ -35,12 +35,14 @@ class _Unsuitable(Exception):
     """Why a document, or what it has about one figure, is not taken over."""
 
 
-def earlier(folder: Path, warn: Callable[[str], None], *, rename: bool = True) -> dict[str, dict[str, Any]]:
+def earlier(
+    folder: Path, warn: Callable[[str], None], *, rename: bool = True, with_data: bool = False
+) -> dict[str, dict[str, Any]]:
     """Entries of the figures that `claims.json` in the folder has, by name, each with its `claims`.
 
-    Figures that ended in an error or whose files have been removed are left out. So is what is not as `reproduce`
-    writes it; then `warn` is called with a message, and if `rename` is true `claims.json` gets another name, and so is
-    kept for whoever wrote it.
+    Figures that ended in an error or whose files have been removed are left out, `with_data` also those of whose data
+    some have been removed. So is what is not as `reproduce` writes it; then `warn` is called with a message, and if
+    `rename` is true `claims.json` gets another name, and so is kept for whoever wrote it.
     """
     path = folder / NAME
     if not os.path.lexists(path):
@@ -52,7 +54,9 @@ def earlier(folder: Path, warn: Callable[[str], None], *, rename: bool = True) -
         for entry in document["figures"]:
             try:
                 if entry.get("status") != "error":
-                    kept[_name(entry)] = _figure(entry, document["claims"], folder)
+                    figure = _figure(entry, document["claims"], folder)
+                    if not with_data or figure["data"] == entry["data"]:
+                        kept[_name(entry)] = figure
             except FileNotFoundError:
                 continue
             except _Unsuitable as reason:

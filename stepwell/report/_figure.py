@@ -67,7 +67,7 @@ def make(name: str, asked: Request, begin: Callable[[str, str], None], progress:
         module, changed = changed_figure(name, asked.changes)
         title = module.TITLE
     except Exception as error:
-        return failure(name, quick, _described(error))
+        return failure(name, quick, _described(error, ""))
     begin(name, title)
     try:
         with listening(_Reporter(name, progress)):
@@ -75,7 +75,7 @@ def make(name: str, asked: Request, begin: Callable[[str, str], None], progress:
     except CannotWrite:
         raise
     except Exception as error:
-        return failure(name, quick, _described(error))
+        return failure(name, quick, _described(error, getattr(module, "__file__", None) or ""))
 
 
 class _Reporter:
@@ -101,9 +101,10 @@ def as_plain(changed: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(changed, allow_nan=False))
 
 
-def _described(error: Exception) -> str:
-    """An error and its place in one line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+def _described(error: Exception, file: str) -> str:
+    """An error and its place in one line: the last line of the figure's own file that led to it, if one did."""
+    lines = traceback.extract_tb(error.__traceback__)
+    place = next((line for line in reversed(lines) if line.filename == file), lines[-1])
     text = " ".join(str(error).encode(errors="replace").decode().split()) or "no message"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]} …"

@@ -80,7 +80,7 @@ def reproduce(
     - `changes`: settings of the figures that are to be others, by name, as values or texts (see
       `stepwell.papers.changed_figure`); by default none. Every figure asked for must have them.
     - `fresh`: whether to run all figures. Otherwise those that are in the folder already, made by the same program with
-      the same settings, are left as they are.
+      the same settings, with all their data, are left as they are.
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
@@ -166,7 +166,7 @@ def _made(
     folder: Path, names: list[str], quick: bool, changed: dict[str, dict[str, Any]], warn: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
     """Those figures of the folder that this program would make again as they are."""
-    kept = earlier(folder, warn)
+    kept = earlier(folder, warn, with_data=True)
 
     def is_same(name: str) -> bool:
         same = {"quick": quick, "program": program(name), "changed": changed.get(name, {})}

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import remembered
 from stepwell._types import Normalisation, SequenceLabels, SequenceTokens
 
 from ._lengths import ContextLengths, attention_scale
@@ -71,6 +72,7 @@ class Batch(eqx.Module):
         return self.tokens.shape[2] - self.outputs
 
     @checked
+    @remembered
     @eqx.filter_jit
     def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
         r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
@@ -88,6 +90,7 @@ class Batch(eqx.Module):
         return self._features_of(_context_sums(y, x, self.lengths), normalisation)
 
     @checked
+    @remembered
     @eqx.filter_jit
     def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
         r"""All that the answer of a linear attention depends on, with any label blocks.

@@ -9,7 +9,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
-from ._model import described_class, model_settings, rebuilt
+from ._model import described_class, hashed_fields, model_settings, rebuilt
 from ._provenance import provenance
 
 Model = TypeVar("Model", bound=AbstractModel)
@@ -113,9 +113,8 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
     owner = described_class(trajectory) if template is None else type(template)
     dims: Any = (owner if template is None else template).weight_dims
-    if isinstance(dims, property):
-        raise InvalidInput(f"{owner.__name__} does not name its weights in the class; give a template of it")
-    names = list(dims)
+    # A class that does not name its weights has those of its fields of which there is a hash.
+    names = hashed_fields(trajectory) if isinstance(dims, property) else list(dims)
     missing = [name for name in names if name not in trajectory.variables]
     if missing:
         raise InvalidInput(f"the trajectory has no weights {missing}; it was not recorded from {owner.__name__}")

@@ -1,7 +1,6 @@
 """The model of a trajectory, from what its provenance says."""
 
 import dataclasses
-import importlib
 import json
 from typing import Any
 
@@ -10,6 +9,7 @@ import xarray as xr
 
 from stepwell import models
 from stepwell._arguments import checked
+from stepwell._described import imported_class
 from stepwell._errors import InvalidInput
 from stepwell.models import AbstractModel
 
@@ -46,16 +46,22 @@ def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
 def described_class(trajectory: xr.Dataset) -> type[AbstractModel]:
     """The class of the model, which may be outside of this package."""
     settings = model_settings(trajectory)
-    name, module = settings.get("class"), settings.get("module")
+    name, module = settings.get("class"), settings.get("module", "stepwell.models")
     if name is None:
         raise InvalidInput("the trajectory does not say which model was trained; give a template of the same class")
-    try:
-        owner = getattr(models if module is None else importlib.import_module(module), name)
-    except (ImportError, AttributeError):
+    owner = imported_class(settings, models)
+    if owner is None or not issubclass(owner, AbstractModel):
         raise InvalidInput(
-            f"the class {name} of the model was not found in {module or 'stepwell.models'}; give a template of it"
-        ) from None
+            f"the model is of the class {name} of {module}, which is not imported; import it before, or give a "
+            f"template: a model of this class and shape"
+        )
     return owner
+
+
+def hashed_fields(trajectory: xr.Dataset) -> list[str]:
+    """The fields of the model whose arrays are described by a hash, since the trajectory has them."""
+    settings = model_settings(trajectory)
+    return [name for name, value in settings.items() if isinstance(value, dict) and "sha256" in value]
 
 
 def rebuilt(owner: type[AbstractModel], settings: dict[str, Any], weights: dict[str, Any]) -> AbstractModel:

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+from stepwell import plots
 from stepwell._description import seeds_of, spectrum
 from stepwell._errors import InvalidInput
 from stepwell._parser import Parser
@@ -379,3 +380,37 @@ def test_muon_gets_matrices():
     for matrix in np.asarray(updates)[start : start + int(np.prod(shape))].reshape(shape):
         values = np.linalg.svd(matrix)[1]
         assert values.max() / values.min() < 2  # five Newton-Schulz steps bring them to 0.7 to 1.2
+
+
+def test_the_theory_is_that_of_the_sample_of_the_task_described(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """And not of the published script's: its levels are within the scatter of a sample of those of the population."""
+    words = ["--eigenvalues", ".8", ".1", "--model", "attnS", "--heads", "2", "--epoch", "2", "--theory"]
+    assert main(["train", *words, "--out", str(tmp_path)]) == 0
+    said = re.search(r"its levels are ([\d., ]+); those of the population, ([\d., ]+)", capsys.readouterr().out)
+    assert said is not None
+    own, population = ([float(number) for number in part.strip(" ,").split(", ")] for part in said.groups())
+    np.testing.assert_allclose(own, population, rtol=0.1)  # 5000 sequences: some parts in a hundred
+
+
+@pytest.mark.parametrize(
+    ("words", "eigenvalues"),
+    [
+        (["--eigenvalues", ".8", ".1"], [0.1, 0.8]),
+        (["--eigenvalues", ".8", ".1", "--seeds", "2"], [0.1, 0.8]),
+        (["--eigenvalues", ".8", ".1", "--softmax"], None),
+    ],
+)
+def test_a_film_has_the_theory_of_its_task_where_there_is_one(words, eigenvalues, tmp_path: Path, monkeypatch):
+    tasks, animate = [], plots.animate
+
+    def watched(run, task):
+        tasks.append(task)
+        return animate(run, task, frames=2)
+
+    monkeypatch.setattr(plots, "animate", watched)
+    small = ["--epoch", "3", "--trainset_size", "60", "--context", "6", "--format", "gif"]
+    assert main(["train", *words, *small, "--out", str(tmp_path)]) == 0
+    (task,) = tasks
+    assert (task is None) == (eigenvalues is None)
+    if eigenvalues is not None:
+        np.testing.assert_allclose(np.linalg.eigvalsh(task.covariance), eigenvalues)

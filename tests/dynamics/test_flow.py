@@ -15,7 +15,9 @@ from stepwell._errors import InvalidInput
 from stepwell.dynamics import LSODA, Diffrax, Ensemble, Rodas5P, _diffrax, _rodas, descend, flow, flow_time
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
+from stepwell.probes import level_drops
 from stepwell.tasks import InContextRegression, covariance
+from stepwell.theory import linear
 
 KEY = jax.random.key(0)
 TASK = InContextRegression(covariance([0.5, 0.3], key=jax.random.key(1)), 10)
@@ -249,3 +251,26 @@ def test_solvers_are_there_without_loading_what_they_stand_on():
         "sys.exit(any(name in sys.modules for name in ('diffrax', 'scipy.integrate', 'optax')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("solver", ["rodas5p", "lsoda", "kvaerno5"])
+def test_times_spaced_by_steps_resolve_early_and_late_drops(solver):
+    """The first drop is over in a thousandth of the time of the last; evenly spaced times miss how it goes."""
+    task = InContextRegression(np.diag([1.0, 0.05]), 31)
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.01)
+    runs = {
+        spacing: flow(model, Population(task), save=201, spacing=spacing, solver=solver, progress=False)
+        for spacing in ("linear", "steps")
+    }
+    levels = linear.levels(task)
+    drops = {name: level_drops(run["time"].values, run["loss"].values[0], levels) for name, run in runs.items()}
+    assert [drop.status for drop in drops["linear"]] == ["below resolution", "measured"]
+    assert [drop.status for drop in drops["steps"]] == ["measured", "measured"]
+    times = runs["steps"]["time"].values
+    assert times.size == 201 and times[0] == 0 and np.all(np.diff(times) > 0)
+    assert times[-1] == pytest.approx(runs["linear"]["time"].values[-1], rel=1e-12)
+    np.testing.assert_allclose(
+        runs["steps"]["loss"][0],
+        flow(model, Population(task), until=times[-1], save=times, solver=solver, progress=False)["loss"][0],
+        rtol=1e-4,
+    )

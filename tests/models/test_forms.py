@@ -76,6 +76,11 @@ def test_every_class_of_ours_is_of_its_form():
     assert not missing, f"yield models of {sorted(missing)} in ours(): they declare a form"
 
 
+def test_the_maps_of_heads_add_up():
+    for model in ours():
+        np.testing.assert_allclose(model.head_maps().sum(axis=0), model.effective_map(), atol=1e-12)
+
+
 def test_a_class_of_ours_without_a_form_is_called():
     """As any other model is: that it belongs to the package proves nothing."""
 

@@ -5,6 +5,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +93,13 @@ def test_numbers_of_values_must_match():
         Claim.over(ID, "s", predicted=[1, 2], measured=[1], tolerance=0, basis="b", **ORIGIN)
     with pytest.raises(InvalidInput):
         Claim.over(ID, "s", predicted=1, measured=[], tolerance=0, basis="b", **ORIGIN)
+
+
+@pytest.mark.parametrize("wrong", [{"measured": np.ones((2, 3))}, {"predicted": np.ones((2, 3))}])
+def test_values_are_in_one_row(wrong):
+    values: Any = {"predicted": 1.0, "measured": np.ones(2)} | wrong
+    with pytest.raises(InvalidInput, match="one number for each value that is compared"):
+        Claim.over(ID, "s", **values, tolerance=0.1, basis="b", **ORIGIN)
 
 
 def test_a_claim_says_who_says_it():

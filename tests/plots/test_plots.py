@@ -1,5 +1,7 @@
 """Pictures and films of runs: what they show is what was recorded."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
 
 TASK = InContextRegression(covariance([1.0, 0.5]), 31)
+QUIET: Any = {"progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,23 @@ def test_without_a_task_any_run_is_drawn(softmax):
         "value",
         "output",
     ]
+
+
+def test_a_logarithmic_axis_begins_shortly_before_the_loss_moves(run):
+    """A solver's first steps are many decades earlier; what happens last is not at the very edge."""
+    fine = flow(SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1e-3), Population(TASK), spacing="steps", **QUIET)
+    first = float(compare(fine, TASK)["measured"].to_numpy()[0])
+    last = float(fine["time"][-1])
+    for figure in (draw_staircase(fine, TASK, log=True), draw_weights(fine, log=True)):
+        begin, end = figure.axes[0].get_xlim()
+        assert float(fine["time"][1]) < first / 1000 < begin < first and last < end < 1.2 * last
+    assert draw_staircase(fine).axes[0].get_xlim()[0] == 0.0
+
+
+def test_levels_are_drawn_where_no_drops_are_predicted(softmax):
+    (axes,) = draw_staircase(softmax, TASK).axes
+    heights = [np.asarray(line.get_ydata())[0] for line in axes.get_lines()[1:]]
+    np.testing.assert_allclose(heights, linear.levels(TASK))
 
 
 def test_weights_are_drawn_head_by_head(run):

@@ -34,6 +34,16 @@ def test_all_drops_of_a_power_law_are_found():
     assert len(staircase(time, loss).drops) < 16
 
 
+def test_the_table_is_printed_whole(task):
+    """With every column, at any width of the terminal, and remarks."""
+    run = flow(SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1), Population(task), progress=False)
+    table = compare(run, task)
+    assert "..." not in str(table) and all(column in str(table) for column in table.columns)
+    table.attrs["remarks"] = ["what the sample changes"]
+    assert str(table).endswith("what the sample changes")
+    assert type(table.iloc[:1]).__name__ == "DataFrame"
+
+
 def test_drops_that_the_recording_cannot_resolve_are_marked():
     time = np.linspace(0.0, 100.0, 11)
     loss = np.where(time < 15, 1.0, np.where(time < 85, 0.5, 0.25))

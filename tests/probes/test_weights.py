@@ -1,5 +1,7 @@
 """Probes of weights, on weights whose answers are known."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +10,18 @@ import xarray as xr
 
 from stepwell._errors import InvalidInput
 from stepwell.dynamics import descend, flow
-from stepwell.models import MergedAttention, SeparateAttention
-from stepwell.objectives import Population
-from stepwell.probes import alignment, conserved, conserved_drift, effective_map, nearest_fixed_point, pcr_test, winners
+from stepwell.models import AbstractModel, Form, MergedAttention, SeparateAttention
+from stepwell.objectives import Population, Sampled
+from stepwell.probes import (
+    alignment,
+    compare,
+    conserved,
+    conserved_drift,
+    effective_map,
+    nearest_fixed_point,
+    pcr_test,
+    winners,
+)
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
@@ -90,8 +101,8 @@ def test_effective_map_of_merged(task):
 def test_winners_of_two_of_three():
     time = np.linspace(0, 1, 101)
     steps = np.stack([-2 / (1 + np.exp(-(time - 0.7) / 0.02)), 0 * time + 1e-3, 1 / (1 + np.exp(-(time - 0.2) / 0.02))])
-    nothing = np.zeros((101, 3, 1, 3))
-    found = winners(separate(steps.T, nothing, nothing).assign_coords(time=time)).isel(run=0)
+    first = np.tile(TURN[:, 0], (101, 3, 1, 1))
+    found = winners(separate(steps.T, first, first).assign_coords(time=time), least=0.1).isel(run=0)
     assert found["grown"].values.tolist() == [True, False, True]
     assert found["order"].values.tolist() == [1, -1, 0]
     np.testing.assert_allclose(found["half"], [0.7, np.nan, 0.2], atol=1e-6)
@@ -210,3 +221,94 @@ def test_a_run_visits_fixed_points_in_turn(task):
     assert learned[0] == 0 and learned[-1] == 3 and np.all(np.diff(learned) >= 0)
     assert float(found["distance"][0, -1]) < 1e-3
     assert {0, 1, 2, 3} == set(learned.tolist())
+
+
+class Gated(AbstractModel):
+    """A model of one's own: heads with gates, by names that no probe knows."""
+
+    scores: jax.Array
+    gate: jax.Array
+    declared_form: ClassVar[Form] = "linear"
+
+    def __call__(self, tokens):
+        scores = jnp.einsum("ni,hij,j->hn", tokens[:-1, :-1], self.scores, tokens[-1, :-1]) / (tokens.shape[0] - 1)
+        return (jnp.tanh(self.gate) @ scores @ tokens[:-1, -1])[None]
+
+    def head_maps(self):
+        return jnp.einsum("h,hij->hij", jnp.tanh(self.gate), self.scores)[:, None, None]
+
+    def effective_map(self):
+        return self.head_maps().sum(axis=0)
+
+
+class Disagreeing(Gated):
+    declared_form: ClassVar[Form] = "linear"
+
+    def head_maps(self):
+        return 2 * super().head_maps()
+
+    def effective_map(self):
+        return Gated.head_maps(self).sum(axis=0)
+
+
+def gated(kind, heads=2):
+    first, second = jax.random.split(jax.random.key(0))
+    return kind(0.1 * jax.random.normal(first, (heads, 3, 3)), 0.1 * jax.random.normal(second, (heads,)))
+
+
+def test_winners_of_a_model_of_ones_own(task):
+    """The map of each head, as the class declares it; the flow ends at the lowest loss that the task's moments give."""
+    run = flow(gated(Gated), Population(task), progress=False)
+    assert run.attrs["outcome"] == "converged"
+    np.testing.assert_allclose(run["loss"][0, -1], theory.levels(task)[-1], rtol=2e-3)
+    sizes = np.linalg.norm(model_at(run).head_maps(), axis=(-2, -1))[:, 0, 0]
+    np.testing.assert_allclose(winners(run)["final"][0], sizes)
+    assert winners(run)["order"][0, np.argmax(sizes)] == 0
+
+
+def test_probes_say_what_a_model_lacks(task):
+    batch = task.sample(50, key=jax.random.key(1))
+    run = descend(gated(Gated), Sampled(batch), rate=0.1, steps=3, progress=False)
+    for probe in (lambda: alignment(run, TURN), lambda: conserved(run), lambda: conserved_drift(run)):
+        with pytest.raises(InvalidInput, match="Gated of .* declares no keys, queries and values"):
+            probe()
+    wrong = descend(gated(Disagreeing), Sampled(batch), rate=0.1, steps=3, progress=False)
+    with pytest.raises(InvalidInput, match="do not add up"):
+        winners(wrong)
+
+
+class Twice(SeparateAttention):
+    """Weights with the names of `SeparateAttention`, and other answers."""
+
+    def __call__(self, example, length=None):
+        return 2 * super().__call__(example, length)
+
+
+def test_names_of_weights_do_not_say_what_they_mean(task):
+    batch = task.sample(50, key=jax.random.key(1))
+    model = Twice.random(dim=3, heads=2, scale=0.5, key=jax.random.key(2))
+    run = descend(model, Sampled(batch), rate=1e-12, steps=1, progress=False)  # label blocks stay zero
+    measured = effective_map(run, batch=batch)[0, 0]
+    np.testing.assert_allclose(measured, 2 * SeparateAttention.effective_map(model)[0, 0], atol=1e-12)
+    for probe in (effective_map, winners, conserved, lambda run: alignment(run, TURN), lambda run: compare(run, task)):
+        with pytest.raises(InvalidInput, match="Twice.* declares no"):
+            probe(run)
+
+
+class Scaled(AbstractModel):
+    """Cannot have the best map unless inputs are white."""
+
+    size: jax.Array
+    declared_form: ClassVar[Form] = "linear"
+
+    def __call__(self, tokens):
+        x, y = tokens[:, :-1], tokens[:-1, -1]
+        return (self.size**2 * jnp.mean(y[:, None] * x[:-1], axis=0) @ x[-1])[None]
+
+    def effective_map(self):
+        return (self.size**2 * jnp.eye(3))[None, None]
+
+
+def test_a_flow_that_cannot_reach_the_bound_says_so(task):
+    run = flow(Scaled(jnp.asarray(0.1)), Population(task), progress=False)
+    assert run.attrs["outcome"] == "stuck" and "cannot have the best map" in run.attrs["message"]

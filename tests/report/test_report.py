@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from stepwell._errors import InvalidInput
-from stepwell.papers import Known
+from stepwell.papers import Known, add_figure
 from stepwell.report import number, reproduce
 
 
@@ -161,6 +161,18 @@ def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
     assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
 
 
+def test_the_place_of_an_error_is_in_the_figures_own_file(register, tmp_path: Path):
+    """Not in the library that the figure called."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import json\nNAME, TITLE, CAPTION = 'own/mine', 'T', 'C'\n"
+        "def simulate(quick):\n    return json.loads('{')\n"
+        "def claims(data): return []\ndef draw(data): return None\n"
+    )
+    done = reproduce([add_figure(path)], out=tmp_path / "report")
+    assert done.document["figures"][0]["error"].endswith("(mine.py, line 4)")
+
+
 def test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone(register, tmp_path: Path):
     register("linear/fig1").settings = lambda quick: {"rate": float("nan")}
     register("linear/fig2")
@@ -264,6 +276,16 @@ def test_a_later_run_redoes_only_what_is_asked(register, tmp_path: Path):
     assert len(done.document["claims"]) == 2
     assert done.passed  # of what was asked for; the other claim still shows as failing
     assert [claim["passed"] for claim in done.document["claims"]] == [False, True]
+
+
+def test_a_figure_whose_data_were_removed_is_made_again(register, tmp_path: Path):
+    module = register("linear/fig1")
+    for calls in (1, 1):
+        reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+        assert len(module.calls) == calls
+    (tmp_path / "data/linear-fig1-curve.nc").unlink()
+    done = reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+    assert len(module.calls) == 2 and done.document["figures"][0]["data"] == ["data/linear-fig1-curve.nc"]
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_computing(register, tmp_path: Path):

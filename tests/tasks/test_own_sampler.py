@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import theory
 from stepwell._errors import InvalidInput
-from stepwell.dynamics import flow, online
+from stepwell.dynamics import Ensemble, _online, descend, flow, online
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import (
@@ -25,6 +25,7 @@ from stepwell.tasks import (
     population_moments,
 )
 from stepwell.theory._task import require_regression
+from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)
 CONTEXT, DIM, SPARSITY = 20, 3, 0.5
@@ -208,11 +209,31 @@ def by_numpy(n, key):
     return rng.normal(size=(n, 5, DIM)), rng.normal(size=(n, 5))
 
 
-def test_a_sampler_of_numpy_is_sampled_and_not_traced():
+def test_a_sampler_of_numpy_is_sampled_and_called_while_training():
+    """By hand the same: each step is one of descent on what the task draws from the key of that step."""
     task = SamplerTask(by_numpy)
     np.testing.assert_array_equal(task.sample(9, key=KEY).tokens, task.sample(9, key=KEY).tokens)
-    with pytest.raises(InvalidInput, match="SamplerTask cannot be traced by JAX .*task.sample"):
-        online(MODEL, task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    run = online(MODEL, task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    model = MODEL
+    for step in range(2):
+        drawn = Sampled(task.draw(4, key=jax.random.fold_in(KEY, step)))
+        assert float(run.loss[0, step]) == pytest.approx(float(drawn(model)), rel=1e-12)
+        model = model_at(descend(model, drawn, rate=0.1, steps=1, progress=False), model)
+    both = online(Ensemble.of([MODEL, MODEL]), task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    np.testing.assert_allclose(both.loss, np.repeat(run.loss, 2, axis=0), rtol=1e-12)
+
+
+def test_a_program_that_calls_back_is_not_spread_over_devices(monkeypatch):
+    """One device would wait for the other, which waits for Python."""
+
+    def never(tree):
+        raise AssertionError("spread over devices")
+
+    monkeypatch.setattr(_online, "divides", lambda size: True)
+    monkeypatch.setattr(_online, "everywhere", never)
+    online(MODEL, SamplerTask(by_numpy), batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    with pytest.raises(AssertionError):
+        online(MODEL, TASK, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def main() -> None:
     maps = effective_map(run, model, batch=batch)
     print(f"effective map at the end, which leaves {float(maps.unexplained[0, -1]):.1%} of the answers:")
     print(maps.values[0, -1].round(3))
-    run.loss[0].plot()[0].figure.savefig("own_model.png")
+    run.stepwell.plot().savefig("own_model.png")
 
 
 if __name__ == "__main__":
