@@ -77,11 +77,30 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         axes.set_xlabel(_label(x))
         if _is_logarithmic(result[x].values):
             axes.set_xscale("log")
+        if x == "lr" and scalar == "regime":
+            _critical_rates(axes, result)
         others = [str(name) for name in values.dims if name not in dims]
         if others:
             said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
-            axes.set_title(f"over {said}", fontsize=9, color=GREY)
+            how = "mean" if not words else "most frequent" if y is not None else "shares"
+            axes.set_title(f"{how} over {said}", fontsize=9, color=GREY)
     return figure
+
+
+def _critical_rates(axes: Any, result: xr.Dataset) -> None:
+    """Where the theory has catapults and cycles begin, if that was measured and is the same for all runs."""
+    for name, label in (("catapult_rate", "catapults"), ("cycle_rate", "cycles")):
+        rates = np.unique(result[name].values[np.isfinite(result[name].values)]) if name in result else np.zeros(0)
+        if rates.size == 1:
+            axes.axvline(float(rates[0]), color="black", linestyle="--", linewidth=1.3)
+            place = {
+                "xycoords": ("data", "axes fraction"),
+                "rotation": 90,
+                "va": "bottom",
+                "ha": "right",
+                "fontsize": 8,
+            }
+            axes.annotate(f"theory: {label} from here", (float(rates[0]), 0.02), color="white", **place)
 
 
 def _variable(result: xr.Dataset, scalar: str) -> xr.DataArray:

@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell._errors import InvalidInput
-from stepwell.dynamics import Ensemble, weight_factor
+from stepwell.dynamics import Ensemble, time_factor, weight_factor
 from stepwell.models import class_of
 from stepwell.probes import head_task_allocation
 from stepwell.published.training import levels_of, paper_time
@@ -152,7 +152,21 @@ def regime(measured: Measured) -> Scalars:
         rises = np.diff(losses, axis=1) > _SETTLED * scale
         late = rises[:, -_LAST:].any(axis=1)
     codes = np.select([~measured.finite, late, rises.any(axis=1)], [3, 2, 1], 0).astype(np.int32)
-    return {"regime": Column(codes, ("monotone", "catapult", "cycles", "diverged"))}
+    made = {"regime": Column(codes, ("monotone", "catapult", "cycles", "diverged"))}
+    return made | _critical_rates(measured.built)
+
+
+def _critical_rates(built: Built) -> Scalars:
+    """The rates at which the theory has catapults and cycles begin, for merged attention from small weights."""
+    if not built.tasks or built.setup.flags.kind.theory != "merged" or built.setup.flags.out_dim != 1:
+        return {}
+    made = []
+    for task in built.tasks:
+        length: Any = {"length": task.lengths.longest, "factors": built.setup.model.factors}  # pyright: ignore
+        factor = time_factor(built.setup.normalisation, "1/N", **length)
+        made.append([rate / factor for rate in linear.merged_critical_rates(task)])
+    each = np.array(made)[built.task_of]
+    return {"catapult_rate": Column(each[:, 0].copy()), "cycle_rate": Column(each[:, 1].copy())}
 
 
 def effective_map(measured: Measured) -> Scalars:

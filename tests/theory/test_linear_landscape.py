@@ -2,11 +2,13 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.theory import linear
 
@@ -177,3 +179,20 @@ def test_refusals(make_task):
         linear.fixed_point_landscape(task, [0, 1, 2], heads=1, rank=2)
     with pytest.raises(InvalidInput, match="from 0 to 2"):
         linear.fixed_point_landscape(task, [3], heads=4)
+
+
+@pytest.mark.parametrize("dim,noise", [(2, 0.0), (3, 0.3)])
+def test_critical_rates_are_where_descent_begins_to_rise_and_to_cycle(dim: int, noise: float):
+    lam = np.arange(dim, 0, -1.0)
+    task = sw.InContextRegression(np.diag(lam / lam.sum()), 31, noise_variance=noise)
+    rates = sw.theory.linear.merged_critical_rates(task)
+    assert rates.catapult < rates.cycles
+    # Finite steps leave v² a few per cent below |U|², so that catapults begin a little later than after flow.
+    tried = [0.98 * rates.catapult, 1.05 * rates.catapult, 0.99 * rates.cycles, 1.01 * rates.cycles]
+    start = sw.MergedAttention.random(dim=dim, heads=2, scale=1e-2, key=jax.random.key(1))
+    models = sw.Ensemble.of([start] * len(tried))
+    run = sw.descend(models, sw.Population(task), rate=tried, steps=20_000, snapshots=2, progress=False)
+    excess = run.loss.values - sw.theory.linear.minimal_loss(task)
+    rises = (np.diff(run.loss.values, axis=1) > 1e-6).any(axis=1)
+    assert rises.tolist() == [False, True, True, True]
+    assert np.all(excess[:3, -1] < 1e-9) and excess[3, -1] > 1e-3

@@ -17,8 +17,10 @@ from ._in_context import ClosestRegression as ClosestRegression
 from ._in_context import closest_pcr as closest_pcr
 from ._in_context import principal_component_regression_map as principal_component_regression_map
 from ._in_context import regression_difference as regression_difference
+from ._landscape import CriticalRates as CriticalRates
 from ._landscape import Landscape as Landscape
 from ._landscape import fixed_point_landscape as fixed_point_landscape
+from ._landscape import merged_critical_rates as merged_critical_rates
 from ._landscape import merged_hessian as merged_hessian
 from ._landscape import merged_landscape as merged_landscape
 from ._landscape import separate_hessian as separate_hessian

@@ -6,7 +6,7 @@ $\tau\dot W = -\tfrac12\partial L/\partial W$ an eigenvalue h makes a small devi
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -129,6 +129,54 @@ def merged_hessian(
         first = heads + head * dim * dim
         _add(hessian, head, slice(first, first + dim * dim), -2 * slope.ravel())
     return hessian
+
+
+class CriticalRates(NamedTuple):
+    """Learning rates at which gradient descent of merged attention changes its ways, for attention divided by N.
+
+    - `catapult`: above it the loss is thrown up from the minimum that gradient flow would reach, and settles elsewhere.
+    - `cycles`: above it no minimum is stable, and the loss does not settle.
+    """
+
+    catapult: float
+    cycles: float
+
+
+@checked
+def merged_critical_rates(task: LinearTask) -> CriticalRates:
+    r"""The learning rates at which descent of merged attention from small weights begins to rise, and to cycle.
+
+    At a minimum whose Hessian has the largest eigenvalue h, a step of rate above $2/h$ overshoots by more than it was
+    away. The minima are $vU = A^*$ for any v, and heads act as one. Flow from small weights ends at
+    $v^2 = \|U\|_F^2$; descent leaves it at rates above $2/h$ there, and comes to rest at a v for which $2/h(v)$ is above
+    the rate. Above $2/\min_v h(v)$ there is none.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+
+    **Returns:** the two rates.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> rates = sw.theory.linear.merged_critical_rates(sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31))
+    >>> print(f"{rates.catapult:.3f} {rates.cycles:.3f}")
+    1.125 1.189
+    """
+    from scipy.optimize import minimize_scalar
+
+    learned = minimiser(task)
+    balanced = 0.5 * np.log(np.linalg.norm(learned))
+
+    def sharpness(logarithm: float) -> float:
+        value = np.exp(logarithm)
+        return float(np.linalg.eigvalsh(merged_hessian(task, np.array([value]), learned[None] / value))[-1])
+
+    # Its half is the largest eigenvalue of v² W + a aᵀ/v², W = C ⊗ Λ, a = W^½ vec A*: convex in v².
+    flattest: Any = minimize_scalar(sharpness, bounds=(balanced - 5, balanced + 5), method="bounded")
+    return CriticalRates(2.0 / sharpness(balanced), 2.0 / float(flattest.fun))
 
 
 @checked
