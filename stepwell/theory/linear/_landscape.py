@@ -148,8 +148,8 @@ def merged_critical_rates(task: LinearTask) -> CriticalRates:
 
     At a minimum whose Hessian has the largest eigenvalue h, a step of rate above $2/h$ overshoots by more than it was
     away. The minima are $vU = A^*$ for any v, and heads act as one. Flow from small weights ends at
-    $v^2 = \|U\|_F^2$; descent leaves it at rates above $2/h$ there, and comes to rest at a v for which $2/h(v)$ is above
-    the rate. Above $2/\min_v h(v)$ there is none.
+    $v^2 = \|U\|_F^2$; descent leaves it at rates above $2/h$ there, and comes to rest at a v for which $2/h(v)$ is
+    above the rate. Above $2/\min_v h(v)$ there is none.
 
     **Arguments:**
 
