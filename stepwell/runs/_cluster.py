@@ -59,6 +59,11 @@ class Cluster:
         """How many tasks can run at once."""
         return len(self._workers) if self._workers is not None else max(1, sum(self._client.nthreads().values()))
 
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the local processes that compute."""
+        return [] if self._workers is None else self._workers.processes
+
     def check(self) -> None:
         """Replace local workers that have ended; `InvalidInput` if nothing will ever come back."""
         if self._workers is not None:
@@ -176,9 +181,7 @@ class _LocalWorkers:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
-            assert process.stdin is not None
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+            _close(process)
         for process in self._processes:
             try:
                 process.wait(_PATIENCE)
@@ -214,12 +217,20 @@ class _LocalWorkers:
         for number, process in enumerate(self._processes):
             if process.poll() is None:
                 continue
+            _close(process)
             self.deaths += 1
             if self.deaths > _DEATHS:
                 lines = (self._folder / "errors").read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
                 raise InvalidInput(f"worker processes end by themselves again and again ({shown(last)})")
             self._processes[number] = self._start(self._cores[number])
+
+
+def _close(process: subprocess.Popen) -> None:
+    """Close the pipe to a process, on which it ends."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
 
 
 @contextlib.contextmanager
