@@ -28,9 +28,10 @@ from ._sweep import work_off as work_off
 if TYPE_CHECKING:
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
+    from ._moments import moments as moments
     from ._result import table_of as table_of
 
-_LATER = {"draw": "_draw", "on_cluster": "_cluster", "table_of": "_result"}
+_LATER = {"draw": "_draw", "moments": "_moments", "on_cluster": "_cluster", "table_of": "_result"}
 """What takes a while to import, and where it is."""
 
 

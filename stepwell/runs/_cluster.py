@@ -234,9 +234,7 @@ def _close(process: subprocess.Popen) -> None:
 
 
 @contextlib.contextmanager
-def open_cluster(
-    *, workers: int | None = None, client: Any = None, scheduler: str | None = None
-) -> Iterator[Cluster]:
+def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: str | None = None) -> Iterator[Cluster]:
     """A cluster: one that is started here, one at an address, or a client's. What was started ends with the context.
 
     **Arguments:**
@@ -273,20 +271,17 @@ def open_cluster(
 @contextlib.contextmanager
 def _local(count: int) -> Iterator[Cluster]:
     """A scheduler in a thread of this process, and workers."""
-    import dask
+    from dask import config
     from distributed import Client, LocalCluster
 
     folder = Path(tempfile.mkdtemp(prefix="stepwell-workers-"))
     try:
-        with (
-            dask.config.set({**_SETTINGS, "temporary-directory": str(folder)}),
-            LocalCluster(
-                n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=False
-            ) as scheduler,
-            Client(scheduler, set_as_default=False) as client,
-            _LocalWorkers(count, scheduler.scheduler_address, folder) as workers,
-        ):
-            yield Cluster(client, workers)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(config.set({**_SETTINGS, "temporary-directory": str(folder)}))
+            options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": False}
+            scheduler: Any = stack.enter_context(LocalCluster(n_workers=0, **options))
+            client = stack.enter_context(Client(scheduler, set_as_default=False))
+            yield Cluster(client, stack.enter_context(_LocalWorkers(count, scheduler.scheduler_address, folder)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -23,7 +23,7 @@ def main(address: str, folder: str, core: int) -> None:
 
     import logging
 
-    import dask
+    from dask import config
     from distributed import Worker
 
     from . import _compute  # noqa: F401  (JAX takes a second or two to import)
@@ -31,8 +31,7 @@ def main(address: str, folder: str, core: int) -> None:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
     async def work() -> None:
-        settings = {"distributed.worker.profile.enabled": False}
-        with dask.config.set(settings):
+        with config.set({"distributed.worker.profile.enabled": False}):
             options = {"nthreads": 1, "memory_limit": 0, "local_directory": folder, "death_timeout": 60}
             async with Worker(address, dashboard=False, dashboard_address="127.0.0.1:0", **options) as worker:
                 await worker.finished()

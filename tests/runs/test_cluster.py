@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.runs import Shard, Store, Study, job_of, sweep, work_off
 from stepwell.runs._cluster import Cluster, _compute, open_cluster
 from stepwell.runs._compute import compute
+from stepwell.runs._moments import _packed, _part, _parts
 
 ROOT = Path(__file__).parents[2]
 RUNS, SHARDS = 160, 10
@@ -194,6 +198,64 @@ def test_results_come_in_order_if_that_is_asked_for(cluster: Cluster):
 def _slow(number: int) -> int:
     time.sleep(0.1 * (number % 2 == 0))
     return number
+
+
+# Moments.
+
+TASKS = {
+    "lengths": lambda: sw.InContextRegression(np.diag([0.6, 0.4]), sw.tasks.ContextLengths([2, 5]), noise_variance=0.1),
+    "corrected": lambda: sw.InContextRegression(np.diag([0.6, 0.4]), 5, centred=True, whitened=True),
+    "own": lambda: sw.tasks.SamplerTask(_sampler),
+}
+
+
+def _sampler(n: int, key: Any) -> Any:
+    inputs, vectors = jax.random.split(key)
+    x = jax.random.normal(inputs, (n, 6, 2))
+    return x, jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (n, 2)))
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_moments_of_parts_on_workers_are_those_of_one_process(cluster: Cluster, kind: str):
+    task, key, n = TASKS[kind](), jax.random.key(3), 9 * 2048 + 77
+    alone = sw.Moments.of_task(task, n, key=key, progress=False)
+    shared = sw.runs.moments(task, n, key=key, client=cluster._client, progress=False)
+    for name in ("gram", "cross", "label_power", "_longest"):
+        np.testing.assert_allclose(getattr(shared, name), getattr(alone, name), rtol=1e-12, atol=1e-14)
+    again = sw.runs.moments(task, n, key=key, client=cluster._client, progress=False)
+    assert np.array_equal(again.gram, shared.gram)
+
+
+def test_moments_with_a_worker_that_is_killed(cluster: Cluster):
+    task, key, n = TASKS["corrected"](), jax.random.key(3), 40 * 2048
+    before = cluster.processes
+    options = {"features": "full", "normalisation": "1/N", "attends_query": True}
+    correction, parts = task.correction(n, key=key), _parts(task, n)
+    assert [number for part in parts for number in part] == list(range(40))
+    items = [(task, n, _packed(key), numbers, correction, options) for numbers in parts]
+
+    def killing() -> Iterator[tuple[sw.Moments, int]]:
+        for number, made in enumerate(cluster.map(_part, items, in_order=True)):
+            if number == 3:
+                os.kill(before[0], signal.SIGKILL)
+            yield made, len(parts[number]) * 2048
+
+    shared = sw.Moments.of_parts(killing())
+    np.testing.assert_allclose(shared.gram, sw.Moments.of_task(task, n, key=key, progress=False).gram, rtol=1e-12)
+
+
+def test_moments_of_a_task_that_numbers_its_sequences_itself_are_refused():
+    class Own(sw.tasks.AbstractTask):
+        lengths: sw.tasks.ContextLengths = sw.tasks.ContextLengths(3)
+        dim: int = 2
+        outputs: int = 1
+
+        def draw(self, size: int, *, key: Any) -> Any: ...
+
+        def blocks(self, n: int, **_: Any) -> Any: ...
+
+    with pytest.raises(InvalidInput, match="Moments.of_task"):
+        sw.runs.moments(Own(), 10, workers=1, key=jax.random.key(0))
 
 
 REFUSED = {
