@@ -171,7 +171,6 @@ class _LocalWorkers:
         random.Random(os.getpid()).shuffle(cores)  # two programs with one worker each need not meet on one core
         self._cores = [cores[number % len(cores)] for number in range(count)]
         self._processes: list[subprocess.Popen] = []
-        self._begun = 0
         self.deaths = 0
         """How many have ended since the last result."""
 
@@ -198,11 +197,8 @@ class _LocalWorkers:
         return [process.pid for process in self._processes]
 
     def _start(self, core: int) -> subprocess.Popen:
-        self._begun += 1
-        folder = self._folder / str(self._begun)
-        folder.mkdir()
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what can be imported here can be there
-        command = [sys.executable, "-P", "-m", "stepwell.runs._worker", self._address, str(folder), str(core)]
+        command = [sys.executable, "-P", "-m", "stepwell.runs._worker", self._address, str(self._folder), str(core)]
         with open(self._folder / "errors", "ab") as errors:
             return subprocess.Popen(
                 command,

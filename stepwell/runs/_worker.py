@@ -15,7 +15,7 @@ from typing import NoReturn
 
 
 def main(address: str, folder: str, core: int) -> None:
-    """Work for the scheduler at `address`, on one core, with scratch files in `folder`."""
+    """Work for the scheduler at `address`, on one core, with scratch files in `folder`, which goes with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program that started this one handles it
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     if core >= 0:

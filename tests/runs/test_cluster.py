@@ -74,6 +74,7 @@ def command(*words: object, before: Iterable[str] = ()) -> Iterator[subprocess.P
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+        start_new_session=True,  # a group of its own, as in a terminal
     )
     try:
         yield process
@@ -343,6 +344,7 @@ def test_the_driver_is_killed_and_its_workers_end_with_it(file: Path, tmp_path: 
         driver.kill()
         driver.wait()
     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 20)
+    assert list(scratch.iterdir()) == []
     stored = int(Store(store).known(_all_names(file)).sum())
     assert 0 < stored < RUNS and complete(file, store) == RUNS - stored
 
@@ -391,7 +393,7 @@ def test_interrupted_at_a_random_moment(
         time.sleep(rng.uniform(0.0, 0.2))
         workers = children(process.pid)
         assert len(workers) == len(words) // 2
-        process.send_signal(number)
+        os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
     assert "Traceback" not in errors and "distributed" not in errors
