@@ -14,6 +14,7 @@ BENCHMARKS = {
     "schedules": "the drop schedules of many starts in one call, against a call for each",
     "natives": "every kernel on and off, beside what a library does, and what a user waits for",
     "store": "the store of runs: adding, asking and listing, beside a file for each run",
+    "sweep": "sweeps of thousands of runs, in one process and on workers, beside a loop and a file for each run",
     "whole_command": "commands from start to finish, as typed",
 }
 """Each is a module of that name with `run(quick)`, which yields rows."""

@@ -58,6 +58,7 @@ SLOW = (
     "tests/replay/test_replay.py",
     "tests/report/test_report_settings.py::test_progress_comes_from_another_process",
     "tests/report/test_workers.py",
+    "tests/runs/test_cluster.py",
     "tests/runs/test_faults.py::test_a_full_disk_is_one_error_and_leaves_a_store_that_works",
     "tests/runs/test_faults.py::test_a_store_that_cannot_be_written_can_be_read",
     "tests/runs/test_faults.py::test_an_index_with_flipped_bits_gives_the_same_answers",

@@ -26,6 +26,7 @@ WITHOUT_TORCH = (
     "schedules",
     "natives",
     "store",
+    "sweep",
     "whole_command",
 )
 

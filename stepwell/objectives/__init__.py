@@ -6,6 +6,7 @@ from ._control import CONTROL_SUMS as CONTROL_SUMS
 from ._control import controlled_mean as controlled_mean
 from ._eigenvalues import eigenvalues as eigenvalues
 from ._exact import Exact as Exact
+from ._moments import Features as Features
 from ._moments import Moments as Moments
 from ._population import Population as Population
 from ._reduced import ReducedSampled as ReducedSampled

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -177,6 +178,39 @@ class Moments(AbstractQuadraticObjective):
 
     @classmethod
     @checked
+    def of_parts(cls, parts: Iterable[tuple["Moments", int]]) -> "Moments":
+        """The moments of a data set, from those of its parts: their mean, by numbers of sequences.
+
+        **Arguments:**
+
+        - `parts`: the moments of each part and the number of its sequences; an iterator will do, and one is held at a
+          time.
+
+        **Returns:** the loss over all sequences, a `Moments`.
+        """
+        first, count, totals, longest = None, 0, [], 0
+        for entry in parts:
+            if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], Moments)):
+                raise InvalidInput(f"parts has {shown(entry)}; it must have pairs of Moments and numbers of sequences")
+            part, size = entry[0], _check.whole("number of sequences", entry[1])
+            if first is None:
+                first, totals = part, [np.zeros(each.shape) for each in (part.gram, part.cross, part.label_power)]
+            if _kind(part) != _kind(first):
+                raise InvalidInput(
+                    f"parts have moments of {_kind(first)} and of {_kind(part)} (dim, outputs, features, "
+                    "normalisation, attends_query); they must be the same"
+                )
+            for total, each in zip(totals, (part.gram, part.cross, part.label_power), strict=True):
+                total += size * np.asarray(each)
+            count += size
+            longest = None if longest is None or part._longest is None else max(longest, int(part._longest))
+        if first is None:
+            raise InvalidInput("there are no parts; give at least one")
+        gram, cross, power = (jax.device_put(total / count) for total in totals)
+        return cls(gram, cross, power, *_kind(first), None if longest is None else jnp.asarray(longest))
+
+    @classmethod
+    @checked
     def of_features(cls, batch: FeatureBatch) -> "Moments":
         """The moments of cubic feature vectors, whatever normalisation they were made with.
 
@@ -243,6 +277,11 @@ class Moments(AbstractQuadraticObjective):
             return None
         gram, cross = np.asarray(self.gram), np.asarray(self.cross)[0]
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])
+
+
+def _kind(moments: Moments) -> tuple[int, int, Features, Normalisation | None, bool]:
+    """What must be the same for moments to be of one loss."""
+    return moments.dim, moments.outputs, moments.features, moments.normalisation, moments.attends_query
 
 
 def _counted(chunks: Iterable[Batch], n: int, progress: bool) -> Iterator[Batch]:

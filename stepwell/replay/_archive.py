@@ -113,6 +113,6 @@ def _read(path: str | os.PathLike) -> dict[str, Any]:
             raise InvalidInput(
                 f"{path} holds pickled objects, which are never loaded; save plain arrays only"
             ) from None
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = shortened(" ".join(str(error).split())) or type(error).__name__
         raise InvalidInput(f"{path} is damaged ({reason}); record it again") from None
     return arrays

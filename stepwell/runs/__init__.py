@@ -32,9 +32,17 @@ if TYPE_CHECKING:
     from ._alone import kept_run as kept_run
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
+    from ._moments import moments as moments
     from ._result import table_of as table_of
 
-_LATER = {"keep_run": "_alone", "kept_run": "_alone", "draw": "_draw", "on_cluster": "_cluster", "table_of": "_result"}
+_LATER = {
+    "keep_run": "_alone",
+    "kept_run": "_alone",
+    "draw": "_draw",
+    "moments": "_moments",
+    "on_cluster": "_cluster",
+    "table_of": "_result",
+}
 """What takes a while to import, and where it is."""
 
 

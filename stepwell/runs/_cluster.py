@@ -1,39 +1,237 @@
-"""Shards computed by the processes of a cluster, one task a shard: Dask distributed.
+"""Work given out to the processes of a cluster, one task a shard: Dask distributed.
 
 A worker computes and returns; this process alone writes to the store. What a worker was computing when it was killed is
-computed again by another. Threads are limited, so that workers do not fight for cores.
+computed again by another. Local workers have a core each, so that they do not fight for cores.
 """
 
 import contextlib
+import logging
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
+from stepwell._interrupt import Interruptible
+from stepwell._text import error_line, shown
 
 from ._plan import Work
 
 if TYPE_CHECKING:
     from ._shard import Shard
 
+Item = TypeVar("Item", bound=tuple)
+
 _AHEAD = 2
-"""Shards that each worker has waiting: enough not to be idle, few enough to be forgotten soon after Ctrl-C."""
-_RETRIES = 3
-"""How often a shard is given out again whose worker died or lost its connection."""
-_ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+"""Tasks given out for each thread of the cluster: enough that none is idle, few enough to be forgotten soon."""
+_TICK = 0.1
+"""Seconds between two looks at signals, workers and the scheduler."""
+_DEATHS = 4
+"""Local workers that may end, one after another and without any result between, before that is an error."""
+_PATIENCE = 3.0
+"""Seconds that a local worker has to end by itself, before it is killed."""
+_CONNECT = "10s"
+"""How long a scheduler has to answer."""
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
+"""In the environment of local workers; the last is XLA's. On Linux the one core that they may use says the same."""
+_SETTINGS = {
+    "distributed.scheduler.worker-saturation": 1.0,  # what is begun is what is computed: a shard takes seconds
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.profile.enabled": False,
 }
-"""The environment of local workers: each has one core."""
+_LOGGERS = ("distributed", "tornado", "asyncio")
+
+
+class Cluster:
+    """Processes that compute: an open connection to a scheduler, and local workers if there are any."""
+
+    def __init__(self, client: Any, workers: "_LocalWorkers | None" = None):
+        self._client, self._workers = client, workers
+
+    def width(self) -> int:
+        """How many tasks can run at once."""
+        return len(self._workers) if self._workers is not None else max(1, sum(self._client.nthreads().values()))
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the local processes that compute."""
+        return [] if self._workers is None else self._workers.processes
+
+    def check(self) -> None:
+        """Replace local workers that have ended; `InvalidInput` if nothing will ever come back."""
+        if self._workers is not None:
+            self._workers.replace_ended()
+        if self._client.status not in ("running", "connecting"):
+            raise _lost(f"its connection is {self._client.status}")
+
+    def map(
+        self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]], *, in_order: bool = False
+    ) -> Iterator[Any]:
+        """`function(*item)` for each, computed by workers; a few are given out ahead, and no more results are held.
+
+        Raises `KeyboardInterrupt` where a signal arrived; what is being computed then is forgotten.
+
+        **Arguments:**
+
+        - `function`: a function of a module, which workers can import.
+        - `items`: its arguments.
+        - `in_order`: whether results come in the order of the items; by default as soon as they are there.
+        """
+        waiting = enumerate(items)
+        done: queue.SimpleQueue = queue.SimpleQueue()
+        pending: dict[Any, int] = {}
+        held: dict[int, Any] = {}
+        next_one = 0
+
+        def fetch(future: Any) -> None:  # in a thread of the client's
+            try:
+                done.put((future, future.result(), None))
+            except BaseException as error:
+                done.put((future, None, error))
+
+        def give_out() -> None:
+            room = _AHEAD * self.width() - len(pending) - len(held)
+            while room > 0 and (entry := next(waiting, None)) is not None:
+                number, item = entry
+                future = self._client.submit(function, *item, pure=False)
+                pending[future] = number
+                future.add_done_callback(fetch)
+                room -= 1
+
+        try:
+            with Interruptible() as signals:
+                give_out()
+                while pending or held:
+                    try:
+                        future, result, error = done.get(timeout=_TICK)
+                    except queue.Empty:
+                        if signals.pressed:
+                            raise KeyboardInterrupt from None
+                        self.check()
+                        give_out()
+                        continue
+                    number = pending.pop(future)
+                    future.release()
+                    if error is not None:
+                        raise _translated(error) from None
+                    if self._workers is not None:
+                        self._workers.deaths = 0
+                    held[number] = result
+                    del result, future
+                    ready = [next_one] if in_order else [number]
+                    while ready and ready[0] in held:
+                        next_one += 1
+                        yield held.pop(ready[0])
+                        ready = [next_one] if in_order else []
+                    give_out()
+        except OSError as error:  # Dask's own errors of connections are of this kind
+            raise _lost(error_line(error)) from None
+        finally:
+            with contextlib.suppress(Exception):
+                self._client.cancel(list(pending), force=True)
+
+
+def _lost(reason: str) -> InvalidInput:
+    return InvalidInput(
+        f"the scheduler of the cluster is gone ({reason}); what was computed is kept, and the same call goes on"
+    )
+
+
+def _translated(error: BaseException) -> BaseException:
+    """What a task ended with, as an error that a user can act on, where it is one."""
+    from distributed import CancelledError, KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return InvalidInput(
+            "a shard ended its worker several times, perhaps for want of memory; take fewer workers, or smaller "
+            "shards (limits.gigabytes)"
+        )
+    if isinstance(error, CancelledError):
+        return _lost("its tasks were cancelled")
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return InvalidInput("a worker has too little memory; take fewer workers, or smaller shards (limits.gigabytes)")
+    if isinstance(error, ImportError):
+        return InvalidInput(f"the workers lack a module ({error_line(error)}); install there what is installed here")
+    return error
+
+
+class _LocalWorkers:
+    """Processes on this machine, each on a core of its own; one that ends is started again."""
+
+    def __init__(self, count: int, address: str, folder: Path):
+        self._address, self._folder = address, folder
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [-1]
+        random.Random(os.getpid()).shuffle(cores)  # two programs with one worker each need not meet on one core
+        self._cores = [cores[number % len(cores)] for number in range(count)]
+        self._processes: list[subprocess.Popen] = []
+        self.deaths = 0
+        """How many have ended since the last result."""
+
+    def __enter__(self) -> "_LocalWorkers":
+        self._processes += [self._start(core) for core in self._cores]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            _close(process)
+        for process in self._processes:
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __len__(self) -> int:
+        return len(self._cores)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes."""
+        return [process.pid for process in self._processes]
+
+    def _start(self, core: int) -> subprocess.Popen:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what can be imported here can be there
+        command = [sys.executable, "-P", "-m", "stepwell.runs._worker", self._address, str(self._folder), str(core)]
+        with open(self._folder / "errors", "ab") as errors:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths},
+                start_new_session=True,  # Ctrl-C in a terminal goes to this process alone
+            )
+
+    def replace_ended(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is None:
+                continue
+            _close(process)
+            self.deaths += 1
+            if self.deaths > _DEATHS:
+                lines = (self._folder / "errors").read_text(errors="replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
+                raise InvalidInput(f"worker processes end by themselves again and again ({shown(last)})")
+            self._processes[number] = self._start(self._cores[number])
+
+
+def _close(process: subprocess.Popen) -> None:
+    """Close the pipe to a process, on which it ends."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
 
 
 @contextlib.contextmanager
-def on_cluster(
-    *, workers: int | None = None, client: Any = None, scheduler: str | None = None
-) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
-    """A way to compute shards on a cluster, for `work_off`: one that is made, one at an address, or a client's.
+def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: str | None = None) -> Iterator[Cluster]:
+    """A cluster: one that is started here, one at an address, or a client's. What was started ends with the context.
 
     **Arguments:**
 
@@ -41,69 +239,71 @@ def on_cluster(
     - `client`: a `dask.distributed.Client`.
     - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`.
     """
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError:
-        raise InvalidInput("several workers need Dask; install it: pip install 'stepwell[cluster]'") from None
     if sum(given is not None for given in (workers, client, scheduler)) != 1:
         raise InvalidInput("give one of workers, client and scheduler")
-    with contextlib.ExitStack() as stack:
-        if client is None and scheduler is None:
-            import dask
-
-            count = _check.whole("workers", workers)
-            stack.enter_context(dask.config.set({"distributed.nanny.environ": _ONE_THREAD}))
-            options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 50}
-            cluster = stack.enter_context(LocalCluster(n_workers=count, **options))
-            client = stack.enter_context(Client(cluster, set_as_default=False))
-        elif client is None:
-            try:
-                client = stack.enter_context(Client(scheduler, set_as_default=False, timeout="10s"))
-            except (OSError, ValueError) as error:
-                raise InvalidInput(f"there is no scheduler at {scheduler} ({error}); check the address") from None
-        yield lambda parts: _computed(client, parts)
-
-
-def _computed(client: Any, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard"]:
-    """Shards as they come; a few more are given out than there are workers."""
-    from distributed import CancelledError, CommClosedError, KilledWorker, as_completed
-
-    waiting = iter(parts)
-    results = as_completed(loop=client.loop)
-    pending: set[Any] = set()
-
-    def give_out() -> None:
-        cores = max(1, sum(client.nthreads().values()))
-        while len(pending) < _AHEAD * cores:
-            part = next(waiting, None)
-            if part is None:
-                return
-            future = client.submit(_compute, *part, pure=False, retries=_RETRIES)
-            pending.add(future)
-            results.add(future)
-
     try:
-        give_out()
-        while pending:
-            future = next(results)
-            pending.discard(future)
+        from distributed import Client
+    except ImportError:
+        raise InvalidInput("several workers need Dask; install it: pip install 'stepwell[cluster]'") from None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_silence())
+        if workers is not None:
+            yield stack.enter_context(_local(_check.whole("workers", workers)))
+        elif scheduler is not None:
             try:
-                made = future.result()
-            except KilledWorker:
+                connected = stack.enter_context(Client(scheduler, set_as_default=False, timeout=_CONNECT))
+            except (OSError, ValueError) as error:
                 raise InvalidInput(
-                    "a shard ended its worker several times, perhaps for want of memory; give limits.gigabytes, or "
-                    "fewer workers"
+                    f"there is no scheduler at {shown(scheduler)} ({error_line(error)}); give an address such as "
+                    "tcp://10.0.0.1:8786"
                 ) from None
-            yield made
-            give_out()
-    except (CancelledError, CommClosedError, OSError) as error:
-        raise InvalidInput(
-            f"the scheduler of the cluster is gone ({type(error).__name__}); what was computed is kept, and the same "
-            "call goes on"
-        ) from None
+            yield Cluster(connected)
+        elif isinstance(client, Client) and not client.asynchronous:
+            yield Cluster(client)
+        else:
+            raise InvalidInput(f"client is {shown(client)}; it must be a dask.distributed.Client, not asynchronous")
+
+
+@contextlib.contextmanager
+def _local(count: int) -> Iterator[Cluster]:
+    """A scheduler in a thread of this process, and workers."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    folder = Path(tempfile.mkdtemp(prefix="stepwell-workers-"))
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(config.set({**_SETTINGS, "temporary-directory": str(folder)}))
+            options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": False}
+            scheduler: Any = stack.enter_context(LocalCluster(n_workers=0, **options))
+            client = stack.enter_context(Client(scheduler, set_as_default=False))
+            yield Cluster(client, stack.enter_context(_LocalWorkers(count, scheduler.scheduler_address, folder)))
     finally:
-        with contextlib.suppress(Exception):
-            client.cancel(list(pending), force=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Dask logs every worker that ends and every connection that is closed; here those are handled."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in _LOGGERS]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def on_cluster(
+    *, workers: int | None = None, client: Any = None, scheduler: str | None = None
+) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
+    """A way to compute shards on a cluster, for `work_off`; the arguments are those of `open_cluster`."""
+    with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
+        yield lambda parts: cluster.map(_compute, parts)
 
 
 def _compute(work: Work, size: int) -> "Shard":

@@ -4,6 +4,7 @@ from stepwell._programs import check_programs as _check_programs
 from stepwell._softmax_moments import SoftmaxMoments as SoftmaxMoments
 from stepwell._softmax_moments import softmax_moments as softmax_moments
 
+from ._abstract import BLOCK as BLOCK
 from ._abstract import AbstractTask as AbstractTask
 from ._abstract import assemble as assemble
 from ._batch import Batch as Batch

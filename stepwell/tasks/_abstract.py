@@ -122,21 +122,33 @@ class AbstractTask(eqx.Module):
         )
 
     @checked
-    def blocks(self, n: int, *, key: RandomKey) -> Iterator[Batch]:
+    def blocks(
+        self, n: int, *, key: RandomKey, numbers: range | None = None, correction: Any = None
+    ) -> Iterator[Batch]:
         """The blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
 
         **Arguments:**
 
         - `n`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
+        - `numbers`: of the blocks wanted, counted from 0; by default all.
+        - `correction`: not used here; of tasks that correct finite samples, what their `correction` returned.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        for number in range(-(-n // BLOCK)):
+        for number in block_numbers(n) if numbers is None else numbers:
             yield fitting(self, self.draw(BLOCK, key=jax.random.fold_in(key, number)), BLOCK)
 
     @checked
-    def chunks(self, n: int, *, key: RandomKey, size: int | None = None) -> Iterator[Batch]:
+    def chunks(
+        self,
+        n: int,
+        *,
+        key: RandomKey,
+        size: int | None = None,
+        numbers: range | None = None,
+        correction: Any = None,
+    ) -> Iterator[Batch]:
         """The sequences of `sample(n, key=key)`, a part at a time.
 
         **Arguments:**
@@ -145,6 +157,10 @@ class AbstractTask(eqx.Module):
         - `key`: a JAX random key.
         - `size`: the number of sequences in a part, rounded down to a multiple of 2048, and at least 2048; by default
           as many as take about 64 MiB.
+        - `numbers`: of the blocks of 2048 sequences that are wanted, a range such as `range(10, 20)`; by default all.
+          What several machines draw of one sample, each its own blocks, is the whole of it.
+        - `correction`: of tasks that are `centred` or `whitened`, what `correction(n, key=key)` returned; by default it
+          is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
@@ -155,10 +171,12 @@ class AbstractTask(eqx.Module):
             what=f"{BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
             instead="take a shorter context or a smaller dimension",
         )
-        wanted = _CHUNK // block if size is None else _check.whole("chunk size", size) // BLOCK
-        blocks = max(1, wanted)
-        made = self.blocks(n, key=key)
-        left = n
+        blocks = max(1, _CHUNK // block if size is None else _check.whole("chunk size", size) // BLOCK)
+        wanted = block_numbers(n) if numbers is None else numbers
+        if wanted and (wanted.step != 1 or wanted[0] < 0 or wanted[-1] not in block_numbers(n)):
+            raise InvalidInput(f"numbers is {wanted}; {n} sequences are {block_numbers(n)} of {BLOCK} each")
+        made = self.blocks(n, key=key, numbers=wanted, correction=correction)
+        left = n - wanted.start * BLOCK
         while part := list(itertools.islice(made, blocks)):
             yield _first(concatenate(part), left)
             left -= len(part) * BLOCK
@@ -183,6 +201,11 @@ class AbstractTask(eqx.Module):
         )
         drawn = _first(concatenate(list(self.chunks(n, key=key))), n)
         return remember(drawn, "sample", task=self, n=n, key=key)
+
+
+def block_numbers(n: int) -> range:
+    """The numbers of the blocks that `n` sequences are drawn in."""
+    return range(-(-n // BLOCK))
 
 
 def fitting(task: AbstractTask, batch: Any, size: int) -> Batch:

@@ -16,7 +16,7 @@ from stepwell._memory import require_arrays
 from stepwell._progress import Meter
 from stepwell._types import RandomKey
 
-from ._abstract import BLOCK, AbstractTask
+from ._abstract import BLOCK, AbstractTask, block_numbers
 from ._ahead import ahead
 from ._batch import Batch
 from ._generator import generator
@@ -88,19 +88,24 @@ class AbstractGaussianTask(AbstractTask):
         return self.compose(*parts, jnp.arange(size), size)
 
     @checked
-    def blocks(self, n: int, *, key: RandomKey) -> Iterator[Batch]:
+    def blocks(
+        self, n: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
+    ) -> Iterator[Batch]:
         """The blocks of 2048 sequences that `chunks` and `sample` are made of, corrected; the last is not cut.
 
         **Arguments:**
 
         - `n`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
+        - `numbers`: of the blocks wanted, counted from 0; by default all.
+        - `correction`: what `correction(n, key=key)` returned; by default it is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        correction = self.correction(n, key=key)
-        normals, total = _all_normals(self, key, n), jnp.asarray(n)
-        return (_block(self, part, jnp.asarray(number), total, correction) for number, part in enumerate(normals))
+        known = self.correction(n, key=key) if correction is None else correction
+        wanted, total = block_numbers(n) if numbers is None else numbers, jnp.asarray(n)
+        normals = zip(wanted, _normals_of(self, key, wanted), strict=True)
+        return (_block(self, part, jnp.asarray(number), total, known) for number, part in normals)
 
     @checked
     def correction(self, n: int, *, key: RandomKey) -> Correction | None:
@@ -118,18 +123,46 @@ class AbstractGaussianTask(AbstractTask):
         """
         if not (self.centred or self.whitened):
             return None
+        return self.correction_of(n, self.correction_sums(n, key=key))
+
+    @checked
+    def correction_sums(self, n: int, *, key: RandomKey, numbers: range | None = None) -> tuple[np.ndarray, ...]:
+        """Sums over sequences of which `correction_of` makes the correction; those of several blocks may be added.
+
+        **Arguments:**
+
+        - `n`: the number of sequences in all; more than `dim` if the task is `whitened`.
+        - `key`: the JAX random key of the sample.
+        - `numbers`: of the blocks of 2048 sequences that are summed over; by default all.
+
+        **Returns:** sums of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim).
+        """
         if self.whitened and n <= self.dim:
             raise InvalidInput(
                 f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
             )
+        wanted = block_numbers(n) if numbers is None else numbers
         totals = None
-        with Meter("centring and whitening", n, steady=True) as meter:
-            for number, normals in enumerate(_all_normals(self, key, n)):
+        with Meter("centring and whitening", len(wanted) * BLOCK, steady=True) as meter:
+            for number, normals in zip(wanted, _normals_of(self, key, wanted), strict=True):
                 sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
                 totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
-                meter.update(number * BLOCK)
+                meter.update((number - wanted.start) * BLOCK)
         assert totals is not None
-        input_sum, task_sum, task_square = (np.asarray(t) for t in totals)
+        return tuple(np.asarray(total) for total in totals)
+
+    @checked
+    def correction_of(self, n: int, sums: tuple[np.ndarray, ...]) -> Correction:
+        """The correction of a sample, from sums over all of it.
+
+        **Arguments:**
+
+        - `n`: the number of sequences.
+        - `sums`: what `correction_sums` returned for all blocks, or the sum of what it returned for each.
+
+        **Returns:** the correction of the Gaussians.
+        """
+        input_sum, task_sum, task_square = sums
         dim, outputs = self.dim, self.outputs
         input_mean = input_sum / n if self.centred else np.zeros_like(input_sum)
         task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
@@ -158,11 +191,12 @@ def _parts(task: AbstractGaussianTask, normals: Float[Array, "sequences numbers"
     )
 
 
-def _all_normals(task: AbstractGaussianTask, key: RandomKey, n: int) -> Iterator[Float[Array, "sequences numbers"]]:
-    """All Gaussians of `n` sequences, block by block."""
+def _normals_of(
+    task: AbstractGaussianTask, key: RandomKey, numbers: range
+) -> Iterator[Float[Array, "sequences numbers"]]:
+    """All Gaussians of some blocks, block by block."""
     shape = BLOCK, _per_sequence(task)
-    blocks = range(-(-n // BLOCK))
-    return map(jax.device_put, ahead(lambda block: generator(key, block).standard_normal(shape), blocks))
+    return map(jax.device_put, ahead(lambda block: generator(key, block).standard_normal(shape), numbers))
 
 
 @eqx.filter_jit

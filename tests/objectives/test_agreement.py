@@ -121,7 +121,12 @@ def test_models_of_features_have_the_same_loss_by_either_route():
 def test_moments_do_not_depend_on_how_the_data_are_cut():
     task = InContextRegression(np.diag([0.6, 0.4]), ContextLengths([2, 5]))
     whole = Moments.of_batch(task.sample(5000, key=KEY))
-    for other in (Moments.of_chunks(task.chunks(5000, key=KEY, size=1)), Moments.of_task(task, 5000, key=KEY)):
+    halves = [Moments.of_chunks(task.chunks(5000, key=KEY, numbers=part)) for part in (range(1), range(1, 3))]
+    for other in (
+        Moments.of_chunks(task.chunks(5000, key=KEY, size=1)),
+        Moments.of_task(task, 5000, key=KEY),
+        Moments.of_parts(zip(halves, (2048, 2952), strict=True)),
+    ):
         np.testing.assert_allclose(other.gram, whole.gram, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(other.cross, whole.cross, rtol=1e-12, atol=1e-14)
 

@@ -1,0 +1,196 @@
+"""Sweeps of thousands of runs: in one process and on workers, beside a loop that saves a file for each run.
+
+The study is that of `examples/studies/step_sizes.toml`: 300 steps of merged attention with one head in two dimensions,
+at many rates, scales and seeds. Of the loop some runs are timed; of the bookkeeping of other tools some hundred.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stepwell as sw
+from stepwell.published import run_in
+from stepwell.published.training import objective, set_up
+from stepwell.runs import Shard, Store, Study, here, job_of, on_cluster, sweep, work_off
+
+from ._row import Row
+
+RUN: dict[str, Any] = {
+    "model": "attnM",
+    "heads": 1,
+    "dim": 2,
+    "spectrum": "white",
+    "context": 31,
+    "engine": "population",
+    "epoch": 300,
+}
+RECORD = {"points": 5, "measure": ["regime"]}
+
+
+def study(rates: int, scales: int, seeds: int) -> Study:
+    over = {
+        "lr": {"from": 1e-4, "to": 1e-1, "count": rates, "spacing": "log"},
+        "init": {"from": 1e-3, "to": 1.0, "count": scales, "spacing": "log"},
+        "seed": {"from": 0, "count": seeds},
+    }
+    return Study.of(RUN, over, record=RECORD)
+
+
+def run(quick: bool) -> Iterator[Row]:
+    small = study(4, 4, 4) if quick else study(50, 20, 10)
+    middle = study(16, 4, 4) if quick else study(64, 64, 16)
+    rounds, singles, trials = (1, 3, 10) if quick else (3, 20, 300)
+    with tempfile.TemporaryDirectory() as folder:
+        new = _stores(Path(folder))
+        loop, gap = _loop(Path(folder, "files"), singles)
+        times = _best({"kept": lambda: _sweep(small, new()), "not kept": lambda: _parts(small, new())}, rounds)
+        each = times["kept"] / small.size
+        note = f"a loop over `descend` that saves an .npz for each run, {singles} timed"
+        yield Row(f"a sweep of {small.size:,} runs, a run", each, "s", loop, least_ratio=100, note=note)
+        share = max(0.0, 1 - times["not kept"] / times["kept"])
+        yield Row("of which the store takes, as a share", share, "", most=0.05)
+        yield Row("relative difference of losses, sweep and loop", gap, "", most=1e-9, check=True)
+        yield from _workers(middle, new, rounds)
+        if not quick:
+            yield _million(new())
+        yield from _bookkeeping(Path(folder), trials)
+
+
+def _workers(chosen: Study, new: Callable[[], Store], rounds: int) -> Iterator[Row]:
+    """One process against one worker and two, each on one core, once all have compiled the program."""
+    with contextlib.ExitStack() as stack:
+        begun = time.perf_counter()
+        one = stack.enter_context(on_cluster(workers=1))
+        _sweep(study(2, 2, 2), new(), one)
+        started = time.perf_counter() - begun
+        two = stack.enter_context(on_cluster(workers=2))
+        _sweep(chosen, new(), one)
+        _sweep(chosen, new(), two)
+        sides = {
+            "here": lambda: _on_one_core(lambda: _sweep(chosen, new())),
+            "one": lambda: _sweep(chosen, new(), one),
+            "two": lambda: _sweep(chosen, new(), two),
+        }
+        times = _best(sides, rounds)
+    runs = f"{chosen.size:,} runs"
+    yield Row("starting a worker, until its first shard is kept", started, "s")
+    yield Row(f"{runs} on one core, runs a second", chosen.size / times["here"], "")
+    yield Row(
+        f"{runs} on one worker, time beyond that of one process, as a share", times["one"] / times["here"] - 1, ""
+    )
+    yield Row(f"{runs} on two workers, runs a second", chosen.size / times["two"], "")
+    yield Row("efficiency from one worker to two", times["one"] / times["two"] / 2, "", note="1 is twice as fast")
+
+
+def _million(store: Store) -> Row:
+    chosen = study(400, 250, 10)
+    begun = time.perf_counter()
+    with on_cluster(workers=2) as compute:
+        _sweep(chosen, store, compute)
+    seconds = time.perf_counter() - begun
+    return Row(
+        f"{chosen.size:,} runs on two workers, from nothing",
+        seconds,
+        "s",
+        note=f"{chosen.size / seconds:,.0f} runs a second, with the start of the workers",
+    )
+
+
+def _sweep(chosen: Study, store: Store, compute: Any = here) -> None:
+    assert work_off(job_of(chosen, store), compute, progress=False)[0] == "finished"
+
+
+def _parts(chosen: Study, store: Store) -> None:
+    """The same without keeping anything."""
+    for _ in here(job_of(chosen, store).parts()):
+        pass
+
+
+def _on_one_core(call: Callable[[], None]) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        call()
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _loop(folder: Path, count: int) -> tuple[float, float]:
+    """Seconds for a run that is trained alone and saved, and by how much its loss differs from that of a sweep."""
+    folder.mkdir()
+    runs = [{**RUN, "init": 0.1, "lr": 1e-3 * (1 + number % 3), "seed": number} for number in range(count + 1)]
+    losses, begun = [], 0.0
+    for number, fields in enumerate(runs):
+        if number == 1:  # the first compiles
+            begun = time.perf_counter()
+        flags, beyond, engine, _ = run_in(fields)
+        setup = set_up(flags, engine, beyond)
+        keep = {"record": RUN["epoch"] // 4, "snapshots": [0, RUN["epoch"]]}
+        made = sw.descend(setup.model, objective(setup), rate=flags.lr, steps=flags.epoch, progress=False, **keep)
+        np.savez(folder / f"{number}.npz", **{str(name): made[name].values for name in made})
+        losses.append(made.loss.values.ravel()[-1])
+    seconds = (time.perf_counter() - begun) / count
+    together = [{name: [one[name] for one in runs] for name in ("lr", "seed")}]
+    result = sweep({**RUN, "init": 0.1}, together=together, record=RECORD, store=folder / "store", progress=False)
+    return seconds, float(np.max(np.abs(result.final_loss.values / np.array(losses) - 1)))
+
+
+def _bookkeeping(folder: Path, count: int) -> Iterator[Row]:
+    """What it takes to note a configuration and its result, durably, with nothing computed."""
+    runs = 4096
+    values = np.linspace(0.0, 1.0, runs)
+    shard = Shard(RUN, {"seed": np.arange(runs), "lr": values}, {"final_loss": values})
+    begun = time.perf_counter()
+    Store(folder / "books").add(shard)
+    ours = (time.perf_counter() - begun) / runs
+    for name, note_all in {"Optuna": _optuna, "signac": _signac}.items():
+        try:
+            begun = note_all(folder, count)
+        except ImportError:
+            yield Row(
+                "noting a run and its result", ours, "s", note=f"{name} is not installed: pip install {name.lower()}"
+            )
+            continue
+        theirs = (time.perf_counter() - begun) / count
+        yield Row("noting a run and its result", ours, "s", theirs, note=f"{name}, {count} of them")
+
+
+def _optuna(folder: Path, count: int) -> float:
+    import optuna  # pyright: ignore[reportMissingImports]
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    made = optuna.create_study(storage=f"sqlite:///{folder}/optuna.sqlite")
+    begun = time.perf_counter()
+    for number in range(count):
+        trial = made.ask({"lr": optuna.distributions.FloatDistribution(0.0, 1.0)})
+        made.tell(trial, number / count)
+    return begun
+
+
+def _signac(folder: Path, count: int) -> float:
+    import signac  # pyright: ignore[reportMissingImports]
+
+    project = signac.init_project(str(folder / "signac"))
+    begun = time.perf_counter()
+    for number in range(count):
+        job = project.open_job({**RUN, "seed": number, "lr": number / count}).init()
+        job.document["final_loss"] = number / count
+    return begun
+
+
+def _stores(folder: Path) -> Callable[[], Store]:
+    """Makes an empty store at every call."""
+    numbers = iter(range(10**6))
+    return lambda: Store(folder / f"store-{next(numbers)}")
+
+
+def _best(sides: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    from ._timing import interleaved
+
+    return interleaved(sides, rounds=rounds)
