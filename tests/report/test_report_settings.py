@@ -168,13 +168,6 @@ def test_progress_is_reported(register, tmp_path: Path, monkeypatch: pytest.Monk
     assert seen[2].left == pytest.approx(seen[2].seconds) and seen[2].seconds > 0
 
 
-def test_progress_comes_from_another_process(tmp_path: Path):
-    """Two quick figures side by side: at least one of them trains for more than half a second."""
-    seen: list[Progress] = []
-    reproduce(["linear/fig2", "linear/conservation"], quick=True, out=tmp_path, jobs=2, progress=seen.append)
-    assert seen and {one.what for one in seen} <= {"training", "flow", "gathering moments"}
-
-
 def test_a_status_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     from stepwell.cli._status import Status
 
