@@ -55,6 +55,7 @@ SLOW = (
     "tests/probes/test_compare.py",
     "tests/probes/test_weights.py",
     "tests/replay/test_replay.py",
+    "tests/report/test_report_settings.py::test_progress_comes_from_another_process",
     "tests/report/test_workers.py",
     "tests/tasks/test_own_sampler.py",
     "tests/tasks/test_normals.py::test_runs_are_the_same_with_and_without",

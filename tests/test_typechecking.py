@@ -25,8 +25,8 @@ def added(first: Row, second: Row, *, extra: "int | Pair" = 0) -> Row:
 @watched
 class Point:
     @watched
-    def scaled(self, by: float) -> float:
-        return by or None  # pyright: ignore
+    def scaled(self, by: float) -> "Point":
+        return self if by else None  # pyright: ignore
 
     @staticmethod
     @watched

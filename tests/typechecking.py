@@ -40,31 +40,36 @@ def watched(function: Any = None, *, typechecker: Any = None) -> Any:
 
 
 def _watched(function: Callable) -> Callable:
-    hints = {name: _hint(hint, function) for name, hint in inspect.get_annotations(function).items()}
-    if not hints:
+    annotations = inspect.get_annotations(function)
+    if not annotations:
         return function
-    inner = check(_with_annotations(function, hints))
-    if not any(map(_has_axes, hints.values())):
-        inner.__wrapped__, inner.__watched__ = function, True
-        return inner
+
+    @functools.cache
+    def prepared() -> tuple[Callable, bool]:
+        """The function with its checks, and whether they need a scope: at the first call, of which most have none."""
+        hints = {name: _hint(hint, function) for name, hint in annotations.items()}
+        return check(_with_annotations(function, hints)), any(map(_has_axes, hints.values()))
 
     @functools.wraps(function)
-    def scoped(*arguments, **named):
+    def wrapper(*arguments, **named):
         __tracebackhide__ = True
         if jaxtyping.config.jaxtyping_disable:
             return function(*arguments, **named)
+        inner, scoped = prepared()
+        if not scoped:
+            return inner(*arguments, **named)
         push_shape_memo({})
         try:
             return inner(*arguments, **named)
         finally:
             pop_shape_memo()
 
-    scoped.__watched__ = True  # pyright: ignore[reportAttributeAccessIssue]
-    return scoped
+    wrapper.__watched__ = True  # pyright: ignore[reportAttributeAccessIssue]
+    return wrapper
 
 
 def _hint(hint: Any, function: Callable) -> Any:
-    """An annotation; if it is text, what that stands for, or anything where that is not known yet."""
+    """An annotation; if it is text, what that stands for, or anything where that is for type checkers only."""
     if not isinstance(hint, str):
         return hint
     try:

@@ -168,6 +168,18 @@ def test_progress_is_reported(register, tmp_path: Path, monkeypatch: pytest.Monk
     assert seen[2].left == pytest.approx(seen[2].seconds) and seen[2].seconds > 0
 
 
+def test_progress_comes_from_another_process(tmp_path: Path):
+    """Two quick figures side by side: one trains for more than half a second, and need not end."""
+    seen: list[Progress] = []
+
+    def stop_at(one: Progress) -> None:
+        seen.append(one)
+        raise KeyboardInterrupt
+
+    done = reproduce(["linear/fig2", "linear/conservation"], quick=True, out=tmp_path, jobs=2, progress=stop_at)
+    assert done.interrupted and {one.what for one in seen} <= {"training", "flow", "gathering moments"}
+
+
 def test_a_status_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     from stepwell.cli._status import Status
 

@@ -16,20 +16,11 @@ QUICKEST = ["linear/fig2", "softmax/regimes", "softmax/nonlinear"]
 
 
 def test_side_by_side_is_as_one_by_one(tmp_path: Path):
-    """And progress comes from the other processes: the second figure trains for more than half a second."""
-    two = ["linear/fig2", "linear/conservation"]
-    told, begun, seen = [], [], []
+    two = QUICKEST[:2]
+    told, begun = [], []
     options = {"quick": True, "begin": lambda name, title: begun.append(name)}
-    apart = reproduce(
-        two,
-        out=tmp_path / "a",
-        jobs=2,
-        tell=lambda entry, claims: told.append(entry["name"]),
-        progress=seen.append,
-        **options,
-    )
+    apart = reproduce(two, out=tmp_path / "a", jobs=2, tell=lambda entry, claims: told.append(entry["name"]), **options)
     assert sorted(begun) == sorted(told) == sorted(two)
-    assert seen and {one.what for one in seen} <= {"training", "flow", "gathering moments"}
     alone = reproduce(two, out=tmp_path / "b", **options)
     assert apart.passed == alone.passed and not apart.interrupted
     assert [claim["statement"] for claim in apart.document["claims"]] == [
