@@ -5,6 +5,7 @@ SLOW = (
     "tests/cli/test_new.py",
     "tests/cli/test_output.py::test_characters_that_the_terminal_lacks_are_replaced",
     "tests/cli/test_output.py::test_the_files_of_a_run_are_written_although_its_report_cannot_be",
+    "tests/cli/test_predict.py::test_extreme_values_end_with_times_or_with_the_reason",
     "tests/cli/test_reproduce.py::test_interrupted_in_a_run",
     "tests/cli/test_reproduce.py::test_quick_with_json",
     "tests/cli/test_train.py",
