@@ -43,17 +43,17 @@ def run(quick: bool) -> Iterator[Row]:
         for scale in scales:
             model = SeparateAttention.random(dim=dim, heads=heads, rank=rank, scale=scale, key=jax.random.key(0))
             name = f"D = {dim}, H = {heads}, R = {rank}, init {scale:g}"
-            yield from _compared(model, objective, scale, name, rounds=1 if quick else 3 if dim < 8 else 1)
+            yield from _compared(model, objective, scale, name, quick, rounds=1 if quick else 3 if dim < 8 else 1)
     yield from _ensemble(quick)
 
 
-def _solvers(model: AbstractModel, objective: AbstractObjective) -> tuple[dict[str, Solver], list[str]]:
+def _solvers(model: AbstractModel, objective: AbstractObjective, quick: bool) -> tuple[dict[str, Solver], list[str]]:
     """Those that can be tried here, and a word on each that cannot."""
     found = {name: own(model, objective, name) for name in OWN}
     missing = []
     weights = sum(weight.size for weight in model.weights().values())
     if weights <= FOR_DIFFRAX:
-        others = {"kvaerno3": diffrax.Kvaerno3(), "kvaerno5": diffrax.Kvaerno5()}
+        others = {"kvaerno3": diffrax.Kvaerno3()} | ({} if quick else {"kvaerno5": diffrax.Kvaerno5()})
         found |= {name: of_diffrax(model, objective, solver) for name, solver in others.items()}
     else:
         missing.append(f"Diffrax's are not tried with {weights} weights")
@@ -65,13 +65,13 @@ def _solvers(model: AbstractModel, objective: AbstractObjective) -> tuple[dict[s
 
 
 def _compared(
-    model: AbstractModel, objective: AbstractObjective, scale: float, name: str, rounds: int
+    model: AbstractModel, objective: AbstractObjective, scale: float, name: str, quick: bool, rounds: int
 ) -> Iterator[Row]:
     times = _resolving(model, objective)
     near = np.stack([times * (1 - ACCURACY), times * (1 + ACCURACY)])
     save, places = np.unique(near, return_inverse=True)
     early, late = _tight(model, objective, scale, save)[places.reshape(near.shape)]
-    solvers, missing = _solvers(model, objective)
+    solvers, missing = _solvers(model, objective, quick)
 
     def follow(solver: str, rtol: float) -> Solved:
         return solvers[solver](times, rtol, min(10 * rtol, 1e-5) * scale)

@@ -1,5 +1,6 @@
-"""What all tests share: Hypothesis profiles, no screen, Ctrl-C, slow tests, no silent skips, native or not."""
+"""What all tests share: watched types, Hypothesis profiles, no screen, Ctrl-C, slow tests, no skips, native or not."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -7,8 +8,10 @@ from typing import TypeVar
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
 from slow_tests import SLOW
+from typechecking import watched
 
 Result = TypeVar("Result")
 
@@ -20,9 +23,16 @@ os.environ["STEPWELL_STORE"] = "off"  # tests that want a store name one
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The import hook of jaxtyping (pyproject.toml) decorates all of the package with this.
+jaxtyping.jaxtyped = watched
+
 # Most of a test's time would be XLA's optimisation of programs that run once, and numbers differ in their last digits
 # alone. Commands started by tests do not inherit this, and run as users run them.
 jax.config.update("jax_disable_most_optimizations", True)
+
+# Modules and compiled programs are no garbage, and make the search for it long: none while tests are collected, and
+# later seldom, among what is new.
+gc.disable()
 
 # No deadline: the first example of a test pays for JAX's compilation.
 hypothesis.settings.register_profile("local", deadline=None)
@@ -35,6 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.path.name != "test_types.py")  # the longest first, or it may end last
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def _fail_skip(report: pytest.TestReport | pytest.CollectReport, remedy: str) -> None:

@@ -21,7 +21,6 @@ from stepwell.models import AbstractModel
 
 KEY = jax.random.key(0)
 WHOLE = "whole number"
-ROOMS = ["models objectives tasks", "dynamics papers probes replay report theory trajectory"]
 
 
 def asking(hint: Any) -> Callable[[Any], Any]:
@@ -156,12 +155,10 @@ def test_options_that_are_passed_on_are_checked():
         model(colour="blue")  # pyright: ignore
 
 
-@pytest.mark.parametrize("rooms", ROOMS)
-def test_no_public_function_answers_nonsense_with_an_error_of_a_library(rooms: str):
+def test_no_public_function_answers_nonsense_with_an_error_of_a_library():
     """Of each parameter all that it could not be: None, text, huge numbers, arrays of other shapes, and more."""
     script = Path(__file__).parent / "public_calls.py"
     environment = {**os.environ, "PYTHONPATH": str(script.parent.parent), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    command = [sys.executable, str(script), *rooms.split()]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, timeout=600)
     assert run.returncode == 0, run.stderr
     assert run.stdout == ""

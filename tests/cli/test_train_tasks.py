@@ -302,7 +302,7 @@ def test_the_flow_over_infinitely_many_sequences_ends_at_the_lowest_level(
 def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     from PIL import Image
 
-    words = [*SMALL, "--format", "pdf", "svg", "png", "gif", "--model", "attnS"]
+    words = [*SMALL, "--epoch", "10", "--format", "pdf", "svg", "png", "gif", "--model", "attnS"]
     found = trained(capsys, tmp_path, *words)["files"]
     starts = {".pdf": b"%PDF", ".svg": b"<?xml", ".png": b"\x89PNG", ".gif": b"GIF8"}
     written = {path.suffix: path.read_bytes() for path in tmp_path.iterdir()}

@@ -51,22 +51,21 @@ def cached(base: Path) -> int:
     return sum(path.is_file() for path in (base / "cache").rglob("*"))
 
 
-def one_after_another(base: Path, count: int) -> list[int]:
-    """How many files the cache has after each command."""
+def one_after_another(base: Path, count: int) -> tuple[list[int], dict[str, float]]:
+    """How many files the cache has after each command, and the losses of the first, which has the seed 0."""
     environment = own_environment(base)
-    sizes = []
+    sizes, losses = [], []
     for seed in range(count):
-        finish(start(base / "runs" / "row", seed, environment))
+        losses.append(finish(start(base / "runs" / "row", seed, environment)))
         sizes.append(cached(base))
-    return sizes
+    return sizes, losses[0]
 
 
-def at_once(base: Path, count: int) -> tuple[list[dict[str, float]], dict[str, float]]:
-    """The losses of as many runs at once, and those of one alone, all of the same seed."""
+def at_once(base: Path, count: int) -> list[dict[str, float]]:
+    """The losses of as many runs at once, all of the seed 0."""
     environment = own_environment(base)
-    alone = finish(start(base / "runs" / "alone", 0, environment))
     processes = [start(base / "runs" / str(number), 0, environment) for number in range(count)]
-    return [finish(process) for process in processes], alone
+    return [finish(process) for process in processes]
 
 
 def main() -> int:
@@ -76,11 +75,11 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        losses, alone = at_once(base, given.at_once)
+        sizes, alone = one_after_another(base, given.count)
+        print(f"files in the cache after the first command: {sizes[0]}; after {len(sizes)}: {sizes[-1]}")
+        losses = at_once(base, given.at_once)
         same = sum(each == alone for each in losses)
         print(f"{same} of {len(losses)} at once have the losses of one alone, {alone}")
-        sizes = one_after_another(base, given.count)
-        print(f"files in the cache after the first command: {sizes[0]}; after {len(sizes)}: {sizes[-1]}")
         print(f"left behind: {left_behind(base) or 'nothing'}")
         return 0 if same == len(losses) and not left_behind(base) else 1
 
