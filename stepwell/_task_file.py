@@ -138,6 +138,8 @@ def words_of(path: str, key: str, value: Any, action: argparse.Action) -> list[s
     if not listed or (isinstance(value, list) and action.nargs is None) or not all(map(_is_plain, listed)):
         wanted = "a number or a text" if action.nargs is None else "a list of numbers or texts, not empty"
         raise InvalidInput(f"{path}: {key} is {shown(value)}; it must be {wanted}")
+    if any(isinstance(entry, str) and entry.startswith("-") for entry in listed):
+        raise InvalidInput(f"{path}: {key} is {shown(value)}; a text may not begin with -")
     return [flag, *map(str, listed)] if action.nargs is not None else [f"{flag}={value}"]
 
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import exit_status
 from stepwell._parser import Parser
-from stepwell._text import shown
+from stepwell._text import nearest, shown
+from stepwell.runs import scalars_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import xarray as xr
 
-    from stepwell.runs import Plan
+    from stepwell.runs import Plan, Study
 
 _FORMATS = ("png", "pdf", "svg")
 
@@ -60,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     from stepwell.runs import Store, Study, job_of
 
     study = Study.read(arguments.study)
+    picture = _picture(arguments, study)
     store = Store(arguments.store)
     job = job_of(study, store, part=part, limit=arguments.limit, fresh=arguments.fresh)
     plan = job.plan()
@@ -76,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         with on_cluster(workers=arguments.workers, scheduler=arguments.scheduler) as compute:
             outcome, message = work_off(job, compute, progress=shown_progress)
     result = finished(job, outcome, message)
-    files = _files(arguments, result)
+    files = _files(arguments, result, picture)
     report = _report(job.waiting, result, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
     if outcome == "interrupted":
@@ -96,24 +100,43 @@ def _part(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2])
 
 
-def _files(arguments: argparse.Namespace, result: "xr.Dataset") -> dict[str, str]:
+def _picture(arguments: argparse.Namespace, study: "Study") -> "Path | None":
+    """The file of --plot; what cannot be drawn is refused before anything is computed."""
     from pathlib import Path
 
+    if arguments.plot is None:
+        return None
+    scalar, *fields = arguments.plot
+    if not 1 <= len(fields) <= 2:
+        raise InvalidInput(f"--plot has {len(arguments.plot)} names; give a scalar and one or two fields")
+    varied = [name.replace("-", "_") for axis in study.axes for name in axis.fields]
+    for field in fields:
+        if field not in varied:
+            raise InvalidInput(f"{field} is not varied in this study; {nearest(field, varied)}")
+    known = scalars_in(study.record.measure)
+    if not any(re.fullmatch(pattern, scalar) for pattern in known):
+        raise InvalidInput(
+            f"there is no scalar {scalar}; {nearest(scalar, [one.replace('[0-9]+', '1') for one in known])}"
+        )
+    path = Path(arguments.out or f"{Path(arguments.study).stem}_{'_'.join(arguments.plot)}.png")
+    if path.suffix.lstrip(".") not in _FORMATS:
+        raise InvalidInput(f"--out is {shown(str(path))}; its ending must be one of {', '.join(_FORMATS)}")
+    return path
+
+
+def _files(arguments: argparse.Namespace, result: "xr.Dataset", picture: "Path | None") -> dict[str, str]:
     files = {}
     if arguments.table is not None:
         from stepwell._files import write_text
         from stepwell.runs import table_of
 
         files["table"] = str(write_text(arguments.table, table_of(result).to_csv(index=False)))
-    if arguments.plot is not None:
+    if picture is not None:
         from stepwell.plots.style import save_figure
         from stepwell.runs import draw
 
-        path = Path(arguments.out or f"{Path(arguments.study).stem}_{'_'.join(arguments.plot)}.png")
-        if path.suffix.lstrip(".") not in _FORMATS:
-            raise InvalidInput(f"--out is {shown(str(path))}; its ending must be one of {', '.join(_FORMATS)}")
-        save_figure(draw(result, *arguments.plot), path)
-        files["plot"] = str(path)
+        save_figure(draw(result, *arguments.plot), picture)
+        files["plot"] = str(picture)
     return files
 
 

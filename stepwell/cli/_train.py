@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         if trajectory.attrs["outcome"] != "interrupted":
             checkpoint.file.unlink(missing_ok=True)
         if complete is None and store is not None and trajectory.attrs["outcome"] == "finished":
-            _keep(store, setup, trajectory)
+            _keep(store, setup, trajectory, fresh=arguments.fresh)
         files = {"trajectory": place.trajectory}
         try:
             signals.release()
@@ -191,12 +191,12 @@ def _kept(store: "Store", setup: "Setup") -> "xr.Dataset | None":
     return found
 
 
-def _keep(store: "Store", setup: "Setup", trajectory: "xr.Dataset") -> None:
+def _keep(store: "Store", setup: "Setup", trajectory: "xr.Dataset", *, fresh: bool) -> None:
     """Put the run into the store; it has its own file already, so that a store which fails loses nothing."""
     from stepwell.runs import keep_run
 
     try:
-        keep_run(store, setup, trajectory)
+        keep_run(store, setup, trajectory, fresh=fresh)
     except (InvalidInput, OSError) as error:
         reason = error if isinstance(error, InvalidInput) else error.strerror or error
         _say(f"the run is not in the store {store.path} ({reason}); its file is complete")

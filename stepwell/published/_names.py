@@ -57,7 +57,22 @@ class Place(NamedTuple):
 
 
 def identity(setup: Setup) -> dict[str, Any]:
-    """The configuration of a run, as its file has it: flags, engine, and what is beyond the published script."""
+    """The configuration of a run, as its file has it: flags, engine, and what is beyond the published script.
+
+    **Arguments:**
+
+    - `setup`: what is trained, as `set_up` builds it.
+
+    **Returns:** the values by flag, as JSON has them.
+
+    **Example:**
+
+    >>> from stepwell.published import run_in, training
+    >>> flags, beyond, engine, until = run_in({"heads": 3, "noise": 0.5})
+    >>> made = training.identity(training.set_up(flags, engine, beyond))
+    >>> made["head_num"], made["noise"], made["engine"]
+    (3, 0.5, 'moments')
+    """
     own = setup.beyond.identity()
     return {**setup.flags.__dict__, "icl": float(setup.flags.icl), "engine": setup.engine, **own}
 

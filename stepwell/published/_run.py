@@ -16,7 +16,8 @@ from ._flags import flows
 from ._names import differences, identity, own_place
 from ._setup import TRACKED, Setup, objective, observables
 
-_SNAPSHOTS = 101
+SNAPSHOTS = 101
+"""Of a run, at the most."""
 _RELATIVE, _ABSOLUTE = 1e-8, 1e-6
 """Tolerances of the flow, the second per unit of initial weight: well below the error of a descent's finite rate."""
 
@@ -50,7 +51,7 @@ def train(setup: Setup, stored: xr.Dataset | None, checkpoint: Checkpoint | None
     ([1.0, 0.09], 'finished')
     """
     epoch = setup.flags.epoch
-    grid = np.linspace(0, epoch, min(_SNAPSHOTS, epoch + 1)).round().astype(int)
+    grid = np.linspace(0, epoch, min(SNAPSHOTS, epoch + 1)).round().astype(int)
     start = 0 if stored is None else last_step(stored)
     if stored is not None and start >= epoch:
         return stored

@@ -164,7 +164,7 @@ def is_whole(field: str) -> bool:
 
 @functools.cache
 def _parser() -> Parser:
-    parser = Parser(prog="stepwell train")
+    parser = Parser(prog="stepwell train", add_help=False)
     add_train_flags(parser)
     return parser
 

@@ -7,7 +7,9 @@ from ._names import FORMATS as FORMATS
 from ._names import Place as Place
 from ._names import choose_place as choose_place
 from ._names import find_stored as find_stored
+from ._names import identity as identity
 from ._plot import draw as draw
+from ._run import SNAPSHOTS as SNAPSHOTS
 from ._run import checkpoint_of as checkpoint_of
 from ._run import converged_setup as converged_setup
 from ._run import last_step as last_step

@@ -11,6 +11,7 @@ from ._configuration import run_name as run_name
 from ._export import FORMATS as FORMATS
 from ._export import export as export
 from ._measures import MEASURES as MEASURES
+from ._measures import scalars_in as scalars_in
 from ._shard import Shard as Shard
 from ._store import OFF as OFF
 from ._store import VARIABLE as VARIABLE

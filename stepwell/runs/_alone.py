@@ -10,19 +10,19 @@ import xarray as xr
 
 from stepwell._errors import InvalidInput
 from stepwell.published import Run
-from stepwell.published.training import Setup
+from stepwell.published.training import SNAPSHOTS, Setup, identity
 
 from ._configuration import DIGEST, run_name
 from ._fields import configuration_of
 from ._plan import Block, Work
-from ._shard import Shard
+from ._shard import Shard, file_name
 from ._store import Store
 from ._study import Record
 
 _ATTRIBUTES = ("configuration", "versions", "outcome", "message")
 
 
-def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset) -> Path:
+def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
     """Put the trajectory of a run, or of several seeds, into the store.
 
     **Arguments:**
@@ -30,6 +30,7 @@ def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset) -> Path:
     - `store`: the store.
     - `setup`: what was trained, as `stepwell.published.training.set_up` builds it.
     - `trajectory`: what it returned; it must be finished.
+    - `fresh`: whether it takes the place of what the store has of these runs.
 
     **Returns:** the file.
     """
@@ -44,7 +45,10 @@ def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset) -> Path:
     provenance = {name: trajectory.attrs[name] for name in _ATTRIBUTES}
     recorded = trajectory.drop_vars("run").reset_coords()
     recorded = recorded.assign_attrs({"provenance": json.dumps(provenance)})
-    return store.add(Shard(work.common, work.fields, scalars, recorded))
+    shard = Shard(work.common, work.fields, scalars, recorded)
+    if fresh:
+        store.remove(names=shard.names)
+    return store.add(shard)
 
 
 def kept_run(store: Store, setup: Setup) -> xr.Dataset | None:
@@ -55,35 +59,35 @@ def kept_run(store: Store, setup: Setup) -> xr.Dataset | None:
     - `store`: the store.
     - `setup`: what is asked for.
 
-    **Returns:** the trajectory, as it was kept; None if the store has not all of it in one shard, or that is damaged.
+    **Returns:** the trajectory, as it was kept; None if the store has no shard of just these seeds, or it is damaged.
     """
     from . import _reader
 
     points = setup.flags.epoch + 1
-    work = _work(setup, points, min(_SNAPSHOTS, points))
+    work = _work(setup, points, min(SNAPSHOTS, points))
     names = [run_name(work.configuration(row)) for row in range(work.runs)]
     wanted = np.frombuffer(bytes.fromhex("".join(names)), np.uint8).reshape(-1, DIGEST)
-    if not store.known(wanted).all():
+    file = store.shards_path / file_name(wanted)
+    if not file.exists():
         return None
     try:
-        shard = _reader.load(Path(store.describe(names[0])["shard"]))
-        if "provenance" not in shard.data.attrs or not np.array_equal(shard.names, wanted):
-            return None
-        attributes = json.loads(shard.data.attrs["provenance"])
-    except (InvalidInput, OSError):
+        shard = _reader.load(file)
+        attributes = json.loads(shard.data.attrs.get("provenance", "null"))
+        configuration = json.loads(attributes["configuration"])
+    except (InvalidInput, OSError, KeyError, TypeError, ValueError):
         return None
-    if not isinstance(attributes, dict) or not all(isinstance(attributes.get(name), str) for name in _ATTRIBUTES):
+    if not np.array_equal(shard.names, wanted) or not isinstance(configuration, dict):
         return None
+    if not all(isinstance(attributes.get(name), str) for name in _ATTRIBUTES):
+        return None
+    # The same run may have been described in other words then.
+    attributes["configuration"] = json.dumps({**configuration, "flags": identity(setup)})
     seeds = setup.beyond.seeds
     made = shard.data.assign_coords(run=np.arange(len(shard)) if seeds is None else list(seeds))
     coordinates = [name for name in ("step", "snapshot", "time", "snapshot_time") if name in made.variables]
     made = made.set_coords(coordinates)
     made.attrs = {name: attributes[name] for name in _ATTRIBUTES}
     return made
-
-
-_SNAPSHOTS = 101
-"""Of a run that `stepwell train` makes."""
 
 
 def _work(setup: Setup, points: int, snapshots: int) -> Work:

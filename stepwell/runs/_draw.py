@@ -10,6 +10,8 @@ from stepwell._errors import InvalidInput
 from stepwell._text import nearest
 from stepwell.plots.style import GREY, PALETTE, new_figure, styled
 
+from ._study import DRAW
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -68,7 +70,8 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         figure = new_figure(6.0, 4.2)
         axes = figure.subplots()
         words = values.dtype.kind in "UO"
-        if y is not None and (words or result.sizes[dims[1]] > _LINES):
+        lines = y is None or (not words and result.sizes[dims[1]] <= _LINES)
+        if y is not None and not lines:
             _heat(figure, axes, result, values, scalar, fields, dims)
         elif words:
             _shares(axes, result, values, x, dims[0])
@@ -83,7 +86,9 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         if others:
             said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
             how = "mean" if not words else "most frequent" if y is not None else "shares"
-            axes.set_title(f"{how} over {said}", fontsize=9, color=GREY)
+            partly = not words and bool(np.any(result["stored"].values & ~np.isfinite(values.values)))
+            missing = f"; of runs that have one, {'open where some have not' if lines else 'others left out'}"
+            axes.set_title(f"{how} over {said}{missing if partly else ''}", fontsize=9, color=GREY)
     return figure
 
 
@@ -127,12 +132,15 @@ def _lines(
         colour = PALETTE[number % len(PALETTE)]
         chosen = {dims[1]: number} if several else {}
         place = _places(result[fields[0]].values)
-        _curve(axes, place, values.isel(chosen), dims[0], colour, None if label is None else _named(fields[1], label))
-        if predicted is not None:
-            flat = _over_others(predicted.isel(chosen), dims[0]).transpose(dims[0], "others").values
-            there = np.isfinite(flat).any(axis=1)
-            label = "theory, mean" if number == 0 else None
-            axes.plot(place[there], np.nanmean(flat[there], axis=1), "--", color="black", linewidth=1.2, label=label)
+        order = np.argsort(place, kind="stable")
+        seen = _flat(values.isel(chosen), dims[0])[order]
+        _curve(axes, place[order], seen, colour, None if label is None else _named(fields[1], label), dims[0])
+        if predicted is not None:  # of the same runs, so that means can be compared
+            both = np.where(np.isfinite(seen), _flat(predicted.isel(chosen), dims[0])[order], np.nan)
+            there = np.isfinite(both).any(axis=1)
+            label = "theory, same runs" if number == 0 else None
+            middle = np.nanmean(both[there], axis=1)
+            axes.plot(place[order][there], middle, "--", color="black", linewidth=1.2, label=label)
     _text_ticks(axes, result[fields[0]].values)
     axes.set_ylabel(_label(scalar, result[scalar].attrs.get("units", "")))
     if several or predicted is not None:
@@ -142,16 +150,29 @@ def _lines(
         axes.set_yscale("log")
 
 
-def _curve(axes: Any, place: np.ndarray, values: xr.DataArray, dim: str, colour: str, label: str | None) -> None:
-    flat = _over_others(values.where(np.isfinite(values)), dim).transpose(dim, "others").values
-    there = np.isfinite(flat).any(axis=1)
+def _curve(axes: Any, place: np.ndarray, flat: np.ndarray, colour: str, label: str | None, dim: str) -> None:
+    """The mean and a band over runs; an open mark where some runs have no value: diverged, or not reached."""
+    finite = np.isfinite(flat)
+    there = finite.any(axis=1)
     if not there.any():
         return
-    place, flat = place[there], flat[there]
-    axes.plot(place, np.nanmean(flat, axis=1), color=colour, marker=".", label=label)
+    if dim == DRAW:  # points that nothing joins
+        across = np.broadcast_to(place[:, None], flat.shape)
+        axes.plot(across[finite], flat[finite], ".", color=colour, markersize=4, alpha=0.6, label=label)
+        return
+    place, flat, whole = place[there], np.where(finite, flat, np.nan)[there], finite.all(axis=1)[there]
+    middle = np.nanmean(flat, axis=1)
+    axes.plot(place, middle, color=colour, label=label)
+    axes.plot(place[whole], middle[whole], "o", color=colour, markersize=4)
+    axes.plot(place[~whole], middle[~whole], "o", color=colour, markersize=5, markerfacecolor="white")
     if flat.shape[1] > 1:
         low, high = np.nanquantile(flat, _BAND, axis=1)
         axes.fill_between(place, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _flat(values: xr.DataArray, dim: str) -> np.ndarray:
+    """Values along an axis, and of all other axes together."""
+    return _over_others(values, dim).transpose(dim, "others").values
 
 
 def _over_others(values: xr.DataArray, dim: str) -> xr.DataArray:
@@ -161,8 +182,8 @@ def _over_others(values: xr.DataArray, dim: str) -> xr.DataArray:
 
 def _shares(axes: Any, result: xr.Dataset, values: xr.DataArray, field: str, dim: str) -> None:
     words = _words(values)
-    flat = _over_others(values, dim).transpose(dim, "others").values
-    place = _places(result[field].values)
+    order = np.argsort(_places(result[field].values), kind="stable")
+    flat, place = _flat(values, dim)[order], _places(result[field].values)[order]
     there = np.maximum((flat != "").sum(axis=1), 1)
     parts = [(flat == word).sum(axis=1) / there for word in words]
     axes.stackplot(
@@ -180,7 +201,9 @@ def _heat(
     from matplotlib.colors import ListedColormap
 
     flat = values.transpose(*dims[::-1], ...).values.reshape(result.sizes[dims[1]], result.sizes[dims[0]], -1)
-    place = [_places(result[field].values) for field in fields]
+    orders = [np.argsort(_places(result[field].values), kind="stable") for field in fields]
+    flat = flat[orders[1]][:, orders[0]]
+    place = [_edges(_places(result[field].values)[order]) for field, order in zip(fields, orders, strict=True)]
     if values.dtype.kind in "UO":
         words = _words(values)
         counts = np.stack([(flat == word).sum(axis=-1) for word in words])
@@ -213,6 +236,17 @@ def _words(values: xr.DataArray) -> list[str]:
 
 def _places(values: np.ndarray) -> np.ndarray:
     return np.arange(len(values)) if values.dtype.kind in "UO" else values
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    """The edges of cells around values that rise: half-way between them, on the axis as it is drawn."""
+    if centres.size == 1:
+        return centres[0] + np.array([-0.5, 0.5])
+    logarithmic = _is_logarithmic(centres)
+    places = np.log(centres) if logarithmic else centres.astype(float)
+    inner = (places[1:] + places[:-1]) / 2
+    edges = np.concatenate([[2 * places[0] - inner[0]], inner, [2 * places[-1] - inner[-1]]])
+    return np.exp(edges) if logarithmic else edges
 
 
 def _text_ticks(axes: Any, values: np.ndarray) -> None:

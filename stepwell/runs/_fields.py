@@ -49,6 +49,7 @@ def configuration_of(run: Run, record: Record, *, alone: bool = False) -> dict[s
     kept["measure"] = " ".join(record.measure)
     kept["points"] = min(record.points, made["epoch"] + 1)
     kept["snapshots"] = min(record.snapshots, kept["points"])
+    made = {name: value + 0.0 if isinstance(value, float) else value for name, value in made.items()}  # no -0
     return {**made, **extras, **kept, "numerics": NUMERICS}
 
 

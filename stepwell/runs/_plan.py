@@ -14,6 +14,7 @@ from stepwell.published import flows, infinite, run_in
 
 from ._configuration import DIGEST, canonical_text, digests, value_text
 from ._fields import configuration_of
+from ._measures import FINE, check_measures, is_closed_form
 from ._study import Study
 
 _FREE = ("seed", "init", "lr", "noise")
@@ -25,8 +26,6 @@ _STEP_COST = 2e-8
 _SET_UP_COST = {"population": 1e-5, "population-flow": 2e-3, "moments": 2e-2, "flow": 3e-2, "sampled": 1e-1}
 """Seconds for the set-up of one run, by engine, and for the whole of it where it is a flow."""
 _MOST_AT_ONCE = 8192
-_FINE = 1024
-"""Steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread."""
 _EARLIEST = 1e-4
 """Of a flow, the part of its length from which on points are spread over all lengths of time."""
 _BYTES = 2**28
@@ -65,7 +64,8 @@ def _texts(values: np.ndarray) -> list[str]:
 
 def blocks_of(study: Study) -> list[Block]:
     """All runs of a study, in blocks. Every value is checked, and every combination of those that are not numbers."""
-    free_names = [name for name in _FREE if not (name == "lr" and "until" in study.base)]
+    timed = "until" in study.base or any("until" in axis.fields for axis in study.axes)
+    free_names = [name for name in _FREE if not (name == "lr" and timed)]
     free = [axis for axis in study.axes if all(name in free_names for name in axis.fields)]
     tied = [axis for axis in study.axes if axis not in free]
     varied = {name: _numbers(name, values) for axis in free for name, values in axis.fields.items()}
@@ -73,18 +73,34 @@ def blocks_of(study: Study) -> list[Block]:
     rows = np.indices(tuple(map(len, free))).reshape(len(free), math.prod(map(len, free)))
     offset = sum((place * strides[id(axis)] for axis, place in zip(free, rows, strict=True)), np.zeros(1, np.int64))
     fields = {name: varied[name][place] for axis, place in zip(free, rows, strict=True) for name in axis.fields}
-    for name, values in varied.items():  # the ends of a range are as good as all of it
-        for value in (values.min(), values.max()):
-            run_in({**study.base, **_at(tied, [0] * len(tied)), **_firsts(varied), name: value.item()}, "the study")
     made = []
     for place in np.ndindex(*map(len, tied)):
-        run = run_in({**study.base, **_at(tied, place), **_firsts(varied)}, "the study")
-        common = configuration_of(run, study.record)
+        described = {**study.base, **_at(tied, place), **_firsts(varied)}
+        for name, values in varied.items():  # the ends of a range are as good as all of it
+            for value in {values.min().item(), values.max().item()} - {described[name]}:
+                run_in({**described, name: value}, "the study")
+        common = configuration_of(run_in(described, "the study"), study.record)
+        check_measures(common, study.record.measure)
         for name in varied:
             common.pop(name, None)
         start = sum(number * strides[id(axis)] for axis, number in zip(tied, place, strict=True))
-        made.append(Block(common, fields, np.asarray(offset + start, np.int64)))
+        made += _of_one_program(Block(common, fields, np.asarray(offset + start, np.int64)))
     return made
+
+
+def _of_one_program(block: Block) -> list[Block]:
+    """A block divided by the numbers in it that a program cannot take as arguments."""
+    allowed = arguments_of(block.first)
+    for name in block.fields:
+        if name not in allowed:
+            parts = []
+            for value in np.unique(block.fields[name]):
+                rows = np.flatnonzero(block.fields[name] == value)
+                others = {other: values[rows] for other, values in block.fields.items() if other != name}
+                part = Block({**block.common, name: value.item()}, others, block.places[rows])
+                parts += _of_one_program(part)
+            return parts
+    return [block]
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
@@ -104,7 +120,7 @@ def _firsts(varied: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _numbers(name: str, values: list[Any]) -> np.ndarray:
     if name == "seed":
         return np.array([_check.whole(name, value, least=0) for value in values], np.int64)
-    return np.array([_check.number(name, value) for value in values], np.float64)
+    return np.array([_check.number(name, value) for value in values], np.float64) + 0.0  # no -0
 
 
 def names_of(blocks: list[Block]) -> np.ndarray:
@@ -190,11 +206,11 @@ class Work:
 
 def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Program]:
     """Blocks whose runs one program can compute, put together."""
-    groups: dict[str, list[Block]] = {}
+    groups: dict[tuple[str, ...], list[Block]] = {}
     for block in blocks:
         first = block.first
         fixed = {name: value for name, value in first.items() if name not in arguments_of(first)}
-        groups.setdefault(canonical_text(fixed), []).append(block)
+        groups.setdefault((canonical_text(fixed), *sorted(first)), []).append(block)
     made = []
     for group in groups.values():
         runs = sum(block.places.size for block in group)
@@ -215,26 +231,21 @@ def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
     return made
 
 
-def is_closed_form(configuration: Mapping[str, Any]) -> bool:
-    """Whether the loss is that of one regression over infinitely many sequences, whose moments are known."""
-    return "dims" not in configuration and infinite(configuration["engine"]) and not configuration["vary_len"]
-
-
 def fine_steps(epoch: int, *, flowing: bool = False) -> np.ndarray:
     """The steps at which losses are measured; a flow is not bound to whole steps."""
     if flowing:  # a drop may come early: as many points of every length of time
-        half = _FINE // 2
+        half = FINE // 2
         return np.union1d(np.linspace(0.0, epoch, half + 1), np.geomspace(_EARLIEST * epoch, epoch, half))
-    if epoch <= _FINE:
+    if epoch <= FINE:
         return np.arange(epoch + 1)
-    return np.unique(np.linspace(0, epoch, _FINE + 1).round().astype(np.int64))
+    return np.unique(np.linspace(0, epoch, FINE + 1).round().astype(np.int64))
 
 
 def kept_steps(epoch: int, points: int, spacing: str) -> np.ndarray:
     """The steps at which losses are kept, from the first to the last."""
     if spacing == "linear":
         return np.unique(np.linspace(0, epoch, points).round().astype(np.int64))
-    return np.unique(np.concatenate([[0], np.geomspace(1, epoch, points - 1).round()]).astype(np.int64))
+    return np.unique(np.concatenate([[0, epoch], np.geomspace(1, epoch, points - 1).round()]).astype(np.int64))
 
 
 def weights_of(configuration: Mapping[str, Any]) -> int:
@@ -262,7 +273,7 @@ def bytes_of(configuration: Mapping[str, Any]) -> int:
 
 def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
     """How many runs a program computes: a power of two, as many as take a few seconds and fit into the memory."""
-    points = min(configuration["epoch"], _FINE) + 1
+    points = min(configuration["epoch"], FINE) + 1
     each = 8 * (2 * points + 12 * weights_of(configuration)) + 8 * 64
     if flows(configuration["engine"]):
         each += 16 * points * weights_of(configuration)

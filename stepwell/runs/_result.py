@@ -67,5 +67,5 @@ def _notes(name: str) -> dict[str, str]:
 
 def table_of(result: xr.Dataset) -> "pd.DataFrame":
     """The same as a tidy table: a row for each run that is stored, the axes and what varies with them as columns."""
-    whole = result.to_dataframe().reset_index()
+    whole = (result if result.sizes else result.expand_dims("run")).to_dataframe().reset_index()
     return whole.loc[whole["stored"].to_numpy(bool)].drop(columns="stored").reset_index(drop=True)

@@ -94,9 +94,8 @@ def _step_times(built: Built) -> Float[np.ndarray, " run"]:
 def predicted(measured: Measured) -> Scalars:
     """The same times, predicted from the initial weights; not a number where the theory has none."""
     built = measured.built
-    kind = None if built.setup.beyond.several else built.setup.flags.kind
-    if not built.tasks or kind is None or kind.theory is None or built.setup.flags.out_dim != 1:
-        raise InvalidInput("measure predicted is for linear attention over infinitely many sequences; leave it out")
+    kind = built.setup.flags.kind
+    assert kind.theory is not None
     model, predictor = built.setup.model, linear.PREDICTORS[kind.theory]
     stacked = {name: np.asarray(values) for name, values in built.models.stacked.weights().items()}
     count = _levels(built, "predicted").shape[1] - 1
@@ -142,15 +141,10 @@ def regime(measured: Measured) -> Scalars:
     """How the loss falls, by its every step: "monotone"; "catapult", where it rises on the way and comes to rest;
     "cycles", where it does not, and returns to values above those before; "diverged"."""
     losses = measured.losses
-    if np.diff(measured.steps).max() > 1:
-        raise InvalidInput(
-            f"measure regime needs the loss of every step, which is kept of runs of up to {measured.steps.size - 1} "
-            "steps; take a smaller epoch"
-        )
     scale = np.abs(losses[:, :1])
     with np.errstate(invalid="ignore"):
         rises = np.diff(losses, axis=1) > _SETTLED * scale
-        late = rises[:, -_LAST:].any(axis=1)
+        late = rises[:, -min(_LAST, max(1, losses.shape[1] // 4)) :].any(axis=1)
     codes = np.select([~measured.finite, late, rises.any(axis=1)], [3, 2, 1], 0).astype(np.int32)
     made = {"regime": Column(codes, ("monotone", "catapult", "cycles", "diverged"))}
     return made | _critical_rates(measured.built)
@@ -170,11 +164,9 @@ def _critical_rates(built: Built) -> Scalars:
 
 
 def effective_map(measured: Measured) -> Scalars:
-    r"""$\lambda_d\, e_d^\top A e_d$ at the end, for each eigenvector of the inputs, in falling order of eigenvalues as
-    they were given: near 1 (less what the finite context costs) where that component is learned."""
+    r"""$\lambda_d\, e_d^\top A e_d$ at the end, for each eigenvector of the inputs, in the order in which their
+    eigenvalues were given: near 1 (less what the finite context costs) where that component is learned."""
     built = measured.built
-    if not built.tasks or built.setup.flags.out_dim != 1:
-        raise InvalidInput("measure map is for one regression over infinitely many sequences; leave it out")
     kind = built.setup.flags.kind
     weights = {name: measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims}
     assert kind.theory is not None
@@ -190,19 +182,14 @@ def effective_map(measured: Measured) -> Scalars:
 def allocation(measured: Measured) -> Scalars:
     """Of several regressions, how many heads serve a task at the end, and how many tasks have a head with another."""
     built = measured.built
-    if not built.setup.beyond.several:
-        raise InvalidInput("measure allocation is for several regressions (dims); leave it out")
     last = [measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims]
     weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
     ended = Ensemble.like(built.setup.model, weights).stacked
     omega, mu = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(ended)
     found = head_task_allocation(np.asarray(omega), np.asarray(mu))
     served = (found.head >= 0).sum(axis=-1)
-    return {
-        "heads_used": Column(found.heads_used.astype(np.int64)),
-        "tasks_served": Column(served.astype(np.int64)),
-        "tasks_sharing": Column((served - found.heads_used).astype(np.int64)),
-    }
+    counts = {"heads_used": found.heads_used, "tasks_served": served, "tasks_sharing": served - found.heads_used}
+    return {name: Column(np.where(measured.finite, count, np.nan)) for name, count in counts.items()}
 
 
 COMPUTED: dict[str, Callable[[Measured], Scalars]] = {

@@ -204,7 +204,7 @@ class Store:
         **Arguments:**
 
         - `names`: (run, 16) bytes, as in `Shard.names`.
-        - `columns`: those wanted; by default all scalars.
+        - `columns`: those wanted; by default all scalars that any of these runs has.
 
         **Returns:** a truth value for each run, whether the store has it; and columns of those that it has.
         """
@@ -216,7 +216,9 @@ class Store:
             there = chosen.names()
             known = is_among(names, there)
             place = places_of(names[known], there)
-            wanted = [name for name, kind in chosen.kinds.items() if kind == "scalar"] if columns is None else columns
+            held = {name for piece in chosen.pieces for name in chosen.held(piece.shard)}
+            own = [name for name, kind in chosen.kinds.items() if kind == "scalar" and name in held]
+            wanted = own if columns is None else columns
             return known, {name: chosen.column(name)[place] for name in wanted}
 
         return self._index.ask(ask)

@@ -23,7 +23,7 @@ import numpy as np
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell._task_file import TABLES, document_in, flattened, replaced_by
+from stepwell._task_file import TABLES, document_in, flattened
 from stepwell._text import nearest, shown
 
 from ._measures import MEASURES
@@ -33,7 +33,17 @@ MOST_RUNS = 10**8
 _MOST_VALUES = 10**7
 """Values of one axis, at the most."""
 _TABLES = (*TABLES, "sweep", "record", "limits")
-_DRAW = "draw"
+_SAME = (
+    {"eigenvalues", "spectrum", "white_cov"},
+    {"dim", "in_dim"},
+    {"context", "seq_len"},
+    {"heads", "head_num"},
+    {"rank", "KQ_dim"},
+    {"epoch", "until"},
+    {"seed", "seeds"},
+)
+"""Fields that say one thing: what is varied by one takes the place of what the run says by another."""
+DRAW = "draw"
 """The name of the axis of random draws."""
 
 
@@ -140,8 +150,9 @@ class Study:
         seen: list[str] = []
         for axis in self.axes:
             for name, values in axis.fields.items():
-                if _plain(name) in map(_plain, seen):
-                    raise InvalidInput(f"{name} is varied twice, on two axes; give it once")
+                same = [other for other in seen if _plain(name) in _said_otherwise({_plain(other)})]
+                if same:
+                    raise InvalidInput(f"{name} is varied twice, on two axes (as {same[0]}); give it once")
                 if len(values) != len(axis):
                     lengths = {field: len(each) for field, each in axis.fields.items()}
                     raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
@@ -195,7 +206,7 @@ class Study:
             axes.append(_drawn(_table(draws, "draws")))
         kept = record if isinstance(record, Record) else Record.of({} if record is None else record)
         bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
-        replaced = replaced_by(_plain(name) for axis in axes for name in axis.fields)
+        replaced = _said_otherwise({_plain(name) for axis in axes for name in axis.fields})
         fixed = {name: value for name, value in _table(base, "the run").items() if _plain(name) not in replaced}
         return cls(fixed, tuple(axes), kept, bounds)
 
@@ -229,6 +240,12 @@ class Study:
             limits=document.get("limits"),
             source=source,
         )
+
+
+def _said_otherwise(names: set[str]) -> set[str]:
+    """The fields that say the same as some of these, and these themselves."""
+    groups = [*_SAME, *([{"eigenvalues", "dim", "in_dim"}] if "eigenvalues" in names else [])]
+    return names.union(*(group for group in groups if group & names))
 
 
 def _plain(name: str) -> str:
@@ -340,4 +357,4 @@ def _drawn(given: Mapping[str, Any]) -> Axis:
             fields[name] = drawn.tolist()
     if not fields:
         raise InvalidInput("draws have no field; name what is drawn, for instance init = {from = 0.001, to = 0.1}")
-    return Axis(_DRAW, fields)
+    return Axis(DRAW, fields)

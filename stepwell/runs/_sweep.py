@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
 
+from ._names import first_of_each
 from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
 from ._shard import Shard
 from ._store import Store
@@ -53,6 +55,8 @@ class Job:
     blocks: list[Block]
     programs: list[Program]
     stored: int
+    fresh: bool = False
+    """Whether runs that are stored are replaced."""
 
     @property
     def waiting(self) -> int:
@@ -84,16 +88,19 @@ def job_of(
         if not 1 <= number <= count:
             raise InvalidInput(f"the part is {number}/{count}; give 1/{count} to {count}/{count}")
         mine = np.arange(study.size) * count // study.size == number - 1
-    known = store.known(names_of(blocks))
+    if limit is not None:
+        _check.whole("limit", limit)
+    names = names_of(blocks)
+    known, asked = store.known(names), mine & first_of_each(names)
     missing = []
     left = min([most for most in (limit, study.limits.runs) if most is not None], default=study.size)
     for block in blocks:
-        rows = np.flatnonzero(mine[block.places] & (fresh | ~known[block.places]))[:left]
+        rows = np.flatnonzero(asked[block.places] & (fresh | ~known[block.places]))[:left]
         left -= rows.size
         if rows.size:
             missing.append(block.take(rows))
     most_bytes = {} if study.limits.gigabytes is None else {"most_bytes": study.limits.gigabytes * 1e9}
-    return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()))
+    return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()), fresh)
 
 
 def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
@@ -126,6 +133,8 @@ def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tup
         meter.update(0, f"0 of {total} runs")
         try:
             for shard in compute(in_time()):
+                if job.fresh:
+                    job.store.remove(names=shard.names)
                 job.store.add(shard)
                 done += len(shard)
                 meter.update(done, f"{done} of {total} runs")

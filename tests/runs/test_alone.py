@@ -64,6 +64,20 @@ def test_the_same_run_is_not_trained_twice(
     assert len(calls) == 2
 
 
+def test_one_run_in_other_words_keeps_its_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = ["--engine", "population"]
+    trained(capsys, tmp_path / "a", *words)
+    reports = [trained(capsys, tmp_path / "a", *words, "--trainset_size", "200") for _ in range(3)]
+    assert len({report["files"]["trajectory"] for report, _ in reports}) == 1
+    assert all("--fresh" in said for _, said in reports)
+
+
+def test_a_seed_of_a_stored_ensemble_is_trained_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    trained(capsys, tmp_path / "a", "--seeds", "0", "1", "2")
+    assert "--fresh" not in trained(capsys, tmp_path / "b", "--seed", "0")[1]
+    assert "--fresh" in trained(capsys, tmp_path / "c", "--seed", "0")[1]
+
+
 def test_a_store_that_cannot_be_used_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "runs").write_text("not a folder")
     report, said = trained(capsys, tmp_path / "a")

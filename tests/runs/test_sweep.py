@@ -1,5 +1,7 @@
 """Sweeps: the runs that they compute, keep, find again and draw."""
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.published import run_in
-from stepwell.published.training import set_up, train
+from stepwell.published.training import paper_time, set_up, train
 from stepwell.runs import Shard, Store, Study, job_of, sweep, table_of, work_off
 from stepwell.runs._compute import compute
 from stepwell.runs._fields import run_from
@@ -49,25 +51,133 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
 }
 
 
+FORMER: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
+    "adam at several rates": ({**RUN, "optimiser": "adam"}, {"lr": [0.002, 0.02]}, 1e-9),
+    "a schedule at several rates": ({**RUN, "schedule": "cosine"}, {"lr": [0.002, 0.02]}, 1e-9),
+    "optimisers at several rates": (RUN, {"optimiser": ["sgd", "adam"], "lr": [0.002, 0.02]}, 1e-9),
+    "flow at several rates": ({**RUN, "engine": "population-flow"}, {"lr": [0.02, 0.2]}, 1e-6),
+    "noise of regressions": (
+        {"dims": [2, 3], "heads": 2, "context": 20, "epoch": 60, "lr": 0.1},
+        {"noise": [0.0, 0.5]},
+        1e-12,
+    ),
+    "noise of a sample": ({**RUN, "engine": "moments", "trainset_size": 40}, {"noise": [0.0, 0.5]}, 1e-12),
+    "a time at several rates": (RUN, {"until": [3.0, 5.0], "lr": [0.002, 0.02]}, 1e-12),
+    "task covariances, one the default": ({**RUN, "init": 0.3}, {"task_eigenvalues": [[1.0, 3.0], [1.0, 1.0]]}, 1e-12),
+    "task covariance of the run": (
+        {**RUN, "task_eigenvalues": [2.0, 0.5]},
+        {"eigenvalues": [[0.6, 0.4], [0.7, 0.1]]},
+        1e-12,
+    ),
+    "lengths of the run": ({**RUN, "vary_len": True}, {"context": [5, 9]}, 1e-12),
+    "strengths of the run": (
+        {"strengths": [3.0], "epoch": 60, "lr": 0.1, "context": 20},
+        {"dims": [[2, 3], [2]]},
+        1e-12,
+    ),
+    "dimensions": ({**RUN, "spectrum": "power:1"}, {"dim": [2, 3]}, 1e-12),
+    "starts": (RUN, {"start": ["plain", "per-head"], "rank": [1, 2]}, 1e-12),
+    "large seeds": (RUN, {"seed": [2**32 - 1, 2**31]}, 1e-12),
+}
+
+
+def each_place(over: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    axes = Study.of({}, over).axes
+    for place in itertools.product(*(range(len(axis)) for axis in axes)):
+        yield {name: values[at] for axis, at in zip(axes, place, strict=True) for name, values in axis.fields.items()}
+
+
+@pytest.mark.parametrize("run,over,tolerance", [*KINDS.values(), *FORMER.values()], ids=[*KINDS, *FORMER])
+def test_a_run_of_a_study_is_the_run_that_train_makes(
+    run: dict[str, Any], over: dict[str, Any], tolerance: float, tmp_path: Path
+):
+    """Found by its place in the result, and trained alone from the fields of the study."""
+    result = sweep(run, over, record={"points": 7}, store=tmp_path, progress=False)
+    assert bool(result.stored.all())
+    losses = result.final_loss.values.ravel()
+    for number, own in enumerate(each_place(over)):
+        replaced = {"eigenvalues": "dim", "until": "epoch"}
+        fixed = {name: value for name, value in run.items() if name not in {replaced.get(field) for field in own}}
+        described = run_in({**fixed, **own})
+        setup = set_up(described.flags, described.engine, described.beyond)
+        if described.until is not None:
+            steps = int(np.ceil(float(described.until) / float(paper_time(setup, 1.0)) - 1e-9))
+            setup = setup._replace(flags=dataclasses.replace(setup.flags, epoch=steps))
+        alone = train(setup, None)
+        assert losses[number] == pytest.approx(float(alone["loss"].values[0, -1]), rel=tolerance), own
+
+
 def works(study: Study) -> Iterator[tuple[Work, int]]:
     for program in programs_of(blocks_of(study)):
         for work in program.parts():
             yield work, program.size
 
 
-@pytest.mark.parametrize("run,over,tolerance", KINDS.values(), ids=KINDS)
-def test_a_run_of_a_study_is_the_run_that_train_makes(run: dict[str, Any], over: dict[str, Any], tolerance: float):
-    for work, size in works(Study.of(run, over, record={"points": 7})):
-        shard = compute(work, size)
-        assert len(shard) == work.runs
-        for row in (0, work.runs - 1):
-            described, _ = run_from(work.configuration(row))
-            alone = train(set_up(described.flags, described.engine, described.beyond), None)
-            steps = shard.data["step"].values
-            np.testing.assert_allclose(shard.data["loss"].values[row], alone["loss"].values[0, steps], rtol=tolerance)
-            for name in described.flags.kind.recorded if not described.beyond.several else ():
-                mine, its = shard.data[name].values[row, -1], alone[name].values[0, -1]
-                np.testing.assert_allclose(mine, its, rtol=tolerance, atol=tolerance)
+def test_curves_and_weights_are_those_of_the_run_alone():
+    ((work, size),) = works(Study.of(RUN, OVER, record={"points": 7}))
+    shard = compute(work, size)
+    described, _ = run_from(work.configuration(4))
+    alone = train(set_up(described.flags, described.engine, described.beyond), None)
+    steps = shard.data["step"].values
+    np.testing.assert_allclose(shard.data["loss"].values[4], alone["loss"].values[0, steps], rtol=1e-12)
+    for name in ("value", "key", "query"):
+        np.testing.assert_allclose(shard.data[name].values[4], alone[name].values[0, [0, -1]], rtol=1e-12)
+
+
+def test_the_end_is_kept_however_few_points_there_are(tmp_path: Path):
+    few = {"points": 2, "spacing": "log", "measure": ["map"]}
+    result = sweep({**RUN, "epoch": 300}, {"seed": [0]}, record=few, store=tmp_path, progress=False)
+    many = sweep({**RUN, "epoch": 300}, {"seed": [0]}, record={"measure": ["map"]}, store=tmp_path, progress=False)
+    assert float(result.map_1[0]) == float(many.map_1[0])
+    assert Store(tmp_path).select(["points=2"])["step"].values.tolist() == [0, 300]
+
+
+def test_drops_go_by_the_levels_of_each_run(tmp_path: Path):
+    run = {**RUN, "engine": "moments", "trainset_size": 60, "epoch": 900, "init": 0.3}
+    both = sweep(run, {"noise": [0.0, 0.5]}, record={"measure": ["drops"]}, store=tmp_path / "a", progress=False)
+    alone = sweep(run, {"noise": [0.5]}, record={"measure": ["drops"]}, store=tmp_path / "b", progress=False)
+    assert float(both.drop_1[1]) == pytest.approx(float(alone.drop_1[0]), rel=1e-9)
+
+
+REPEATED: dict[str, dict[str, Any]] = {
+    "seeds": {"seed": [1, 1, 2]},
+    "zeros": {"noise": [0.0, -0.0]},
+    "words": {"start": ["script", "stacked"]},
+    "a rank that merged attention has not": {"model": ["attnM", "attnS"], "rank": [1, 2]},
+    "a sample that the population has not": {"engine": ["moments", "population"], "trainset_size": [30, 40]},
+}
+
+
+@pytest.mark.parametrize("over", REPEATED.values(), ids=REPEATED)
+def test_a_run_that_is_asked_for_twice_is_computed_once(tmp_path: Path, over: dict[str, Any]):
+    result = sweep({**RUN, "epoch": 10}, over, store=tmp_path, progress=False)
+    assert bool(result.stored.all()) and len(Store(tmp_path).table()) < result.stored.size
+
+
+def test_fresh_runs_take_the_place_of_stored_ones(tmp_path: Path):
+    first = sweep(RUN, OVER, store=tmp_path, progress=False)
+    ((work, size),) = works(Study.of(RUN, OVER))
+    wrong = compute(work, size)
+    Store(tmp_path).remove()
+    Store(tmp_path).add(Shard(wrong.common, wrong.fields, {**wrong.scalars, "final_loss": np.full(6, 9.0)}, wrong.data))
+    assert sweep(RUN, OVER, store=tmp_path, progress=False).final_loss.values.min() == 9.0
+    again = sweep(RUN, OVER, store=tmp_path, progress=False, fresh=True)
+    np.testing.assert_array_equal(again.final_loss, first.final_loss)
+
+
+def test_a_result_has_the_scalars_of_its_own_runs_only(tmp_path: Path):
+    sweep({**RUN, "epoch": 50}, {"seed": [0]}, record={"measure": ["regime"]}, store=tmp_path, progress=False)
+    assert "regime" not in sweep(RUN, {"seed": [0]}, store=tmp_path, progress=False)
+
+
+def test_a_study_of_one_run_has_a_table(tmp_path: Path):
+    assert len(table_of(sweep(RUN, {}, store=tmp_path, progress=False))) == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_is_at_least_one(tmp_path: Path, limit: int):
+    with pytest.raises(InvalidInput, match="limit"):
+        sweep(RUN, OVER, store=tmp_path, limit=limit, progress=False)
 
 
 def test_the_result_has_the_axes_of_the_study_and_finds_each_run(tmp_path: Path):
@@ -170,7 +280,7 @@ def test_drops_are_those_of_a_curve_recorded_at_every_step(tmp_path: Path):
     for seed in (0, 1):
         described = run_in({**run, "seed": seed})
         setup = set_up(described.flags, described.engine, described.beyond)
-        from stepwell.published.training import levels_of, paper_time
+        from stepwell.published.training import levels_of
 
         alone, levels = train(setup, None), levels_of(setup)
         assert levels is not None
@@ -269,19 +379,23 @@ def test_allocation(tmp_path: Path):
     assert set(result.tasks_served.values.tolist()) <= {0, 1, 2}
 
 
-MEASURES_REFUSED = {
-    "regime": ({**RUN, "epoch": 5000}, "every step"),
-    "map": ({**RUN, "engine": "moments", "trainset_size": 40}, "infinitely many"),
-    "allocation": (RUN, "several regressions"),
-    "drops": ({**RUN, "softmax": True, "engine": "sampled", "trainset_size": 40}, "levels"),
-}
+MEASURES_REFUSED = [
+    ("regime", {**RUN, "epoch": 5000}, "up to 1024 steps"),
+    ("regime", {**RUN, "engine": "population-flow"}, "descent"),
+    ("map", {**RUN, "engine": "moments", "trainset_size": 40}, "infinitely many"),
+    ("allocation", RUN, "several regressions"),
+    ("drops", {**RUN, "softmax": True, "engine": "sampled", "trainset_size": 40}, "linear"),
+    ("drops", {**RUN, "optimiser": "adam"}, "plain gradient descent"),
+    ("predicted", {**RUN, "schedule": "cosine"}, "plain gradient descent"),
+]
 
 
-@pytest.mark.parametrize("name", MEASURES_REFUSED)
-def test_a_measure_that_does_not_apply_says_so(tmp_path: Path, name: str):
-    run, words = MEASURES_REFUSED[name]
+@pytest.mark.parametrize("name,run,words", MEASURES_REFUSED)
+def test_a_measure_that_does_not_apply_is_refused_before_anything_is_computed(
+    name: str, run: dict[str, Any], words: str
+):
     with pytest.raises(InvalidInput, match=words):
-        sweep(run, {"seed": [0]}, record={"measure": [name]}, store=tmp_path, progress=False)
+        blocks_of(Study.of(run, {"seed": [0]}, record={"measure": [name]}))
 
 
 # The command line.
@@ -336,9 +450,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 BAD = {
     "no file": (["no-such-file.toml"], "cannot read"),
     "shard": (["{study}", "--shard", "4/3"], "--shard"),
-    "plot": (["{study}", "--limit", "1", "--plot", "final_lsos", "lr"], "final_loss"),
-    "plot field": (["{study}", "--limit", "1", "--plot", "final_loss", "rl"], "lr"),
-    "ending": (["{study}", "--limit", "1", "--plot", "final_loss", "lr", "--out", "a.bmp"], "png"),
+    "plot": (["{study}", "--plot", "final_lsos", "lr"], "final_loss"),
+    "plot field": (["{study}", "--plot", "final_loss", "rl"], "lr"),
+    "plot of nothing": (["{study}", "--plot", "final_loss"], "one or two fields"),
+    "plot of too much": (["{study}", "--plot", "final_loss", "lr", "init", "seed"], "one or two fields"),
+    "ending": (["{study}", "--plot", "final_loss", "lr", "--out", "a.bmp"], "png"),
 }
 
 
@@ -349,4 +465,4 @@ def test_bad_usage_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     given = [str(file) if word == "{study}" else word for word in words]
     assert main(["sweep", *given, "--store", str(tmp_path / "runs")]) == 2
     err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+    assert said in err and err.count("\n") == 1 and not (tmp_path / "runs").exists()
