@@ -245,7 +245,8 @@ def kept_steps(epoch: int, points: int, spacing: str) -> np.ndarray:
     """The steps at which losses are kept, from the first to the last."""
     if spacing == "linear":
         return np.unique(np.linspace(0, epoch, points).round().astype(np.int64))
-    return np.unique(np.concatenate([[0, epoch], np.geomspace(1, epoch, points - 1).round()]).astype(np.int64))
+    between = np.geomspace(1, epoch, points - 1)[:-1] if points > 2 else []
+    return np.unique(np.concatenate([[0], np.round(between), [epoch]]).astype(np.int64))
 
 
 def weights_of(configuration: Mapping[str, Any]) -> int:

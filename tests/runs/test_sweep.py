@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
         {"spectrum": ["power:1", "white"], "noise": [0.0, 0.3], "lr": [0.01, 0.02], "seed": [0, 7]},
         1e-12,
     ),
-    "merged": ({**RUN, "model": "attnM"}, {"context": [5, 31], "init": [0.1, 0.3], "seed": [3, 4]}, 1e-12),
+    "merged": ({**RUN, "model": "attnM", "lr": 0.005}, {"context": [5, 31], "init": [0.1, 0.3], "seed": [3, 4]}, 1e-12),
     "task covariance": (
         {**RUN, "dim": 3},
         {"task_eigenvalues": [[1.0, 2.0, 3.0], [3.0, 1.0, 1.0]], "seed": [0, 1]},
