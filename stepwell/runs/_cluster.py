@@ -107,15 +107,16 @@ class Cluster:
 
         try:
             with Interruptible() as signals:
-                give_out()
-                while pending or held:
+                while True:
+                    if signals.pressed:
+                        raise KeyboardInterrupt
+                    self.check()
+                    give_out()
+                    if not pending:
+                        return
                     try:
                         future, result, error = done.get(timeout=_TICK)
                     except queue.Empty:
-                        if signals.pressed:
-                            raise KeyboardInterrupt from None
-                        self.check()
-                        give_out()
                         continue
                     number = pending.pop(future)
                     future.release()
@@ -130,7 +131,6 @@ class Cluster:
                         next_one += 1
                         yield held.pop(ready[0])
                         ready = [next_one] if in_order else []
-                    give_out()
         except OSError as error:  # Dask's own errors of connections are of this kind
             raise _lost(error_line(error)) from None
         finally:

@@ -92,7 +92,7 @@ def wait_for(happened: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 def files(store: Path) -> list[Path]:
-    return sorted(store.glob("shards/*/*.nc"))
+    return sorted(path for path in store.glob("shards/*/*.nc") if not path.name.startswith("."))  # being written
 
 
 def children(process: int) -> set[int]:
@@ -197,7 +197,7 @@ def test_results_come_in_order_if_that_is_asked_for(cluster: Cluster):
 
 
 def _slow(number: int) -> int:
-    time.sleep(0.1 * (number % 2 == 0))
+    time.sleep(0.2 * (number % 4 == 0))
     return number
 
 
@@ -229,6 +229,7 @@ def test_moments_of_parts_on_workers_are_those_of_one_process(cluster: Cluster, 
 
 def test_moments_with_a_worker_that_is_killed(cluster: Cluster):
     task, key, n = TASKS["corrected"](), jax.random.key(3), 40 * 2048
+    cluster.check()
     before = cluster.processes
     options = {"features": "full", "normalisation": "1/N", "attends_query": True}
     correction, parts = task.correction(n, key=key), _parts(task, n)
@@ -278,6 +279,7 @@ def test_bad_usage_is_one_line(given: dict[str, Any], said: str):
 
 
 def test_killed_workers_are_replaced_and_nothing_is_missing_or_double(cluster: Cluster, file: Path, tmp_path: Path):
+    cluster.check()
     first = cluster.processes
 
     def killing(parts: Iterable[Any]) -> Iterator[Shard]:
