@@ -133,7 +133,8 @@ def _loop(folder: Path, count: int) -> tuple[float, float]:
         setup = set_up(flags, engine, beyond)
         keep = {"record": RUN["epoch"] // 4, "snapshots": [0, RUN["epoch"]]}
         made = sw.descend(setup.model, objective(setup), rate=flags.lr, steps=flags.epoch, progress=False, **keep)
-        np.savez(folder / f"{number}.npz", **{str(name): made[name].values for name in made})
+        arrays: Any = {str(name): made[name].values for name in made}
+        np.savez(folder / f"{number}.npz", **arrays)
         losses.append(made.loss.values.ravel()[-1])
     seconds = (time.perf_counter() - begun) / count
     together = [{name: [one[name] for one in runs] for name in ("lr", "seed")}]

@@ -160,7 +160,8 @@ def _curve(axes: Any, place: np.ndarray, flat: np.ndarray, colour: str, label: s
         across = np.broadcast_to(place[:, None], flat.shape)
         axes.plot(across[finite], flat[finite], ".", color=colour, markersize=4, alpha=0.6, label=label)
         return
-    place, flat, whole = place[there], np.where(finite, flat, np.nan)[there], finite.all(axis=1)[there]
+    whole = np.asarray(finite.all(axis=1))[there]
+    place, flat = place[there], np.where(finite, flat, np.nan)[there]
     middle = np.nanmean(flat, axis=1)
     axes.plot(place, middle, color=colour, label=label)
     axes.plot(place[whole], middle[whole], "o", color=colour, markersize=4)
