@@ -87,7 +87,7 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
             said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
             how = "mean" if not words else "most frequent" if y is not None else "shares"
             partly = not words and bool(np.any(result["stored"].values & ~np.isfinite(values.values)))
-            missing = f"; of runs that have one, {'open where some have not' if lines else 'others left out'}"
+            missing = " (open marks: some runs have no value)" if lines else " (of runs that have a value)"
             axes.set_title(f"{how} over {said}{missing if partly else ''}", fontsize=9, color=GREY)
     return figure
 
