@@ -244,6 +244,8 @@ def flows(engine: str) -> bool:
 
     - `engine`: its name.
 
+    **Returns:** whether it does.
+
     **Example:**
 
     >>> from stepwell.published import flows
@@ -259,6 +261,8 @@ def infinite(engine: str) -> bool:
     **Arguments:**
 
     - `engine`: its name.
+
+    **Returns:** whether it does.
 
     **Example:**
 

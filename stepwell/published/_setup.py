@@ -211,8 +211,8 @@ def objective(setup: Setup) -> AbstractObjective:
     >>> from stepwell.published import run_in, training
     >>> flags, beyond, engine, until = run_in({"engine": "population", "init": 0.0})
     >>> setup = training.set_up(flags, engine, beyond)
-    >>> float(training.objective(setup)(setup.model))
-    1.0
+    >>> print(f"{training.objective(setup)(setup.model):.3f}")
+    1.000
     """
     if isinstance(setup.task, MultiTaskRegression):
         if setup.engine == "sampled":

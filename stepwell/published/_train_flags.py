@@ -153,6 +153,8 @@ def is_whole(field: str) -> bool:
 
     - `field`: the name of a flag of `stepwell train`, with - or _.
 
+    **Returns:** whether it is.
+
     **Example:**
 
     >>> from stepwell.published import is_whole

@@ -30,7 +30,20 @@ _ADDED = {
 
 
 def scalars_in(measure: Sequence[str]) -> list[str]:
-    """The scalars that runs have with these measures, as regular expressions."""
+    """The scalars that runs have with these measures.
+
+    **Arguments:**
+
+    - `measure`: names of measures, as `MEASURES` lists them.
+
+    **Returns:** the names of scalars, as regular expressions.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.runs.scalars_in(["drops"])
+    ['outcome', 'first_loss', 'final_loss', 'largest_loss', 'drop_[0-9]+']
+    """
     return [*ALWAYS, *(name for each in measure for name in _ADDED[each])]
 
 

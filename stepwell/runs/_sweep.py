@@ -80,7 +80,27 @@ class Job:
 def job_of(
     study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
 ) -> Job:
-    """What of a study is missing. `part` (i, n) takes the i-th of n equal parts, counted from 1."""
+    """What of a study the store lacks, and the programs that compute it.
+
+    **Arguments:**
+
+    - `study`: the study.
+    - `store`: where its runs are kept.
+    - `part`: (i, n) takes the i-th of n equal parts of the study, counted from 1; by default all of it.
+    - `limit`: no more runs than so many; by default all.
+    - `fresh`: whether to compute runs again that the store has.
+
+    **Returns:** the `Job`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
+    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_1"))
+    >>> job.plan().waiting
+    3
+    """
     blocks = blocks_of(study)
     mine = np.ones(study.size, bool)
     if part is not None:
@@ -104,7 +124,23 @@ def job_of(
 
 
 def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
-    """Compute shards in this process, one after another."""
+    """Compute shards in this process, one after another.
+
+    **Arguments:**
+
+    - `parts`: the runs of each shard, with the size of its program.
+
+    **Returns:** the shards, as they are computed.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
+    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_2"))
+    >>> [len(shard) for shard in sw.runs.here(job.parts())]
+    [3]
+    """
     from ._compute import compute  # JAX takes a second to import
 
     for work, size in parts:
@@ -112,7 +148,25 @@ def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
 
 
 def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tuple[str, str]:
-    """Compute what is missing, and keep each shard as soon as it is there: (outcome, message)."""
+    """Compute what is missing, and keep each shard as soon as it is there.
+
+    **Arguments:**
+
+    - `job`: what is to be computed.
+    - `compute`: how; by default in this process.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** the outcome, "finished", "interrupted" or "out of time", and a message.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
+    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_3"))
+    >>> sw.runs.work_off(job, progress=False)
+    ('finished', '')
+    """
     deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
     done, total = 0, job.waiting
     if not total:
@@ -194,7 +248,7 @@ def sweep(
     >>> run = {"model": "attnS", "heads": 2, "dim": 2, "engine": "population", "epoch": 500, "lr": 0.02}
     >>> result = sw.sweep(run, {"init": [0.1, 0.3], "seed": {"from": 0, "count": 20}}, store="runs", progress=False)
     >>> dict(result.sizes), result.final_loss.mean("seed").values.round(2).tolist()
-    ({'init': 2, 'seed': 20}, [0.53, 0.15])
+    ({'init': 2, 'seed': 20}, [0.13, 0.09])
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
     kept = store if isinstance(store, Store) else Store(store)
@@ -210,7 +264,26 @@ def sweep(
 
 
 def finished(job: Job, outcome: str, message: str) -> "xr.Dataset":
-    """The result of a study, with how it ended."""
+    """The result of a study, with how it ended.
+
+    **Arguments:**
+
+    - `job`: the study that was worked on.
+    - `outcome`: how that ended.
+    - `message`: a line that explains it.
+
+    **Returns:** the data set, as `sweep` returns it.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
+    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_4"))
+    >>> result = sw.runs.finished(job, *sw.runs.work_off(job, progress=False))
+    >>> result.sizes["seed"], result.attrs["outcome"]
+    (3, 'finished')
+    """
     from ._result import result_of
 
     made = result_of(job.study, job.blocks, job.store)
