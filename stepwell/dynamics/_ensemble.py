@@ -36,7 +36,7 @@ class Ensemble(eqx.Module, Generic[Member]):
     >>> ensemble = sw.dynamics.Ensemble.of(models)
     >>> ensemble.size, ensemble.stacked.query.shape  # (run, head, pair, dim)
     (2, (2, 2, 1, 2))
-    >>> sw.dynamics.Ensemble.like(models[0], np.ones((1000, 10))).size
+    >>> sw.dynamics.Ensemble.like(models[0], np.ones((1000, 16))).size
     1000
     """
 

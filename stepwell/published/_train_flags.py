@@ -8,7 +8,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
-from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._parser import Parser
 from stepwell._task_file import add_file_flag, flag_of, words_of
@@ -180,6 +179,8 @@ def _until(arguments: argparse.Namespace, engine: str) -> float | str | None:
         if not flows(engine):
             raise InvalidInput("--until converged is for --engine flow or population-flow; give a time, or --epoch")
         return given
+    from stepwell import _check  # which needs NumPy, as help does not
+
     try:
         return _check.number("--until", float(given), least=0.0, above=True)
     except ValueError:

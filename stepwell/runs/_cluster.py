@@ -37,6 +37,7 @@ _DEATHS = 4
 """Local workers that may end, one after another and without any result between, before that is an error."""
 _PATIENCE = 3.0
 """Seconds that a local worker has to end by itself, before it is killed."""
+_MOST_WORKERS = 1024
 _CONNECT = "10s"
 """How long a scheduler has to answer."""
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
@@ -248,7 +249,7 @@ def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: s
     with contextlib.ExitStack() as stack:
         stack.enter_context(_silence())
         if workers is not None:
-            yield stack.enter_context(_local(_check.whole("workers", workers)))
+            yield stack.enter_context(_local(_count(workers)))
         elif scheduler is not None:
             try:
                 connected = stack.enter_context(Client(scheduler, set_as_default=False, timeout=_CONNECT))
@@ -262,6 +263,15 @@ def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: s
             yield Cluster(client)
         else:
             raise InvalidInput(f"client is {shown(client)}; it must be a dask.distributed.Client, not asynchronous")
+
+
+def _count(workers: int) -> int:
+    count = _check.whole("workers", workers)
+    if count > _MOST_WORKERS:
+        raise InvalidInput(
+            f"workers is {count}; one machine can have {_MOST_WORKERS} at the most, for more take a scheduler"
+        )
+    return count
 
 
 @contextlib.contextmanager

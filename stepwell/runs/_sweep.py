@@ -291,9 +291,13 @@ def finished(job: Job, outcome: str, message: str) -> "xr.Dataset":
     return made
 
 
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 0
+
+
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
     """The study that the arguments of `sweep` describe."""
-    given = {name: value for name, value in parts.items() if value}
+    given = {name: value for name, value in parts.items() if value is not None and not _is_nothing(value)}
     if isinstance(study, Mapping):
         return Study.of(study, over or {}, **given)
     if over is not None or given:

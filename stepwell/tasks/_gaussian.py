@@ -137,6 +137,7 @@ class AbstractGaussianTask(AbstractTask):
 
         **Returns:** sums of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim).
         """
+        n = _check.whole("n", n)
         if self.whitened and n <= self.dim:
             raise InvalidInput(
                 f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"

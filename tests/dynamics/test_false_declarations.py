@@ -147,19 +147,19 @@ def test_a_class_changed_in_place_is_compared_anew():
         descend(random(Later), Population(TASK), rate=0.01, steps=2, progress=False)
 
 
-def test_the_lowest_loss_of_tied_weights_is_not_known():
+def test_tied_weights_that_cannot_reach_the_lowest_loss_of_their_rank_are_not_called_converged():
     class Tied(MergedAttention):
         declared_form: ClassVar[Form] = "attention"
 
         def bilinear(self):
-            return self.key_query * np.array([1.0, 0.0])
+            return self.key_query * np.array([0.0, 1.0])
 
         def directions(self, query):
             return self.bilinear() @ query
 
     start = MergedAttention.random(dim=2, heads=1, scale=0.3, key=jax.random.key(0))
-    with pytest.raises(InvalidInput, match="lowest loss of Tied .* is not known"):
-        flow(made(Tied, start.value, start.key_query), Population(TASK), progress=False)
+    run = flow(made(Tied, start.value, start.key_query), Population(TASK), progress=False)
+    assert run.attrs["outcome"] in ("stuck", "solver failed")
 
 
 def test_moments_of_other_sequences_are_refused():
