@@ -94,18 +94,12 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
 
 def _critical_rates(axes: Any, result: xr.Dataset) -> None:
     """Where the theory has catapults and cycles begin, if that was measured and is the same for all runs."""
-    for name, label in (("catapult_rate", "catapults"), ("cycle_rate", "cycles")):
+    for name, label, side in (("catapult_rate", "catapults", "right"), ("cycle_rate", "cycles", "left")):
         rates = np.unique(result[name].values[np.isfinite(result[name].values)]) if name in result else np.zeros(0)
         if rates.size == 1:
             axes.axvline(float(rates[0]), color="black", linestyle="--", linewidth=1.3)
-            place = {
-                "xycoords": ("data", "axes fraction"),
-                "rotation": 90,
-                "va": "bottom",
-                "ha": "right",
-                "fontsize": 8,
-            }
-            axes.annotate(f"theory: {label} from here", (float(rates[0]), 0.02), color="white", **place)
+            place = {"xycoords": ("data", "axes fraction"), "rotation": 90, "va": "bottom", "ha": side, "fontsize": 8}
+            axes.annotate(f" theory: {label} ", (float(rates[0]), 0.02), color="white", **place)
 
 
 def _variable(result: xr.Dataset, scalar: str) -> xr.DataArray:
