@@ -17,7 +17,7 @@ import numpy as np
 import stepwell as sw
 from stepwell.published import run_in
 from stepwell.published.training import objective, set_up
-from stepwell.runs import Shard, Store, Study, here, job_of, on_cluster, sweep, work_off
+from stepwell.runs import Shard, Store, Study, compute_in_process, on_cluster, plan_sweep, run_job, sweep
 
 from ._row import Row
 
@@ -102,13 +102,13 @@ def _million(store: Store) -> Row:
     )
 
 
-def _sweep(chosen: Study, store: Store, compute: Any = here) -> None:
-    assert work_off(job_of(chosen, store), compute, progress=False)[0] == "finished"
+def _sweep(chosen: Study, store: Store, compute: Any = compute_in_process) -> None:
+    assert run_job(plan_sweep(chosen, store), compute, progress=False)[0] == "finished"
 
 
 def _parts(chosen: Study, store: Store) -> None:
     """The same without keeping anything."""
-    for _ in here(job_of(chosen, store).parts()):
+    for _ in compute_in_process(plan_sweep(chosen, store).parts()):
         pass
 
 

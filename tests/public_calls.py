@@ -292,7 +292,7 @@ LEFT_OUT = re.compile(
     r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
     r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
-    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$|runs\.(finished|here|job_of|work_off|scalars_in)$|"
+    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$|runs\.(job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts)$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""

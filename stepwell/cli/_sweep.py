@@ -11,7 +11,6 @@ from stepwell._errors import InvalidInput
 from stepwell._interrupt import exit_status
 from stepwell._parser import Parser
 from stepwell._text import nearest, shown
-from stepwell.runs import scalars_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,26 +59,26 @@ def run(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     part = _part(arguments.shard)
 
-    from stepwell.runs import Store, Study, job_of
+    from stepwell.runs import Store, Study, plan_sweep
 
     study = Study.read(arguments.study)
     picture = _picture(arguments, study)
     store = Store(arguments.store)
-    job = job_of(study, store, part=part, limit=arguments.limit, fresh=arguments.fresh)
+    job = plan_sweep(study, store, part=part, limit=arguments.limit, fresh=arguments.fresh)
     plan = job.plan()
     if arguments.dry_run:
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
-    from stepwell.runs import finished, here, on_cluster, work_off
+    from stepwell.runs import compute_in_process, job_result, on_cluster, run_job
 
     shown_progress = not arguments.json or sys.stderr.isatty()
     if arguments.workers is None and arguments.scheduler is None:
-        outcome, message = work_off(job, here, progress=shown_progress)
+        outcome, message = run_job(job, compute_in_process, progress=shown_progress)
     else:
         with on_cluster(workers=arguments.workers, scheduler=arguments.scheduler) as compute:
-            outcome, message = work_off(job, compute, progress=shown_progress)
-    result = finished(job, outcome, message)
+            outcome, message = run_job(job, compute, progress=shown_progress)
+    result = job_result(job, outcome, message)
     files = _files(arguments, result, picture)
     report = _report(job.waiting, result, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))
@@ -113,6 +112,8 @@ def _picture(arguments: argparse.Namespace, study: "Study") -> "Path | None":
     for field in fields:
         if field not in varied:
             raise InvalidInput(f"{field} is not varied in this study; {nearest(field, varied)}")
+    from stepwell.runs import scalars_in
+
     known = scalars_in(study.record.measure)
     if not any(re.fullmatch(pattern, scalar) for pattern in known):
         raise InvalidInput(

@@ -179,24 +179,24 @@ def _store(arguments: argparse.Namespace) -> "Store | None":
 
 def _kept(store: "Store", setup: "Setup") -> "xr.Dataset | None":
     """The run, if the store has it. A store that cannot be read is no reason not to train."""
-    from stepwell.runs import kept_run
+    from stepwell.runs import load_run
 
     try:
-        found = kept_run(store, setup)
+        stored = load_run(store, setup)
     except (InvalidInput, OSError) as error:
         _say(f"the store {store.path} cannot be read ({error}); training")
         return None
-    if found is not None:
+    if stored is not None:
         _say(f"the store {store.path} has this run, which is not trained again; --fresh does")
-    return found
+    return stored
 
 
 def _keep(store: "Store", setup: "Setup", trajectory: "xr.Dataset", *, fresh: bool) -> None:
     """Put the run into the store; it has its own file already, so that a store which fails loses nothing."""
-    from stepwell.runs import keep_run
+    from stepwell.runs import save_run
 
     try:
-        keep_run(store, setup, trajectory, fresh=fresh)
+        save_run(store, setup, trajectory, fresh=fresh)
     except (InvalidInput, OSError) as error:
         reason = error if isinstance(error, InvalidInput) else error.strerror or error
         _say(f"the run is not in the store {store.path} ({reason}); its file is complete")

@@ -4,8 +4,10 @@ Flags alone are imported here, so that a mistake in one is reported before anyth
 """
 
 from ._beyond import Beyond as Beyond
+from ._beyond import is_white as is_white
 from ._beyond import published_spectrum as published_spectrum
 from ._beyond import resolve as resolve
+from ._flags import SEVERAL as SEVERAL
 from ._flags import Engine as Engine
 from ._flags import Published as Published
 from ._flags import add_published_flags as add_published_flags

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from stepwell._errors import InvalidInput
@@ -125,9 +126,8 @@ def _one(flags: Published, task: Description) -> tuple[Published, Description]:
     if lam is not None:
         if flags.white_cov:
             raise InvalidInput("--white_cov and --eigenvalues contradict each other; give one of them")
-        white = len(lam) > 1 and len(set(lam)) == 1 and abs(sum(lam) - 1) < 1e-12
-        flags = dataclasses.replace(flags, in_dim=len(lam), white_cov=white)
-        if white or lam == published_spectrum(len(lam)):
+        flags = dataclasses.replace(flags, in_dim=len(lam), white_cov=is_white(lam))
+        if flags.white_cov or lam == published_spectrum(len(lam)):
             lam = None
     if task.task_eigenvalues is not None and len(task.task_eigenvalues) != flags.in_dim:
         raise InvalidInput(
@@ -168,6 +168,24 @@ def _refuse_contradictions(flags: Published, beyond: Beyond) -> None:
     for name in ("testset_size", "track_value"):
         if beyond.seeds is not None and getattr(flags, name):
             raise InvalidInput(f"--{name} is for one run; with --seeds leave it out, or train one --seed at a time")
+
+
+def is_white(eigenvalues: Sequence[float]) -> bool:
+    """Whether these are the eigenvalues of the script's white inputs, whose covariance is not rotated.
+
+    **Arguments:**
+
+    - `eigenvalues`: of the covariance of the inputs.
+
+    **Returns:** whether there are several, all the same, of sum 1.
+
+    **Example:**
+
+    >>> from stepwell.published import is_white
+    >>> is_white([0.5, 0.5]), is_white([1.0, 1.0])
+    (True, False)
+    """
+    return len(eigenvalues) > 1 and len(set(eigenvalues)) == 1 and abs(sum(eigenvalues) - 1) < 1e-12
 
 
 def published_spectrum(dim: int) -> tuple[float, ...]:

@@ -22,23 +22,23 @@ from ._study import Record as Record
 from ._study import Study as Study
 from ._sweep import Job as Job
 from ._sweep import Plan as Plan
-from ._sweep import finished as finished
-from ._sweep import here as here
-from ._sweep import job_of as job_of
+from ._sweep import compute_in_process as compute_in_process
+from ._sweep import job_result as job_result
+from ._sweep import plan_sweep as plan_sweep
+from ._sweep import run_job as run_job
 from ._sweep import sweep as sweep
-from ._sweep import work_off as work_off
 
 if TYPE_CHECKING:
-    from ._alone import keep_run as keep_run
-    from ._alone import kept_run as kept_run
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
     from ._moments import moments as moments
     from ._result import table_of as table_of
+    from ._single_run import load_run as load_run
+    from ._single_run import save_run as save_run
 
 _LATER = {
-    "keep_run": "_alone",
-    "kept_run": "_alone",
+    "save_run": "_single_run",
+    "load_run": "_single_run",
     "draw": "_draw",
     "moments": "_moments",
     "on_cluster": "_cluster",

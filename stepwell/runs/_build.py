@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from stepwell.dynamics import Ensemble
 from stepwell.objectives import AbstractObjective, Population
-from stepwell.published import Run
+from stepwell.published import Run, is_white
 from stepwell.published.training import Setup, keys_of, objective, set_up
 from stepwell.tasks import ContextLengths, InContextRegression, random_rotation
 
@@ -46,7 +46,9 @@ def build(work: Work) -> Built:
     seeds, inits = np.array(work.column("seed")), np.array(work.column("init"), np.float64)
     models = _random(setup, run, seeds, inits)
     tasks, task_of = _tasks(work)
-    rotations = _rotations(setup, seeds, np.array([_is_white(task) for task in tasks])[task_of])
+    rotations = _rotations(
+        setup, seeds, np.array([is_white(np.diag(task.covariance).tolist()) for task in tasks])[task_of]
+    )
     losses = [Population(task, setup.normalisation) for task in tasks]
     if len(losses) == 1 and rotations is None:
         return Built(setup, models, losses[0], rates, tasks, task_of, None)
@@ -110,12 +112,6 @@ def _tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
             )
         )
     return made, places
-
-
-def _is_white(task: InContextRegression) -> bool:
-    """Whether the published script has this covariance for white inputs, and does not rotate it."""
-    lam = np.diag(task.covariance)
-    return lam.size > 1 and bool(np.all(lam == lam[0])) and abs(float(lam.sum()) - 1) < 1e-12
 
 
 def _rotations(setup: Setup, seeds: np.ndarray, white: np.ndarray) -> np.ndarray | None:

@@ -311,7 +311,7 @@ def _silence() -> Iterator[None]:
 def on_cluster(
     *, workers: int | None = None, client: Any = None, scheduler: str | None = None
 ) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
-    """A way to compute shards on a cluster, for `work_off`; the arguments are those of `open_cluster`."""
+    """A way to compute shards on a cluster, for `run_job`; the arguments are those of `open_cluster`."""
     with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
         yield lambda parts: cluster.map(_compute, parts)
 

@@ -6,25 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepwell._errors import InvalidInput
-from stepwell.published import Run, infinite, run_in, tables_of
+from stepwell.published import SEVERAL, Run, infinite, run_in, tables_of
 
 from ._study import Record
 
 NUMERICS = 1
 """Version of the numerics, raised when the numbers of runs change by more than rounding: their names change with it."""
 
-_SEVERAL = "spectral"
 _RECORD = tuple(field.name for field in dataclasses.fields(Record))
 
 
-def configuration_of(run: Run, record: Record, *, alone: bool = False) -> dict[str, Any]:
+def configuration_of(run: Run, record: Record, *, single: bool = False) -> dict[str, Any]:
     """The canonical configuration of a run: what it is, in one way of saying it, and nothing that does not matter.
 
-    A run `alone` may have test sets and tracked values, which those of studies have not.
+    A `single` run may have test sets and tracked values, which those of studies have not.
     """
     flags, beyond, engine, until = run
     extras = {name: getattr(flags, name) for name in ("testset_size", "track_value") if getattr(flags, name)}
-    if extras and not alone:
+    if extras and not single:
         raise InvalidInput(f"{next(iter(extras))} is for single runs (stepwell train); leave it out of a study")
     if beyond.seeds is not None:
         raise InvalidInput(
@@ -37,7 +36,7 @@ def configuration_of(run: Run, record: Record, *, alone: bool = False) -> dict[s
     made["context"] = made["context"][0] if len(made["context"]) == 1 else made["context"]
     made["icl"] = float(flags.icl)
     if beyond.several:
-        made["model"] = _SEVERAL
+        made["model"] = SEVERAL
     else:
         made["dim"] = flags.in_dim
         made["start"] = flags.start_rule
@@ -61,7 +60,7 @@ def run_from(configuration: Mapping[str, Any]) -> tuple[Run, Record]:
         raise InvalidInput(f"the configuration is of version {numerics} of the numerics; this program has {NUMERICS}")
     kept = {name: fields.pop(name) for name in _RECORD if name in fields}
     kept["measure"] = tuple(str(kept.get("measure", "")).split())
-    if fields.get("model") == _SEVERAL:
+    if fields.get("model") == SEVERAL:
         del fields["model"]
         fields.pop("icl", None)
     return run_in(fields), Record.of(kept)

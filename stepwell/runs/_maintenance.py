@@ -39,7 +39,7 @@ class Merged(NamedTuple):
 
 def verify(folder: Path, index: _index.Index) -> list[Problem]:
     """All that is wrong with the files of a store; nothing is changed."""
-    found = [Problem(path, reason) for path, reason in _foreign(folder)]
+    problems = [Problem(path, reason) for path, reason in _foreign(folder)]
     made: dict[str, _reader.Summary] = {}
     for file, _ in index.files():
         path = folder / "shards" / file
@@ -48,7 +48,7 @@ def verify(folder: Path, index: _index.Index) -> list[Problem]:
             if file_name(made[file].names) != file:
                 raise InvalidInput(f"it has the runs of {file_name(made.pop(file).names)}: it was renamed")
         except InvalidInput as error:
-            found.append(Problem(path, str(error)))
+            problems.append(Problem(path, str(error)))
     connection = index.copy()
     try:
         wrong = _disagreement(connection, made)
@@ -57,8 +57,8 @@ def verify(folder: Path, index: _index.Index) -> list[Problem]:
     finally:
         connection.close()
     if wrong is not None:
-        found.append(Problem(index.path, f"{wrong}; it is made anew with the next question, or remove it"))
-    return sorted(found)
+        problems.append(Problem(index.path, f"{wrong}; it is made anew with the next question, or remove it"))
+    return sorted(problems)
 
 
 def _foreign(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -84,11 +84,11 @@ def blocks_of(study: Study) -> list[Block]:
         for name in varied:
             common.pop(name, None)
         start = sum(number * strides[id(axis)] for axis, number in zip(tied, place, strict=True))
-        made += _of_one_program(Block(common, fields, np.asarray(offset + start, np.int64)))
+        made += _split_by_program(Block(common, fields, np.asarray(offset + start, np.int64)))
     return made
 
 
-def _of_one_program(block: Block) -> list[Block]:
+def _split_by_program(block: Block) -> list[Block]:
     """A block divided by the numbers in it that a program cannot take as arguments."""
     allowed = arguments_of(block.first)
     for name in block.fields:
@@ -98,7 +98,7 @@ def _of_one_program(block: Block) -> list[Block]:
                 rows = np.flatnonzero(block.fields[name] == value)
                 others = {other: values[rows] for other, values in block.fields.items() if other != name}
                 part = Block({**block.common, name: value.item()}, others, block.places[rows])
-                parts += _of_one_program(part)
+                parts += _split_by_program(part)
             return parts
     return [block]
 

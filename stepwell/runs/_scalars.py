@@ -186,9 +186,13 @@ def allocation(measured: Measured) -> Scalars:
     weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
     ended = Ensemble.like(built.setup.model, weights).stacked
     omega, mu = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(ended)
-    found = head_task_allocation(np.asarray(omega), np.asarray(mu))
-    served = (found.head >= 0).sum(axis=-1)
-    counts = {"heads_used": found.heads_used, "tasks_served": served, "tasks_sharing": served - found.heads_used}
+    allocated = head_task_allocation(np.asarray(omega), np.asarray(mu))
+    served = (allocated.head >= 0).sum(axis=-1)
+    counts = {
+        "heads_used": allocated.heads_used,
+        "tasks_served": served,
+        "tasks_sharing": served - allocated.heads_used,
+    }
     return {name: Column(np.where(measured.finite, count, np.nan)) for name, count in counts.items()}
 
 

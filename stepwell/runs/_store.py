@@ -17,7 +17,7 @@ from . import _index
 from ._column import Column
 from ._configuration import DIGEST
 from ._names import check_names, hexadecimal, is_among, places_of
-from ._shard import Shard
+from ._shard import Shard, file_name
 from ._table import Chosen, checked_limit
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Store:
             write_bytes(path, content, replace=False)
         except FileExistsError:
             with contextlib.suppress(InvalidInput):
-                if np.array_equal(np.sort(_summary(path).names, axis=0), np.sort(made.names, axis=0)):
+                if file_name(_summary(path).names) == file:
                     return path
             write_bytes(path, content)  # what is there is damaged
         self._index.note(file, made)

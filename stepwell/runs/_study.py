@@ -28,7 +28,7 @@ from stepwell._text import nearest, shown
 
 from ._measures import MEASURES
 
-MOST_RUNS = 10**8
+_LARGEST = 10**8
 """Runs of a study, at the most."""
 _MOST_VALUES = 10**7
 """Values of one axis, at the most."""
@@ -150,15 +150,15 @@ class Study:
         seen: list[str] = []
         for axis in self.axes:
             for name, values in axis.fields.items():
-                same = [other for other in seen if _plain(name) in _said_otherwise({_plain(other)})]
+                same = [other for other in seen if _plain(name) in _with_synonyms({_plain(other)})]
                 if same:
                     raise InvalidInput(f"{name} is varied twice, on two axes (as {same[0]}); give it once")
                 if len(values) != len(axis):
                     lengths = {field: len(each) for field, each in axis.fields.items()}
                     raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
                 seen.append(name)
-        if math.prod(map(len, self.axes)) > MOST_RUNS:
-            raise InvalidInput(f"the study has {math.prod(map(len, self.axes))} runs; at most {MOST_RUNS} are possible")
+        if math.prod(map(len, self.axes)) > _LARGEST:
+            raise InvalidInput(f"the study has {math.prod(map(len, self.axes))} runs; at most {_LARGEST} are possible")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -206,7 +206,7 @@ class Study:
             axes.append(_drawn(_table(draws, "draws")))
         kept = record if isinstance(record, Record) else Record.of({} if record is None else record)
         bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
-        replaced = _said_otherwise({_plain(name) for axis in axes for name in axis.fields})
+        replaced = _with_synonyms({_plain(name) for axis in axes for name in axis.fields})
         fixed = {name: value for name, value in _table(base, "the run").items() if _plain(name) not in replaced}
         return cls(fixed, tuple(axes), kept, bounds)
 
@@ -242,7 +242,7 @@ class Study:
         )
 
 
-def _said_otherwise(names: set[str]) -> set[str]:
+def _with_synonyms(names: set[str]) -> set[str]:
     """The fields that say the same as some of these, and these themselves."""
     groups = [*_SAME, *([{"eigenvalues", "dim", "in_dim"}] if "eigenvalues" in names else [])]
     return names.union(*(group for group in groups if group & names))

@@ -77,7 +77,7 @@ class Job:
                 yield work, program.size
 
 
-def job_of(
+def plan_sweep(
     study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
 ) -> Job:
     """What of a study the store lacks, and the programs that compute it.
@@ -97,7 +97,7 @@ def job_of(
     >>> import stepwell as sw
     >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
     >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_1"))
+    >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_1"))
     >>> job.plan().waiting
     3
     """
@@ -123,7 +123,7 @@ def job_of(
     return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()), fresh)
 
 
-def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
+def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
     """Compute shards in this process, one after another.
 
     **Arguments:**
@@ -137,8 +137,8 @@ def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
     >>> import stepwell as sw
     >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
     >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_2"))
-    >>> [len(shard) for shard in sw.runs.here(job.parts())]
+    >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_2"))
+    >>> [len(shard) for shard in sw.runs.compute_in_process(job.parts())]
     [3]
     """
     from ._compute import compute  # JAX takes a second to import
@@ -147,7 +147,7 @@ def here(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
         yield compute(work, size)
 
 
-def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tuple[str, str]:
+def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
     """Compute what is missing, and keep each shard as soon as it is there.
 
     **Arguments:**
@@ -163,8 +163,8 @@ def work_off(job: Job, compute: Compute = here, *, progress: bool = True) -> tup
     >>> import stepwell as sw
     >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
     >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_3"))
-    >>> sw.runs.work_off(job, progress=False)
+    >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_3"))
+    >>> sw.runs.run_job(job, progress=False)
     ('finished', '')
     """
     deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
@@ -252,18 +252,18 @@ def sweep(
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
     kept = store if isinstance(store, Store) else Store(store)
-    job = job_of(chosen, kept, limit=limit, fresh=fresh)
+    job = plan_sweep(chosen, kept, limit=limit, fresh=fresh)
     if workers is None and client is None:
-        outcome = work_off(job, progress=progress)
+        outcome = run_job(job, progress=progress)
     else:
         from ._cluster import on_cluster
 
         with on_cluster(workers=workers, client=client) as compute:
-            outcome = work_off(job, compute, progress=progress)
-    return finished(job, *outcome)
+            outcome = run_job(job, compute, progress=progress)
+    return job_result(job, *outcome)
 
 
-def finished(job: Job, outcome: str, message: str) -> "xr.Dataset":
+def job_result(job: Job, outcome: str, message: str) -> "xr.Dataset":
     """The result of a study, with how it ended.
 
     **Arguments:**
@@ -279,8 +279,8 @@ def finished(job: Job, outcome: str, message: str) -> "xr.Dataset":
     >>> import stepwell as sw
     >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
     >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.runs.job_of(study, sw.runs.Store("runs_4"))
-    >>> result = sw.runs.finished(job, *sw.runs.work_off(job, progress=False))
+    >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_4"))
+    >>> result = sw.runs.job_result(job, *sw.runs.run_job(job, progress=False))
     >>> result.sizes["seed"], result.attrs["outcome"]
     (3, 'finished')
     """

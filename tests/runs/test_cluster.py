@@ -20,7 +20,7 @@ import pytest
 import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
-from stepwell.runs import Shard, Store, Study, job_of, sweep, work_off
+from stepwell.runs import Shard, Store, Study, plan_sweep, run_job, sweep
 from stepwell.runs._cluster import Cluster, _compute, open_cluster
 from stepwell.runs._compute import compute
 from stepwell.runs._moments import _packed, _part, _parts
@@ -130,7 +130,7 @@ def complete(file: Path, path: Path) -> int:
             counted.append(work.runs)
             yield compute(work, size)
 
-    assert work_off(job_of(Study.read(str(file)), Store(path)), counting, progress=False) == ("finished", "")
+    assert run_job(plan_sweep(Study.read(str(file)), Store(path)), counting, progress=False) == ("finished", "")
     check_whole(path)
     return sum(counted)
 
@@ -141,8 +141,10 @@ def complete(file: Path, path: Path) -> int:
 def test_a_sweep_on_workers_is_the_sweep_in_one_process(cluster: Cluster, file: Path, tmp_path: Path):
     alone, shared = Store(tmp_path / "alone"), Store(tmp_path / "shared")
     study = Study.read(str(file))
-    work_off(job_of(study, alone), progress=False)
-    assert work_off(job_of(study, shared), lambda parts: cluster.map(_compute, parts), progress=False)[0] == "finished"
+    run_job(plan_sweep(study, alone), progress=False)
+    assert (
+        run_job(plan_sweep(study, shared), lambda parts: cluster.map(_compute, parts), progress=False)[0] == "finished"
+    )
     check_whole(shared.path)
     names = [path.relative_to(alone.path) for path in files(alone.path)]
     assert names == [path.relative_to(shared.path) for path in files(shared.path)] and len(names) == SHARDS
@@ -288,7 +290,9 @@ def test_killed_workers_are_replaced_and_nothing_is_missing_or_double(cluster: C
                 os.kill(first[number // 2], signal.SIGKILL)
             yield shard
 
-    assert work_off(job_of(Study.read(str(file)), Store(tmp_path / "runs")), killing, progress=False)[0] == "finished"
+    assert (
+        run_job(plan_sweep(Study.read(str(file)), Store(tmp_path / "runs")), killing, progress=False)[0] == "finished"
+    )
     check_whole(tmp_path / "runs")
     assert len(files(tmp_path / "runs")) == SHARDS
     assert not set(first) & set(cluster.processes)
@@ -442,7 +446,7 @@ def test_the_index_is_deleted_under_a_sweep(file: Path, tmp_path: Path):
                 for path in store.path.glob("index.sqlite*"):
                     path.unlink()
 
-    assert work_off(job_of(Study.read(str(file)), store), deleting, progress=False)[0] == "finished"
+    assert run_job(plan_sweep(Study.read(str(file)), store), deleting, progress=False)[0] == "finished"
     check_whole(store.path)
     assert complete(file, store.path) == 0
 
@@ -488,7 +492,7 @@ print(main(["sweep", study, "--store", place, "--json", "--shard", "1/2"]))
 print(main(["sweep", study, "--store", place, "--json"]))
 """
     store = tmp_path / "runs"
-    work_off(job_of(Study.read(str(file)), Store(store), part=(1, 2)), progress=False)
+    run_job(plan_sweep(Study.read(str(file)), Store(store), part=(1, 2)), progress=False)
     before = files(store)
     done = mounted(code, store, file)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.published import run_in
 from stepwell.published.training import paper_time, set_up, train
-from stepwell.runs import Shard, Store, Study, job_of, sweep, table_of, work_off
+from stepwell.runs import Shard, Store, Study, plan_sweep, run_job, sweep, table_of
 from stepwell.runs._compute import compute
 from stepwell.runs._fields import run_from
 from stepwell.runs._plan import Work, blocks_of, programs_of
@@ -214,7 +214,7 @@ def test_what_the_store_has_is_not_computed_again(tmp_path: Path, monkeypatch: p
 def test_a_limit_is_kept_and_the_rest_is_done_later(tmp_path: Path):
     part = sweep(RUN, OVER, store=tmp_path, limit=4, progress=False)
     assert int(part.stored.sum()) == 4 and int(np.isfinite(part.final_loss).sum()) == 4
-    rest = job_of(Study.of(RUN, OVER), Store(tmp_path))
+    rest = plan_sweep(Study.of(RUN, OVER), Store(tmp_path))
     assert rest.waiting == 2 and rest.stored == 4
     whole = sweep(RUN, OVER, store=tmp_path, progress=False)
     assert bool(whole.stored.all())
@@ -224,16 +224,16 @@ def test_parts_of_a_job_array_are_the_study(tmp_path: Path):
     study = Study.of(RUN, OVER)
     for number in (1, 2, 3, 4):
         store = Store(tmp_path / str(number))
-        assert work_off(job_of(study, store, part=(number, 4)), progress=False)[0] == "finished"
+        assert run_job(plan_sweep(study, store, part=(number, 4)), progress=False)[0] == "finished"
     whole = Store(tmp_path / "whole")
     for number in (1, 2, 3, 4):
         whole.merge(tmp_path / str(number))
-    assert job_of(study, whole).waiting == 0 and job_of(study, whole).stored == 6
+    assert plan_sweep(study, whole).waiting == 0 and plan_sweep(study, whole).stored == 6
 
 
 def test_time_ends_a_sweep_and_keeps_what_there_is(tmp_path: Path):
     study = Study.of(RUN, OVER, limits={"minutes": 1e-9})
-    outcome, message = work_off(job_of(study, Store(tmp_path)), progress=False)
+    outcome, message = run_job(plan_sweep(study, Store(tmp_path)), progress=False)
     assert outcome == "out of time" and "minutes" in message
 
 
@@ -247,11 +247,11 @@ def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: 
                 raise KeyboardInterrupt
             yield compute(work, size)
 
-    outcome, message = work_off(job_of(study, store), interrupted, progress=False)
+    outcome, message = run_job(plan_sweep(study, store), interrupted, progress=False)
     assert outcome == "interrupted" and "6 of 18 runs" in message
-    assert job_of(study, store).waiting == 12
-    assert work_off(job_of(study, store), progress=False) == ("finished", "")
-    assert job_of(study, store).waiting == 0
+    assert plan_sweep(study, store).waiting == 12
+    assert run_job(plan_sweep(study, store), progress=False) == ("finished", "")
+    assert plan_sweep(study, store).waiting == 0
 
 
 def test_a_run_that_diverges_does_not_harm_the_others(tmp_path: Path):

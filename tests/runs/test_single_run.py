@@ -9,7 +9,7 @@ import pytest
 from stepwell.cli import main
 from stepwell.published import run_in
 from stepwell.published.training import Setup, set_up, train
-from stepwell.runs import Store, keep_run, kept_run
+from stepwell.runs import Store, load_run, save_run
 from stepwell.trajectory import load
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -28,12 +28,12 @@ def setup_of(fields: dict[str, Any]) -> Setup:
 @pytest.mark.parametrize("fields", RUNS.values(), ids=RUNS)
 def test_what_is_kept_comes_back_as_it_was(tmp_path: Path, fields: dict[str, Any]):
     store, setup = Store(tmp_path), setup_of(fields)
-    assert kept_run(store, setup) is None
+    assert load_run(store, setup) is None
     trajectory = train(setup, None)
-    keep_run(store, setup, trajectory)
-    found = kept_run(store, setup)
+    save_run(store, setup, trajectory)
+    found = load_run(store, setup)
     assert found is not None and found.identical(trajectory)
-    assert kept_run(store, setup_of({**fields, "init": 0.02})) is None
+    assert load_run(store, setup_of({**fields, "init": 0.02})) is None
 
 
 def trained(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[dict[str, Any], str]:

@@ -22,7 +22,7 @@ from ._study import Record
 _ATTRIBUTES = ("configuration", "versions", "outcome", "message")
 
 
-def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
+def save_run(store: Store, setup: Setup, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
     """Put the trajectory of a run, or of several seeds, into the store.
 
     **Arguments:**
@@ -51,7 +51,7 @@ def keep_run(store: Store, setup: Setup, trajectory: xr.Dataset, *, fresh: bool 
     return store.add(shard)
 
 
-def kept_run(store: Store, setup: Setup) -> xr.Dataset | None:
+def load_run(store: Store, setup: Setup) -> xr.Dataset | None:
     """The trajectory of a run that the store has.
 
     **Arguments:**
@@ -92,9 +92,9 @@ def kept_run(store: Store, setup: Setup) -> xr.Dataset | None:
 
 def _work(setup: Setup, points: int, snapshots: int) -> Work:
     """The runs of a set-up, one for each seed."""
-    alone = dataclasses.replace(setup.beyond, seeds=None)
-    run = Run(setup.flags, alone, setup.engine)
-    common = configuration_of(run, Record(points, "linear", snapshots), alone=True)
+    one_seed = dataclasses.replace(setup.beyond, seeds=None)
+    run = Run(setup.flags, one_seed, setup.engine)
+    common = configuration_of(run, Record(points, "linear", snapshots), single=True)
     seeds = np.array([setup.flags.seed] if setup.beyond.seeds is None else setup.beyond.seeds, np.int64)
     fields: dict[str, Any] = {"seed": seeds}
     del common["seed"]
