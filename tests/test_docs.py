@@ -1,12 +1,14 @@
 """Every code block of the documents works.
 
 A document's blocks run in order, in one temporary folder: `python` blocks in one namespace, and in shell blocks the
-`$` commands that call `stepwell` or `python train.py`. A `toml` block that begins with a comment of one word is a file
-of that name. `<!-- not run: reason -->` above a block leaves it out.
+`$` commands that call `stepwell` or `python train.py`. The first command of a document, and those that need a shell,
+run as processes of their own; the others are called here, which spares them the import of JAX. A `toml` block that
+begins with a comment of one word is a file of that name. `<!-- not run: reason -->` above a block leaves it out.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,9 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+
+from stepwell.cli import main
+from stepwell.papers import FIGURES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
@@ -69,6 +74,22 @@ def commands(block: Block) -> list[str]:
     return found
 
 
+def arguments_of(command: str) -> list[str] | None:
+    """The arguments of `stepwell`, if the command is nothing else; None if it takes a shell."""
+    if not command.startswith("stepwell ") or re.search(r"[|&;<>$`*?~(){}\[\]]", re.sub("'[^']*'", "", command)):
+        return None
+    return shlex.split(command, comments=True)[1:]
+
+
+def _call(arguments: list[str], place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as end:  # of --help
+        status = end.code
+    printed = capsys.readouterr()
+    assert not status, f"{place}: $ {shlex.join(arguments)}\nexit {status}\n{printed.out}\n{printed.err}"
+
+
 def _run_command(command: str, place: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "STEPWELL_STORE")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
@@ -78,14 +99,24 @@ def _run_command(command: str, place: str) -> None:
     assert done.returncode == 0, f"{place}: $ {command}\nexit {done.returncode}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.fixture
+def no_figure_stays():
+    """Figures that a command adds to the list go at the end."""
+    before = dict(FIGURES)
+    yield
+    FIGURES.clear()
+    FIGURES.update(before)
+
+
+@pytest.mark.usefixtures("no_figure_stays")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("STEPWELL_STORE", raising=False)
     if (ROOT / "train.py").exists():
         shutil.copy(ROOT / "train.py", tmp_path)
     # A real module, since classes defined in a block look theirs up.
-    module = ModuleType("document")
+    module, started = ModuleType("document"), False
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "python":
@@ -95,7 +126,12 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             (tmp_path / named[1]).write_text(block.text)
         elif block.language in _SHELL:
             for command in commands(block):
-                _run_command(command, f"{document.name}:{block.line}")
+                arguments, place = arguments_of(command), f"{document.name}:{block.line}"
+                if arguments is None or not started:
+                    _run_command(command, place)
+                    started = True
+                else:
+                    _call(arguments, place, capsys)
 
 
 def test_blocks_are_found():
@@ -141,3 +177,15 @@ $ stepwell --help | head"""
 def test_a_command_without_its_dollar_is_refused():
     with pytest.raises(AssertionError, match="write `\\$ stepwell"):
         commands(Block("bash", 1, "stepwell --help"))
+
+
+def test_commands_that_need_no_shell_are_known():
+    assert arguments_of("stepwell runs ls 'final_loss<0.3' --limit 5") == [
+        "runs",
+        "ls",
+        "final_loss<0.3",
+        "--limit",
+        "5",
+    ]
+    for command in ("stepwell --help | head", "python train.py", "stepwell replay *.npz", "A=b stepwell doctor"):
+        assert arguments_of(command) is None

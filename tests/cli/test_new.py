@@ -1,6 +1,8 @@
 """What `stepwell new` writes runs as it is, and so do the examples."""
 
+import contextlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.cli import main
+from stepwell.papers import FIGURES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -23,10 +26,19 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def made(kind: str, folder: Path, file: Path) -> str:
-    if kind == "figure":
-        return run(folder, "-m", "stepwell", "reproduce", "--figure", str(file), "--quick", "--jobs", "1")
-    return run(folder, str(file))
+def made(kind: str, folder: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the file prints, run here as a script or as a figure."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
+        capsys.readouterr()
+        if kind == "figure":
+            before = dict(FIGURES)
+            assert main(["reproduce", "--figure", str(file), "--quick", "--jobs", "1"]) == 0
+            FIGURES.clear()
+            FIGURES.update(before)
+        else:
+            patch.syspath_prepend(str(file.parent))
+            runpy.run_path(str(file), run_name="__main__")
+    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["model", "task", "figure"])
@@ -37,7 +49,7 @@ def test_what_is_written_runs_as_it_is(kind: str, tmp_path: Path, capsys: pytest
     text = file.read_text()
     assert f"own_{kind}" not in text and "Own" not in text
     assert {"model": "class GatedKeys2(", "task": "class GatedKeys2(", "figure": '"own/gated-keys2"'}[kind] in text
-    printed = made(kind, tmp_path, file)
+    printed = made(kind, tmp_path, file, capsys)
     if kind == "figure":
         assert "1 of 1 claims hold" in printed
     elif kind == "model":
@@ -66,9 +78,9 @@ def test_it_needs_no_jax(tmp_path: Path):
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run(file: Path, tmp_path: Path):
+def test_examples_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = shutil.copytree(ROOT / "examples", tmp_path / "examples")
     assert f"`{file.name}`" in (folder / "README.md").read_text()
-    printed = made("figure" if file.stem.endswith("_figure") else "script", tmp_path, folder / file.name)
+    printed = made("figure" if file.stem.endswith("_figure") else "script", tmp_path, folder / file.name, capsys)
     if file.stem.endswith("_figure"):
         assert "2 of 2 claims hold" in printed
