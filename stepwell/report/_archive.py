@@ -10,16 +10,17 @@ import io
 import json
 import os
 import re
+import stat
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._files import sweep, why, writable_folder, write_bytes
+from stepwell._files import is_temporary, sweep, why, writable_folder, write_bytes
+from stepwell._text import error_line
 from stepwell.papers import FIGURES
 
 from ._earlier import NAME, earlier
@@ -40,7 +41,7 @@ def fetch(
     which case `warn` is called.
     """
     path = _path(store, name, quick, changed)
-    if not path.exists():
+    if not os.path.lexists(path) or path.parent.is_symlink():
         return None
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as place:
         copy = Path(place)
@@ -70,10 +71,15 @@ def keep(store: Path, folder: Path, result: dict[str, Any], warn: Callable[[str]
     content = io.BytesIO()
     try:
         with zipfile.ZipFile(content, "w") as archive:
-            archive.writestr(NAME, json.dumps(document, allow_nan=False))
+            # Without a time: an archive has none before 1980, where a clock may stand.
+            archive.writestr(zipfile.ZipInfo(NAME), json.dumps(document, allow_nan=False))
             for file in [*result["files"].values(), *result["data"]]:
-                archive.writestr(file, (folder / file).read_bytes())
+                archive.writestr(zipfile.ZipInfo(file), (folder / file).read_bytes())
         writable_folder(path.parent)
+        if path.parent.is_symlink():
+            raise InvalidInput(f"{path.parent} is a link, which may lead out of the store")
+        if path.is_symlink():
+            path.unlink()  # what it leads to is not the store's
         write_bytes(path, content.getvalue())
     except (InvalidInput, OSError) as error:
         reason = why(error) if isinstance(error, OSError) else error
@@ -106,7 +112,9 @@ def damaged_figures(folder: str | os.PathLike) -> list[tuple[Path, str]]:
     []
     """
     problems = []
-    for path in sorted(_folder(Path(folder)).glob("*")):
+    if _folder(Path(folder)).is_symlink():
+        problems.append((_folder(Path(folder)), "it is a link, which may lead out of the store, and is not used"))
+    for path in _files_in(Path(folder)):
         with tempfile.TemporaryDirectory() as place:
             try:
                 _extract(path, Path(place))
@@ -132,25 +140,37 @@ def remove_old_figures(folder: str | os.PathLike) -> list[Path]:
     []
     """
     current = {program(name) for name in FIGURES}
-    removed = sweep(_folder(Path(folder))) if _folder(Path(folder)).is_dir() else []
-    for path in sorted(_folder(Path(folder)).glob("*.zip")):
-        if path.name.partition("-")[0] not in current:
+    removed = [] if _folder(Path(folder)).is_symlink() else sweep(_folder(Path(folder)))
+    for path in _files_in(Path(folder)):
+        if path.suffix == ".zip" and path.name.partition("-")[0] not in current:
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed
+
+
+def _files_in(store: Path) -> list[Path]:
+    """The figures of the store, and what else is beside them: no folders, and nothing that is being written."""
+    folder = _folder(store)
+    if folder.is_symlink():
+        return []
+    inside = (path for path in folder.glob("*") if not is_temporary(path.name))
+    return sorted(path for path in inside if path.is_symlink() or not path.is_dir())
 
 
 def _extract(path: Path, folder: Path) -> None:
     """Unpack an archive of unknown origin: files with the names of a report's, of bounded size, and nothing else."""
     try:
         _unpack(path, folder)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InvalidInput(str(error) or "it is cut short") from None
+    except (InvalidInput, MemoryError):
+        raise
+    except Exception as error:  # what zipfile raises on a damaged archive is of many kinds
+        raise InvalidInput(error_line(error)) from None
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    if path.is_symlink() or path.stat().st_size > _LARGEST:
-        raise InvalidInput("it is a link, or too large")
+    facts = path.lstat()
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
+        raise InvalidInput("it is not a file, or too large")
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if len(members) > _MOST_FILES or sum(member.file_size for member in members) > _LARGEST:
@@ -158,7 +178,7 @@ def _unpack(path: Path, folder: Path) -> None:
         for part in ("figures", "data"):
             (folder / part).mkdir()
         for member in members:
-            if _MEMBER.fullmatch(member.filename) is None or member.flag_bits & 1:
+            if _MEMBER.fullmatch(member.filename) is None or member.compress_type != zipfile.ZIP_STORED:
                 raise InvalidInput("it has files that are not of a report")
             with contextlib.closing(archive.open(member)) as stream:
                 content = stream.read(member.file_size + 1)

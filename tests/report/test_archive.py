@@ -1,6 +1,7 @@
 """Figures that are done are kept in the store, for reports in other folders."""
 
 import json
+import os
 import shutil
 import zipfile
 
@@ -91,7 +92,32 @@ def of_another(path):
             opened.writestr(name, content)
 
 
+def a_link(path):
+    path.unlink()
+    path.symlink_to(path.parents[2] / "outside")
+
+
+def a_pipe(path):
+    """Who opens it waits for a writer."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_name_that_is_none(path):
+    """A name that says that it is UTF-8, and is not; both copies of it."""
+    with zipfile.ZipFile(path, "a") as opened:
+        opened.writestr("figures/ä", b"")
+    path.write_bytes(path.read_bytes().replace("ä".encode(), b"\xc3\xc3"))
+
+
+def compressed(path):
+    """What can be made to take all memory."""
+    with zipfile.ZipFile(path, "a") as opened:
+        opened.writestr("figures/a", b"", zipfile.ZIP_LZMA)
+
+
 DAMAGES = [flipped, cut, with_member("../outside"), with_member("/tmp/outside"), with_member("figures/a/b")]
+DAMAGES += [a_link, a_pipe, a_name_that_is_none, compressed]
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, of_another])
@@ -104,6 +130,30 @@ def test_what_is_damaged_is_named_and_made_again(tmp_path, store, damage):
     assert not taken and len(warnings) == 1 and str(path) in warnings[0] and "made again" in warnings[0]
     assert not (tmp_path / "outside").exists()
     assert damaged_figures(store) == []  # the new one has taken its place
+
+
+def test_a_folder_that_is_a_link_is_named_and_nothing_in_it_is_touched(tmp_path, store):
+    path = archive(store)
+    path = path.rename(path.with_name("0" * 12 + path.name[12:]))
+    outside = (store / "figures").rename(tmp_path / "outside")
+    (store / "figures").symlink_to(outside)
+    assert [one for one, _ in damaged_figures(store)] == [store / "figures"]
+    _, taken, warnings = again(tmp_path, store)
+    assert not taken and len(warnings) == 1 and "is a link" in warnings[0]
+    assert remove_old_figures(store) == [] and [one.name for one in outside.iterdir()] == [path.name]
+
+
+def test_a_file_that_is_being_written_is_no_damage(store):
+    (store / "figures" / ".stepwell-01234567-1-01234567.part.zip").write_text("half of it")
+    assert damaged_figures(store) == []
+
+
+def test_a_clock_of_another_time_changes_nothing(register, tmp_path, monkeypatch):
+    """An archive has times from 1980 on; a clock that was never set may stand at 1970."""
+    register(NAME)
+    monkeypatch.setattr(zipfile.time, "time", lambda: 0.0)
+    reproduce([NAME], quick=True, out=tmp_path / "report", store=tmp_path / "store")
+    assert again(tmp_path, tmp_path / "store")[1]
 
 
 def test_figures_of_other_programs_can_be_removed(store):
