@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 import zipfile
 
 import pytest
@@ -151,7 +152,7 @@ def test_a_file_that_is_being_written_is_no_damage(store):
 def test_a_clock_of_another_time_changes_nothing(register, tmp_path, monkeypatch):
     """An archive has times from 1980 on; a clock that was never set may stand at 1970."""
     register(NAME)
-    monkeypatch.setattr(zipfile.time, "time", lambda: 0.0)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
     reproduce([NAME], quick=True, out=tmp_path / "report", store=tmp_path / "store")
     assert again(tmp_path, tmp_path / "store")[1]
 
