@@ -113,6 +113,7 @@ BY_NAME: dict[str, Any] = {
     "thing": REGRESSION,
     "names": [],
     "out": "report",
+    "folder": "stepwell-runs",
     "source": "normals",
     "element": "double",
     "given": "1/N",

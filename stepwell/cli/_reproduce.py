@@ -10,6 +10,7 @@ from stepwell._parser import Parser
 from stepwell.papers import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
 
 from ._status import Status
+from ._store import add_store_flag, chosen_store
 
 
 def configure(parser: Parser) -> None:
@@ -49,8 +50,9 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="make figures again that the folder has already, from the same program and settings",
+        help="make figures again that the folder or the store has already, from the same program and settings",
     )
+    add_store_flag(parser, "figures that are done")
     parser.add_argument(
         "--out", metavar="DIR", default="reproduction", help="folder of the report (default: reproduction)"
     )
@@ -81,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["against"] = arguments.against
     options["jobs"] = _cores() if arguments.jobs is None else arguments.jobs
-    options |= {"changes": changes, "fresh": arguments.fresh}
+    store = chosen_store(arguments)
+    options |= {"changes": changes, "fresh": arguments.fresh, "store": None if store is None else store.path}
     if arguments.json:
         done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
         _say(as_text(done.document))

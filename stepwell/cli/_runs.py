@@ -51,7 +51,9 @@ def configure(parser: Parser) -> None:
     removed.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     removed.add_argument("--all", action="store_true", help="all runs; a filter is needed otherwise")
     removed.add_argument("--yes", action="store_true", help="remove them; otherwise it is only said how many there are")
-    collected = action("gc", "remove what killed processes left, and shards whose runs others hold too")
+    collected = action(
+        "gc", "remove what killed processes left, shards whose runs others hold too, and figures of earlier versions"
+    )
     collected.add_argument("--damaged", action="store_true", help="remove damaged shards too")
 
 
@@ -103,20 +105,20 @@ def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 
 def _show(store: "Store", arguments: argparse.Namespace) -> Answer:
-    found = store.describe(arguments.name)
-    document = {**found, "scalars": {name: _finite(value) for name, value in found["scalars"].items()}}
+    run = store.describe(arguments.name)
+    document = {**run, "scalars": {name: _finite(value) for name, value in run["scalars"].items()}}
 
     def lines() -> Iterator[str]:
-        yield f"run      {found['name']}"
-        yield f"shard    {found['shard']}"
+        yield f"run      {run['name']}"
+        yield f"shard    {run['shard']}"
         for title in ("configuration", "scalars"):
             yield title
-            width = max(map(len, found[title]), default=0)
-            yield from (f"  {name:<{width}}  {_cell(value)}" for name, value in found[title].items())
+            width = max(map(len, run[title]), default=0)
+            yield from (f"  {name:<{width}}  {_cell(value)}" for name, value in run[title].items())
         yield "recorded"
         yield from (
             f"  {name} ({', '.join(f'{axis}: {size}' for axis, size in one['sizes'].items())}) {one['dtype']}"
-            for name, one in found["recorded"].items()
+            for name, one in run["recorded"].items()
         )
 
     return 0, document, lines()
@@ -141,10 +143,13 @@ def _export(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 
 def _verify(store: "Store", arguments: argparse.Namespace) -> Answer:
-    found = [{"file": str(path), "reason": reason} for path, reason in store.verify()]
-    lines = [f"{one['file']}: {one['reason']}" for one in found]
-    lines.append(f"{len(found)} problems" if found else "every file is as it was written")
-    return (1 if found else 0), {"store": str(store.path), "problems": found}, lines
+    from stepwell.report import damaged_figures
+
+    wrong = [*store.verify(), *damaged_figures(store.path)]
+    problems = [{"file": str(path), "reason": reason} for path, reason in wrong]
+    lines = [f"{one['file']}: {one['reason']}" for one in problems]
+    lines.append(f"{len(problems)} problems" if problems else "every file is as it was written")
+    return (1 if problems else 0), {"store": str(store.path), "problems": problems}, lines
 
 
 def _merge(store: "Store", arguments: argparse.Namespace) -> Answer:
@@ -167,7 +172,10 @@ def _remove(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 
 def _collect(store: "Store", arguments: argparse.Namespace) -> Answer:
-    removed = [str(path) for path in store.collect_garbage(damaged=arguments.damaged)]
+    from stepwell.report import remove_old_figures
+
+    paths = [*store.collect_garbage(damaged=arguments.damaged), *remove_old_figures(store.path)]
+    removed = [str(path) for path in paths]
     return 0, {"removed": removed}, [*(f"removed: {path}" for path in removed), f"{len(removed)} files removed"]
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import re
 import sys
 import time
@@ -178,10 +179,8 @@ def _planned(plan: "Plan") -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return (
-        f"{seconds:.2g} s"
-        if seconds < 120
-        else f"{seconds / 60:.2g} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.2g} h"
-    )
+    """Two digits, in a unit that suits."""
+    for unit, length, most in (("s", 1, 99), ("min", 60, 99), ("h", 3600, math.inf)):
+        if seconds <= most * length:
+            return f"{float(f'{seconds / length:.2g}'):g} {unit}"
+    raise AssertionError

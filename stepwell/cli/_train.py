@@ -23,6 +23,8 @@ from stepwell.published import (
     warnings,
 )
 
+from ._store import add_store_flag, chosen_store
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,12 +63,7 @@ def _add_output_flags(parser: Parser) -> None:
         **absent,
         help="of the plot; a gif shows the loss and the effective map moving (default: png)",
     )
-    output.add_argument(
-        "--store",
-        metavar="DIR",
-        **absent,
-        help="where runs are kept and found again (default: $STEPWELL_STORE, which may be off, or stepwell-runs)",
-    )
+    add_store_flag(output, "runs")
     output.add_argument("--fresh", action="store_true", help="train again what the store has already")
     output.add_argument("--overwrite", action="store_true", help="replace another run's files of the same name")
     output.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
@@ -105,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     complete = stored if stored is not None and training.last_step(stored) >= flags.epoch else None
     if complete is not None:
         setup = setup._replace(flags=dataclasses.replace(flags, epoch=_flags_of(complete)["epoch"]))
-    store = _store(arguments)
+    store = chosen_store(arguments)
     if complete is None and store is not None and not (arguments.fresh or arguments.resume):
         complete = _kept(store, setup)
     place, remark = training.choose_place(folder, setup, previous, overwrite=arguments.overwrite)
@@ -167,14 +164,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.show:
         _show(setup, trajectory, levels, course, files.get("plot", files.get("film")), stream)
     return status
-
-
-def _store(arguments: argparse.Namespace) -> "Store | None":
-    """Where runs are kept; None where that is switched off."""
-    from stepwell.runs import OFF, VARIABLE, Store
-
-    named = getattr(arguments, "store", None)
-    return None if named is None and os.environ.get(VARIABLE) == OFF else Store(named)
 
 
 def _kept(store: "Store", setup: "Setup") -> "xr.Dataset | None":

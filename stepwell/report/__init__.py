@@ -2,6 +2,8 @@
 
 from ._against import Movement as Movement
 from ._against import moved as moved
+from ._archive import damaged_figures as damaged_figures
+from ._archive import remove_old_figures as remove_old_figures
 from ._figure import Progress as Progress
 from ._figure import freeze_imports as freeze_imports
 from ._page import tallies as tallies

@@ -19,6 +19,7 @@ from stepwell._versions import commit, machine, versions
 from stepwell.papers import FIGURES, Claim, changed_figure
 
 from ._against import moved
+from ._archive import fetch, keep
 from ._earlier import earlier
 from ._figure import CannotWrite, Progress, Request, Result, as_plain, make
 from ._page import page
@@ -56,6 +57,7 @@ def reproduce(
     jobs: int = 1,
     changes: dict[str, Any] | None = None,
     fresh: bool = True,
+    store: str | os.PathLike | None = None,
     begin: Callable[[str, str], None] = lambda name, title: None,
     tell: Callable[[dict[str, Any], list[Claim]], None] = lambda entry, claims: None,
     skip: Callable[[str], None] = lambda name: None,
@@ -80,11 +82,12 @@ def reproduce(
     - `changes`: settings of the figures that are to be others, by name, as values or texts (see
       `stepwell.papers.changed_figure`); by default none. Every figure asked for must have them.
     - `fresh`: whether to run all figures. Otherwise those that are in the folder already, made by the same program with
-      the same settings, with all their data, are left as they are.
+      the same settings, with all their data, are left as they are, and those that are in the store are copied.
+    - `store`: the folder of a store, where figures that are done are kept for other reports; by default none.
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
-    - `skip`: called as `skip(name)` for each figure that is left as it is; by default nothing is done.
+    - `skip`: called as `skip(name)` for each figure that is left as it is or copied; by default nothing is done.
     - `progress`: called now and then as `progress(done)`, with the `name` of a figure, `what` it does, the `part` of
       that which is done and the seconds `left`; by default nothing is done.
     - `against`: the folder of an earlier report, with which this one is compared (see `moved`); by default none.
@@ -112,6 +115,12 @@ def reproduce(
         writable_folder(folder / part)
     begun = time.monotonic()
     done = {} if fresh else _made(folder, names, quick, changed, warn)
+    kept_in = None if store is None else Path(store)
+    if kept_in is not None and not fresh:
+        for name in [name for name in names if name not in done]:
+            result = fetch(kept_in, folder, name, quick, changed.get(name, {}), warn)
+            if result is not None:
+                done[name] = result
     for name in done:
         skip(name)
     wanted = [name for name in names if name not in done]
@@ -130,6 +139,8 @@ def reproduce(
                 judged = [_judged(claim, quick, entry["changed"]) for claim in claims]
                 done[entry["name"]] = {**entry, "claims": judged}
                 document = _update(folder, done, begun, warn, before)
+                if kept_in is not None and _is_done(entry):
+                    keep(kept_in, folder, done[entry["name"]], warn)
                 tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True

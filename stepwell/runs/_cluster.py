@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +34,7 @@ _AHEAD = 2
 _TICK = 0.1
 """Seconds between two looks at signals, workers and the scheduler."""
 _DEATHS = 4
-"""Local workers that may end, one after another and without any result between, before that is an error."""
+"""Local workers that may end without any result between, beyond all of them once, before that is an error."""
 _PATIENCE = 3.0
 """Seconds that a local worker has to end by itself, before it is killed."""
 _MOST_WORKERS = 1024
@@ -58,7 +58,10 @@ class Cluster:
 
     def width(self) -> int:
         """How many tasks can run at once."""
-        return len(self._workers) if self._workers is not None else max(1, sum(self._client.nthreads().values()))
+        if self._workers is not None:
+            return len(self._workers)
+        with _connected():
+            return max(1, sum(self._client.nthreads().values()))
 
     @property
     def processes(self) -> list[int]:
@@ -74,7 +77,7 @@ class Cluster:
 
     def map(
         self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]], *, in_order: bool = False
-    ) -> Iterator[Any]:
+    ) -> Generator[Any]:
         """`function(*item)` for each, computed by workers; a few are given out ahead, and no more results are held.
 
         Raises `KeyboardInterrupt` where a signal arrived; what is being computed then is forgotten.
@@ -101,7 +104,8 @@ class Cluster:
             room = _AHEAD * self.width() - len(pending) - len(held)
             while room > 0 and (entry := next(waiting, None)) is not None:
                 number, item = entry
-                future = self._client.submit(function, *item, pure=False)
+                with _connected():
+                    future = self._client.submit(function, *item, pure=False)
                 pending[future] = number
                 future.add_done_callback(fetch)
                 room -= 1
@@ -120,9 +124,9 @@ class Cluster:
                     except queue.Empty:
                         continue
                     number = pending.pop(future)
-                    future.release()
                     if error is not None:
-                        raise _translated(error) from None
+                        raise _translated(error, of_task=future.status == "error") from None
+                    future.release()
                     if self._workers is not None:
                         self._workers.deaths = 0
                     held[number] = result
@@ -132,11 +136,18 @@ class Cluster:
                         next_one += 1
                         yield held.pop(ready[0])
                         ready = [next_one] if in_order else []
-        except OSError as error:  # Dask's own errors of connections are of this kind
-            raise _lost(error_line(error)) from None
         finally:
             with contextlib.suppress(Exception):
                 self._client.cancel(list(pending), force=True)
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """For calls of the client, whose errors of connections are `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise _lost(error_line(error)) from None
 
 
 def _lost(reason: str) -> InvalidInput:
@@ -145,8 +156,8 @@ def _lost(reason: str) -> InvalidInput:
     )
 
 
-def _translated(error: BaseException) -> BaseException:
-    """What a task ended with, as an error that a user can act on, where it is one."""
+def _translated(error: BaseException, *, of_task: bool) -> BaseException:
+    """What a task ended with, or what its result could not be fetched for, as an error that a user can act on."""
     from distributed import CancelledError, KilledWorker
 
     if isinstance(error, KilledWorker):
@@ -160,6 +171,9 @@ def _translated(error: BaseException) -> BaseException:
         return InvalidInput("a worker has too little memory; take fewer workers, or smaller shards (limits.gigabytes)")
     if isinstance(error, ImportError):
         return InvalidInput(f"the workers lack a module ({error_line(error)}); install there what is installed here")
+    if isinstance(error, OSError):
+        line = error_line(error)
+        return InvalidInput(f"a worker cannot read or write what it has to ({line})") if of_task else _lost(line)
     return error
 
 
@@ -200,15 +214,18 @@ class _LocalWorkers:
     def _start(self, core: int) -> subprocess.Popen:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what can be imported here can be there
         command = [sys.executable, "-P", "-m", "stepwell.runs._worker", self._address, str(self._folder), str(core)]
-        with open(self._folder / "errors", "ab") as errors:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=errors,
-                stderr=errors,
-                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths},
-                start_new_session=True,  # Ctrl-C in a terminal goes to this process alone
-            )
+        try:
+            with open(self._folder / "errors", "ab") as errors:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=errors,
+                    stderr=errors,
+                    env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths},
+                    start_new_session=True,  # Ctrl-C in a terminal goes to this process alone
+                )
+        except OSError as error:
+            raise InvalidInput(f"cannot start a worker ({error_line(error)}); take fewer workers") from None
 
     def replace_ended(self) -> None:
         for number, process in enumerate(self._processes):
@@ -216,7 +233,7 @@ class _LocalWorkers:
                 continue
             _close(process)
             self.deaths += 1
-            if self.deaths > _DEATHS:
+            if self.deaths > len(self) + _DEATHS:
                 lines = (self._folder / "errors").read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
                 raise InvalidInput(f"worker processes end by themselves again and again ({shown(last)})")

@@ -139,7 +139,7 @@ def digests(common: Mapping[str, Value], varying: Mapping[str, list[str]], runs:
             constant += value_text(common[name])
     end = constant + "}"
     texts = ["".join(parts) + end for parts in zip(*columns, strict=True)] if columns else [end] * runs
-    return np.frombuffer(b"".join(map(_digest, texts)), np.uint8).reshape(runs, DIGEST)
+    return np.frombuffer(b"".join([_digest(text) for text in texts]), np.uint8).reshape(runs, DIGEST)
 
 
 def parsed_json(what: str, text: Any) -> Any:

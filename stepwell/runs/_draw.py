@@ -85,7 +85,13 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         others = [str(name) for name in values.dims if name not in dims]
         if others:
             said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
-            how = "mean" if not words else "most frequent" if y is not None else "shares"
+            how = (
+                ("mean and 10 % to 90 %" if lines else "mean")
+                if not words
+                else "most frequent"
+                if y is not None
+                else "shares"
+            )
             partly = not words and bool(np.any(result["stored"].values & ~np.isfinite(values.values)))
             missing = " (open marks: some runs have no value)" if lines else " (of runs that have a value)"
             axes.set_title(f"{how} over {said}{missing if partly else ''}", fontsize=9, color=GREY)
@@ -132,13 +138,13 @@ def _lines(
         if predicted is not None:  # of the same runs, so that means can be compared
             both = np.where(np.isfinite(seen), _flat(predicted.isel(chosen), dims[0])[order], np.nan)
             there = np.isfinite(both).any(axis=1)
-            label = "theory, same runs" if number == 0 else None
+            label = "theory, same runs" if number == len(labels) - 1 else None
             middle = np.nanmean(both[there], axis=1)
             axes.plot(place[order][there], middle, "--", color="black", linewidth=1.2, label=label)
     _text_ticks(axes, result[fields[0]].values)
     axes.set_ylabel(_label(scalar, result[scalar].attrs.get("units", "")))
     if several or predicted is not None:
-        axes.legend()
+        axes.legend(title=_label(fields[1]) if several else None)
     finite = values.values[np.isfinite(values.values)]
     if finite.size and finite.min() > 0 and finite.max() > 30 * finite.min():
         axes.set_yscale("log")

@@ -1,5 +1,6 @@
 """Moments of more sequences than one machine would draw: parts of them on the workers of a cluster, and their mean."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,7 +80,9 @@ def moments(
     with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
         correction = _correction(cluster, task, n, packed, parts, progress)
         items = ((task, n, packed, numbers, correction, options) for numbers in parts)
-        made = Moments.of_parts(_counted(cluster.map(_part, items, in_order=True), parts, n, "moments", progress))
+        results = cluster.map(_part, items, in_order=True)
+        with contextlib.closing(results):  # it handles signals, and an error that is kept would keep it
+            made = Moments.of_parts(_counted(results, parts, n, "moments", progress))
     return remember(made, "of_task", task=task, n=n, key=key, **options)
 
 

@@ -14,6 +14,7 @@ from stepwell._text import shown
 
 from ._column import Column, column_or_refuse
 from ._configuration import DIGEST, MOST_RUNS, RESERVED, Value, canonical_text, check_name, digests, plain, value_text
+from ._names import first_of_each
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -90,13 +91,13 @@ class Shard:
         lengths = {name: len(column) for name, column in (self.fields | self.scalars).items()}
         if "run" in self.data.sizes:
             lengths["data"] = self.data.sizes["run"]
-        if len(set(lengths.values())) != 1 or not 1 <= (runs := next(iter(lengths.values()))) <= MOST_RUNS:
+        if len(set(lengths.values())) != 1 or not 1 <= next(iter(lengths.values())) <= MOST_RUNS:
             raise InvalidInput(f"numbers of runs are {lengths}; all must be the same, 1 to {MOST_RUNS}")
         for name, column in self.fields.items():
             column.check_finite(name)
         for name, variable in self.data.variables.items():
             check_variable(name, variable.dims, variable.dtype)
-        if len(np.unique(self.names, axis=0)) < runs:
+        if not first_of_each(self.names).all():
             raise InvalidInput("two runs have the same configuration; each may be in a shard once")
 
     def __len__(self) -> int:

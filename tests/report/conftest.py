@@ -59,6 +59,7 @@ def register(monkeypatch: pytest.MonkeyPatch):
     listed: dict[str, str] = {}
     monkeypatch.setattr(_registry, "FIGURES", listed)
     for user in (
+        "stepwell.report._archive",
         "stepwell.report._earlier",
         "stepwell.report._program",
         "stepwell.report._reproduce",

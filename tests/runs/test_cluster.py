@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from distributed import KilledWorker
 
 import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.runs import Shard, Store, Study, plan_sweep, run_job, sweep
-from stepwell.runs._cluster import Cluster, _compute, open_cluster
+from stepwell.runs._cluster import Cluster, _compute, _translated, open_cluster
 from stepwell.runs._compute import compute
 from stepwell.runs._moments import _packed, _part, _parts
 
@@ -64,6 +65,31 @@ def cluster() -> Iterator[Cluster]:
         yield opened
 
 
+@pytest.fixture(autouse=True)
+def ends() -> Iterator[None]:
+    """What waits for ever is a failure."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError("it does not end")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(150)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with all runs, computed in this process."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "study.toml").write_text(STUDY)
+    assert complete(folder / "study.toml", folder / "runs") == RUNS
+    return folder / "runs"
+
+
 @contextlib.contextmanager
 def command(*words: object, before: Iterable[str] = ()) -> Iterator[subprocess.Popen[str]]:
     """A command `stepwell`, which is killed at the end of the context if it still runs."""
@@ -95,13 +121,14 @@ def files(store: Path) -> list[Path]:
     return sorted(path for path in store.glob("shards/*/*.nc") if not path.name.startswith("."))  # being written
 
 
-def children(process: int) -> set[int]:
-    """Processes that this one started and that live, on Linux."""
+def workers_of(process: int) -> set[int]:
+    """The workers that a process started and that live, on Linux."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == process and state != "Z":
+            worker = b"stepwell.runs._worker" in path.with_name("cmdline").read_bytes()
+            if int(parent) == process and state != "Z" and worker:
                 found.add(int(path.parent.name))
     return found
 
@@ -138,18 +165,28 @@ def complete(file: Path, path: Path) -> int:
 # What a cluster computes is what one process computes.
 
 
-def test_a_sweep_on_workers_is_the_sweep_in_one_process(cluster: Cluster, file: Path, tmp_path: Path):
-    alone, shared = Store(tmp_path / "alone"), Store(tmp_path / "shared")
-    study = Study.read(str(file))
-    run_job(plan_sweep(study, alone), progress=False)
-    assert (
-        run_job(plan_sweep(study, shared), lambda parts: cluster.map(_compute, parts), progress=False)[0] == "finished"
-    )
-    check_whole(shared.path)
-    names = [path.relative_to(alone.path) for path in files(alone.path)]
-    assert names == [path.relative_to(shared.path) for path in files(shared.path)] and len(names) == SHARDS
-    a, b = (store.select(variables=["loss"])["loss"].values for store in (alone, shared))
+def test_a_sweep_whose_workers_are_all_killed_is_the_sweep_in_one_process(
+    cluster: Cluster, file: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing is missing and nothing double, and all may be killed at once."""
+    monkeypatch.setattr("stepwell.runs._cluster._DEATHS", 0)
+    first = cluster.processes
+
+    def killing(parts: Iterable[Any]) -> Iterator[Shard]:
+        for number, shard in enumerate(cluster.map(_compute, parts)):
+            if number == 3:
+                for process in first:
+                    os.kill(process, signal.SIGKILL)
+            yield shard
+
+    job = plan_sweep(Study.read(str(file)), Store(tmp_path))
+    assert run_job(job, killing, progress=False)[0] == "finished"
+    check_whole(tmp_path)
+    names = [path.relative_to(alone) for path in files(alone)]
+    assert names == [path.relative_to(tmp_path) for path in files(tmp_path)] and len(names) == SHARDS
+    a, b = (Store(path).select(variables=["loss"])["loss"].values for path in (alone, tmp_path))
     np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert len(cluster.processes) == 2 and not set(first) & set(cluster.processes)
 
 
 def test_a_client_that_exists_is_used_and_left_open(cluster: Cluster, tmp_path: Path):
@@ -159,7 +196,7 @@ def test_a_client_that_exists_is_used_and_left_open(cluster: Cluster, tmp_path: 
     assert bool(result.stored.all()) and client.status == "running"
 
 
-def test_workers_have_a_core_each_and_leave_no_files(cluster: Cluster):
+def test_workers_have_a_core_each(cluster: Cluster):
     threads = [len(os.sched_getaffinity(process)) for process in cluster.processes]
     assert threads == [1, 1]
     assert list(cluster.map(_thread_counts, [()])) == [{"blas": [1], "pool": 1}]
@@ -179,13 +216,19 @@ def _fail(kind: str) -> None:
         raise MemoryError
     if kind == "module":
         raise ModuleNotFoundError("no module named xyz")
-    if kind == "ours":
-        raise InvalidInput("the rate is 3; give less")
-    os._exit(1)
+    if kind == "disk":
+        raise OSError(28, "No space left on device", "kernel.so")
+    raise InvalidInput("the rate is 3; give less")
 
 
 @pytest.mark.parametrize(
-    "kind,said", [("memory", "too little memory"), ("module", "xyz.*install"), ("ours", "the rate is 3; give less")]
+    "kind,said",
+    [
+        ("memory", "too little memory"),
+        ("module", "xyz.*install"),
+        ("disk", "a worker cannot .*No space left"),
+        ("ours", "the rate is 3; give less"),
+    ],
 )
 def test_an_error_of_a_worker_is_one_line(cluster: Cluster, kind: str, said: str):
     with pytest.raises(InvalidInput, match=said) as raised:
@@ -248,6 +291,18 @@ def test_moments_with_a_worker_that_is_killed(cluster: Cluster):
     np.testing.assert_allclose(shared.gram, sw.Moments.of_task(task, n, key=key, progress=False).gram, rtol=1e-12)
 
 
+def test_after_an_error_signals_are_handled_as_before(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    def failing(parts: Iterator[Any]) -> None:
+        next(parts)
+        raise MemoryError
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sw.Moments, "of_parts", failing)
+    with pytest.raises(MemoryError) as kept:
+        sw.runs.moments(TASKS["lengths"](), 5000, key=jax.random.key(0), client=cluster._client, progress=False)
+    assert kept.tb is not None and signal.getsignal(signal.SIGINT) is before
+
+
 def test_moments_of_a_task_that_numbers_its_sequences_itself_are_refused():
     class Own(sw.tasks.AbstractTask):
         lengths: sw.tasks.ContextLengths = sw.tasks.ContextLengths(3)
@@ -280,28 +335,15 @@ def test_bad_usage_is_one_line(given: dict[str, Any], said: str):
 # Processes that are killed.
 
 
-def test_killed_workers_are_replaced_and_nothing_is_missing_or_double(cluster: Cluster, file: Path, tmp_path: Path):
-    cluster.check()
-    first = cluster.processes
-
-    def killing(parts: Iterable[Any]) -> Iterator[Shard]:
-        for number, shard in enumerate(cluster.map(_compute, parts)):
-            if number in (1, 3):
-                os.kill(first[number // 2], signal.SIGKILL)
-            yield shard
-
-    assert (
-        run_job(plan_sweep(Study.read(str(file)), Store(tmp_path / "runs")), killing, progress=False)[0] == "finished"
-    )
-    check_whole(tmp_path / "runs")
-    assert len(files(tmp_path / "runs")) == SHARDS
-    assert not set(first) & set(cluster.processes)
+def test_workers_that_end_at_once_are_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with open_cluster(workers=2) as opened, pytest.raises(InvalidInput, match="again and again .*status 1"):
+        list(opened.map(_fail, [("ours",)]))
 
 
-def test_what_ends_its_worker_every_time_is_given_up(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stepwell.runs._cluster._DEATHS", 1)
-    with pytest.raises(InvalidInput, match="again and again|several times"):
-        list(cluster.map(_fail, [("exit",)]))
+def test_a_shard_that_ends_its_worker_every_time_is_given_up():
+    worker: Any = None
+    assert "several times" in str(_translated(KilledWorker("a shard", worker, 3), of_task=True))
 
 
 def test_the_scheduler_is_killed(file: Path, tmp_path: Path):
@@ -345,7 +387,7 @@ def test_the_driver_is_killed_and_its_workers_end_with_it(file: Path, tmp_path: 
     scratch.mkdir()
     with command("sweep", file, "--store", store, "--workers", 1, before=["env", f"TMPDIR={scratch}"]) as driver:
         wait_for(lambda: files(store))
-        workers = children(driver.pid)
+        workers = workers_of(driver.pid)
         assert workers
         driver.kill()
         driver.wait()
@@ -356,11 +398,12 @@ def test_the_driver_is_killed_and_its_workers_end_with_it(file: Path, tmp_path: 
 
 
 def test_three_drivers_on_one_store(file: Path, tmp_path: Path):
-    """Two jobs of an array compute a half each, and a third everything."""
+    """Two that begin at once, and this process, as a job of an array, when the first shard is there."""
     store = tmp_path / "runs"
-    words = (["--shard", "1/2"], ["--shard", "2/2"], [])
     with contextlib.ExitStack() as stack:
-        drivers = [stack.enter_context(command("sweep", file, "--store", store, *more)) for more in words]
+        drivers = [stack.enter_context(command("sweep", file, "--store", store)) for _ in range(2)]
+        wait_for(lambda: files(store))
+        assert main(["sweep", str(file), "--store", str(store), "--shard", "2/2"]) == 0
         for driver in drivers:
             _, errors = driver.communicate(timeout=120)
             assert driver.returncode == 0, errors
@@ -380,9 +423,7 @@ def test_parts_in_stores_of_their_own_are_merged(file: Path, tmp_path: Path, cap
 
 SIGNALS = {
     "alone, Ctrl-C": (signal.SIGINT, [], False),
-    "alone, SIGTERM": (signal.SIGTERM, [], False),
     "workers, Ctrl-C while they start": (signal.SIGINT, ["--workers", 1], True),
-    "workers, Ctrl-C": (signal.SIGINT, ["--workers", 1], False),
     "workers, SIGTERM": (signal.SIGTERM, ["--workers", 1], False),
 }
 
@@ -395,9 +436,9 @@ def test_interrupted_at_a_random_moment(
     store, scratch = tmp_path / "runs", tmp_path / "scratch"
     scratch.mkdir()
     with command("sweep", file, "--store", store, *words, before=["env", f"TMPDIR={scratch}"]) as process:
-        wait_for(lambda: children(process.pid) if early else files(store))
+        wait_for(lambda: workers_of(process.pid) if early else files(store))
         time.sleep(rng.uniform(0.0, 0.2))
-        workers = children(process.pid)
+        workers = workers_of(process.pid)
         assert len(workers) == len(words) // 2
         os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=60)
@@ -416,10 +457,9 @@ def test_interrupted_at_a_random_moment(
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_a_damaged_shard_is_named_never_used_and_computed_again(
-    file: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+    file: Path, alone: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ):
-    store = tmp_path / "runs"
-    assert complete(file, store) == RUNS
+    store = shutil.copytree(alone, tmp_path / "runs")
     before = Store(store).table(columns=["seed", "final_loss"], sort="seed")
     path = files(store)[3]
     content = bytearray(path.read_bytes())
@@ -461,41 +501,32 @@ def mounted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.optional
-def test_a_disk_that_fills_up_ends_a_sweep_with_one_line_and_keeps_what_is_there(file: Path, tmp_path: Path):
+def test_a_disk_that_is_full_or_read_only_ends_a_sweep_with_one_line_and_what_is_there_is_of_use(
+    file: Path, tmp_path: Path
+):
     code = """
 place, study = sys.argv[1:]
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", place], check=True)
-words = ["sweep", study, "--store", place + "/runs", "--json"]
-status = main(words)
-store = Store(place + "/runs")
-stored = len(store.table())
-assert store.verify() == []
-subprocess.run(["mount", "-o", "remount,size=50M", place], check=True)
-print(status, stored, main(words), len(Store(place + "/runs").table()))
+def mount(*options):
+    subprocess.run(["mount", *options, place], check=True)
+def sweep(*more):
+    status = main(["sweep", study, "--store", place + "/runs", "--json", *more])
+    print("ran", status, len(Store(place + "/runs").table()))
+mount("-t", "tmpfs", "-o", "size=200k", "none")
+sweep()
+assert Store(place + "/runs").verify() == []
+mount("-o", "remount,ro")
+sweep()
+sweep("--limit", "1", "--shard", "1/160")
+mount("-o", "remount,rw,size=50M")
+sweep()
 """
     place = tmp_path / "disk"
     place.mkdir()
     done = mounted(code, place, file)
     assert done.returncode == 0, done.stderr
-    status, stored, again, whole = map(int, done.stdout.splitlines()[-1].split())
-    assert status == 2 and 0 < stored < RUNS and (again, whole) == (0, RUNS)
-    assert done.stderr.count("\n") == 1 and "No space left" in done.stderr
-
-
-@pytest.mark.optional
-def test_a_store_that_cannot_be_written_serves_what_it_has(file: Path, tmp_path: Path):
-    code = """
-place, study = sys.argv[1:]
-subprocess.run(["mount", "--bind", place, place], check=True)
-subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
-print(main(["sweep", study, "--store", place, "--json", "--shard", "1/2"]))
-print(main(["sweep", study, "--store", place, "--json"]))
-"""
-    store = tmp_path / "runs"
-    run_job(plan_sweep(Study.read(str(file)), Store(store), part=(1, 2)), progress=False)
-    before = files(store)
-    done = mounted(code, store, file)
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if not line.startswith("{")] == ["0", "2"]
-    assert done.stderr.count("\n") == 1 and "Read-only" in done.stderr and str(store) in done.stderr
-    assert files(store) == before
+    lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("ran ")]
+    stored = int(lines[0][1])
+    assert lines == [["2", str(stored)], ["2", str(stored)], ["0", str(stored)], ["0", str(RUNS)]]
+    assert 0 < stored < RUNS
+    full, closed = done.stderr.splitlines()
+    assert "No space left" in full and "Read-only" in closed and str(place) in closed

@@ -323,6 +323,11 @@ def test_times_of_any_year_change_nothing(store: Store, years: int):
     assert seeds(store) == list(range(5)) and store.verify() == []
     store.add(shard_of(5))
     assert seeds(Store(store.path)) == list(range(10))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, (when - 1, when - 1))  # it was altered, and before it was written
+    assert seeds(store) == list(range(5, 10)) and list(store.damaged()) == [path]
 
 
 def test_where_no_write_ahead_log_can_be_the_rollback_journal_is_used(store: Store, monkeypatch):

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,13 @@ def test_time_ends_a_sweep_and_keeps_what_there_is(tmp_path: Path):
     study = Study.of(RUN, OVER, limits={"minutes": 1e-9})
     outcome, message = run_job(plan_sweep(study, Store(tmp_path)), progress=False)
     assert outcome == "out of time" and "minutes" in message
+
+
+def test_a_clock_that_jumps_ends_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    jumps = itertools.count(time.time(), 1e6)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    study = Study.of(RUN, OVER, limits={"minutes": 60})
+    assert run_job(plan_sweep(study, Store(tmp_path)), progress=False) == ("finished", "")
 
 
 def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: Path):

@@ -1,0 +1,25 @@
+"""The flag that names the store, for the verbs that keep what they make there."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepwell.runs import Store
+
+
+def add_store_flag(group: Any, what: str) -> None:
+    """Declare `--store`; `what` is kept there."""
+    group.add_argument(
+        "--store",
+        metavar="DIR",
+        help=f"where {what} are kept and found again (default: $STEPWELL_STORE, which may be off, or stepwell-runs)",
+    )
+
+
+def chosen_store(arguments: argparse.Namespace) -> "Store | None":
+    """The store; None where that is switched off."""
+    from stepwell.runs import OFF, VARIABLE, Store
+
+    named = arguments.store
+    return None if named is None and os.environ.get(VARIABLE) == OFF else Store(named)
