@@ -31,6 +31,7 @@ _LABELS = {
     "first_loss": "loss at the start",
     "largest_loss": "largest loss",
     "regime": "regime",
+    "shared": "share of starts that put two tasks on one head",
 }
 
 
@@ -38,7 +39,8 @@ _LABELS = {
 def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figure":
     """Draw a scalar of a study against one field, or two; what else is varied is averaged over.
 
-    Against one field the mean, with a band from the 10th to the 90th percentile, and what the theory predicts for it,
+    Against one field the mean, with a band from the 10th to the 90th percentile (of a scalar that is 0 or 1, with the
+    standard error of its share), and what the theory predicts for it,
     if that was measured too (dashed). A second field of up to eight values makes as many lines, one of more a heat map.
     Of a scalar in words, such as `regime` or `outcome`, the share of each word is drawn, or the most frequent one.
 
@@ -85,13 +87,14 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         others = [str(name) for name in values.dims if name not in dims]
         if others:
             said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
-            how = (
-                ("mean and 10 % to 90 %" if lines else "mean")
-                if not words
-                else "most frequent"
-                if y is not None
-                else "shares"
-            )
+            if words:
+                how = "most frequent" if y is not None else "shares"
+            else:
+                how = (
+                    ("share, with its standard error," if _is_share(values) else "mean and 10 % to 90 %")
+                    if lines
+                    else "mean"
+                )
             partly = not words and bool(np.any(result["stored"].values & ~np.isfinite(values.values)))
             missing = " (open marks: some runs have no value)" if lines else " (of runs that have a value)"
             axes.set_title(f"{how} over {said}{missing if partly else ''}", fontsize=9, color=GREY)
@@ -134,7 +137,7 @@ def _lines(
         place = _places(result[fields[0]].values)
         order = np.argsort(place, kind="stable")
         seen = _flat(values.isel(chosen), dims[0])[order]
-        _curve(axes, place[order], seen, colour, None if label is None else _named(fields[1], label), dims[0])
+        _curve(axes, place[order], seen, colour, None if label is None else _text(label), dims[0], _is_share(values))
         if predicted is not None:  # of the same runs, so that means can be compared
             both = np.where(np.isfinite(seen), _flat(predicted.isel(chosen), dims[0])[order], np.nan)
             there = np.isfinite(both).any(axis=1)
@@ -150,7 +153,9 @@ def _lines(
         axes.set_yscale("log")
 
 
-def _curve(axes: Any, place: np.ndarray, flat: np.ndarray, colour: str, label: str | None, dim: str) -> None:
+def _curve(
+    axes: Any, place: np.ndarray, flat: np.ndarray, colour: str, label: str | None, dim: str, share: bool
+) -> None:
     """The mean and a band over runs; an open mark where some runs have no value: diverged, or not reached."""
     finite = np.isfinite(flat)
     there = finite.any(axis=1)
@@ -167,8 +172,22 @@ def _curve(axes: Any, place: np.ndarray, flat: np.ndarray, colour: str, label: s
     axes.plot(place[whole], middle[whole], "o", color=colour, markersize=4)
     axes.plot(place[~whole], middle[~whole], "o", color=colour, markersize=5, markerfacecolor="white")
     if flat.shape[1] > 1:
-        low, high = np.nanquantile(flat, _BAND, axis=1)
+        low, high = _band(flat, middle, share)
         axes.fill_between(place, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def _band(flat: np.ndarray, middle: np.ndarray, share: bool) -> np.ndarray:
+    """Below and above means: of most runs, or of zeros and ones the standard error of their share."""
+    if share:
+        error = np.sqrt(middle * (1 - middle) / np.isfinite(flat).sum(axis=1))
+        return np.stack([middle - error, middle + error])
+    return np.nanquantile(flat, _BAND, axis=1)
+
+
+def _is_share(values: Any) -> bool:
+    """Whether all are 0 or 1."""
+    finite = np.asarray(values)[np.isfinite(values)]
+    return bool(finite.size) and bool(np.isin(finite, (0, 1)).all())
 
 
 def _flat(values: xr.DataArray, dim: str) -> np.ndarray:
@@ -270,5 +289,5 @@ def _label(name: str, unit: str = "") -> str:
     return f"{said} ({unit.replace('t/tau', 'flow time t/τ')})" if unit else said
 
 
-def _named(field: str, value: Any) -> str:
-    return f"{field} {value:g}" if isinstance(value, int | float) else str(value)
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

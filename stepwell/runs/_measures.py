@@ -13,7 +13,8 @@ MEASURES = {
     "regime": "how the loss falls: monotone, catapult (it rises first), cycles (it never settles), diverged; and, for "
     "merged attention, the rates from which the theory has catapults and cycles",
     "map": "map_1, map_2, …: the effective map at the end along each eigenvector, times its eigenvalue",
-    "allocation": "of several regressions, how many heads serve a task (heads_used), and how many tasks share one",
+    "allocation": "of several regressions, how many heads serve a task (heads_used), how many tasks share one, and "
+    "whether any do (shared, 1 or 0)",
 }
 """By name, with the scalars that they add."""
 
@@ -25,7 +26,7 @@ _ADDED = {
     "predicted": ("predicted_[0-9]+",),
     "regime": ("regime", "catapult_rate", "cycle_rate"),
     "map": ("map_[0-9]+",),
-    "allocation": ("heads_used", "tasks_served", "tasks_sharing"),
+    "allocation": ("heads_used", "tasks_served", "tasks_sharing", "shared"),
 }
 
 

@@ -180,7 +180,8 @@ def effective_map(measured: Measured) -> Scalars:
 
 
 def allocation(measured: Measured) -> Scalars:
-    """Of several regressions, how many heads serve a task at the end, and how many tasks have a head with another."""
+    """Of several regressions, how many heads serve a task at the end, how many tasks have a head with another, and
+    whether any has."""
     built = measured.built
     last = [measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims]
     weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
@@ -192,6 +193,7 @@ def allocation(measured: Measured) -> Scalars:
         "heads_used": allocated.heads_used,
         "tasks_served": served,
         "tasks_sharing": served - allocated.heads_used,
+        "shared": served > allocated.heads_used,
     }
     return {name: Column(np.where(measured.finite, count, np.nan)) for name, count in counts.items()}
 

@@ -385,6 +385,17 @@ def test_allocation(tmp_path: Path):
     found = sw.probes.head_task_allocation(omega, alone["value"].values * alone["output"].values)
     assert int(result.heads_used.sel(seed=2)) == int(found.heads_used)
     assert set(result.tasks_served.values.tolist()) <= {0, 1, 2}
+    np.testing.assert_array_equal(result.shared.values, result.tasks_sharing.values > 0)
+
+
+def test_the_band_of_a_share_is_its_standard_error():
+    shared = xr.DataArray(np.array([[0.0, 1, 1, 1], [0, 0, 0, 0]]), dims=("heads", "seed"), coords={"heads": [2, 3]})
+    result = xr.Dataset({"shared": shared, "stored": xr.ones_like(shared, bool)})
+    figure = sw.runs.draw(result, "shared", "heads")
+    (band,) = figure.axes[0].collections
+    low, high = (band.get_paths()[0].vertices[:, 1].tolist()[place] for place in (1, -2))
+    assert sorted([low, high]) == pytest.approx([0.75 - np.sqrt(0.75 * 0.25 / 4), 0.75 + np.sqrt(0.75 * 0.25 / 4)])
+    assert "standard error" in figure.axes[0].get_title(loc="left")
 
 
 MEASURES_REFUSED = [
