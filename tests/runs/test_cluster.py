@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from distributed import KilledWorker
+from distributed import Future, KilledWorker
 
 import stepwell as sw
 from stepwell._errors import InvalidInput
@@ -240,6 +240,17 @@ def test_an_error_of_a_worker_is_one_line(cluster: Cluster, kind: str, said: str
     with pytest.raises(InvalidInput, match=said) as raised:
         list(cluster.map(_fail, [(kind,)]))
     assert "\n" not in str(raised.value)
+
+
+def test_tasks_that_others_cancel_and_a_connection_that_is_closed_end_with_one_line(cluster: Cluster):
+    with open_cluster(scheduler=cluster._client.scheduler.address) as other:
+        client = other._client
+        with pytest.raises(InvalidInput, match="tasks were cancelled.*the same call goes on"):
+            for _ in other.map(_slow, [(4 * number,) for number in range(12)]):
+                client.cancel([Future(key, client) for key in client.futures], force=True)
+        client.close()
+        with pytest.raises(InvalidInput, match="connection is closed.*the same call goes on"):
+            list(other.map(_slow, [(1,)]))
 
 
 def test_results_come_in_order_if_that_is_asked_for(cluster: Cluster):
