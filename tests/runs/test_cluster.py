@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from distributed import KilledWorker
+from distributed import Future, KilledWorker
 
 import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.runs import Shard, Store, Study, plan_sweep, run_job, sweep
-from stepwell.runs._cluster import Cluster, _compute, _translated, open_cluster
+from stepwell.runs._cluster import _ONE_THREAD, Cluster, _compute, _translated, open_cluster
 from stepwell.runs._compute import compute
 from stepwell.runs._moments import _packed, _part, _parts
 
@@ -63,6 +63,10 @@ def file(tmp_path: Path) -> Path:
 def cluster() -> Iterator[Cluster]:
     with open_cluster(workers=2) as opened:
         yield opened
+        workers = opened._workers
+        assert workers is not None
+    assert workers.processes and not any(Path(f"/proc/{process}").exists() for process in workers.processes)
+    assert not workers._folder.exists()
 
 
 @pytest.fixture(autouse=True)
@@ -197,18 +201,24 @@ def test_a_client_that_exists_is_used_and_left_open(cluster: Cluster, tmp_path: 
 
 
 def test_workers_have_a_core_each(cluster: Cluster):
-    threads = [len(os.sched_getaffinity(process)) for process in cluster.processes]
-    assert threads == [1, 1]
-    assert list(cluster.map(_thread_counts, [()])) == [{"blas": [1], "pool": 1}]
+    assert list(cluster.map(_threads, [()])) == [{"blas": [1], "pool": 1, "cores": 1, "variables": ["1"]}]
+    wait_for(lambda: all(len(os.sched_getaffinity(process)) == 1 for process in cluster.processes), 60)
+    taken = set().union(*map(os.sched_getaffinity, cluster.processes))
+    assert len(taken) == min(2, len(os.sched_getaffinity(0)))
 
 
-def _thread_counts() -> dict[str, Any]:
+def _threads() -> dict[str, Any]:
+    """How many threads libraries take on a worker, how many cores a task has, and what the environment says."""
     from threadpoolctl import threadpool_info
 
     from stepwell.native import cores
 
-    libraries = {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
-    return {"blas": sorted(libraries), "pool": cores()}
+    return {
+        "blas": sorted({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}),
+        "pool": cores(),
+        "cores": len(os.sched_getaffinity(0)),
+        "variables": sorted({os.environ.get(name, "") for name in _ONE_THREAD}),
+    }
 
 
 def _fail(kind: str) -> None:
@@ -234,6 +244,17 @@ def test_an_error_of_a_worker_is_one_line(cluster: Cluster, kind: str, said: str
     with pytest.raises(InvalidInput, match=said) as raised:
         list(cluster.map(_fail, [(kind,)]))
     assert "\n" not in str(raised.value)
+
+
+def test_tasks_that_others_cancel_and_a_connection_that_is_closed_end_with_one_line(cluster: Cluster):
+    with open_cluster(scheduler=cluster._client.scheduler.address) as other:
+        client = other._client
+        with pytest.raises(InvalidInput, match="tasks were cancelled.*the same call goes on"):
+            for _ in other.map(_slow, [(4 * number,) for number in range(12)]):
+                client.cancel([Future(key, client) for key in client.futures], force=True)
+        client.close()
+        with pytest.raises(InvalidInput, match="connection is closed.*the same call goes on"):
+            list(other.map(_slow, [(1,)]))
 
 
 def test_results_come_in_order_if_that_is_asked_for(cluster: Cluster):
@@ -397,16 +418,14 @@ def test_the_driver_is_killed_and_its_workers_end_with_it(file: Path, tmp_path: 
     assert 0 < stored < RUNS and complete(file, store) == RUNS - stored
 
 
-def test_three_drivers_on_one_store(file: Path, tmp_path: Path):
-    """Two that begin at once, and this process, as a job of an array, when the first shard is there."""
+def test_two_drivers_on_one_store(file: Path, tmp_path: Path):
+    """Another process, and this one from the first shard on, so that both compute the same."""
     store = tmp_path / "runs"
-    with contextlib.ExitStack() as stack:
-        drivers = [stack.enter_context(command("sweep", file, "--store", store)) for _ in range(2)]
+    with command("sweep", file, "--store", store) as driver:
         wait_for(lambda: files(store))
-        assert main(["sweep", str(file), "--store", str(store), "--shard", "2/2"]) == 0
-        for driver in drivers:
-            _, errors = driver.communicate(timeout=120)
-            assert driver.returncode == 0, errors
+        assert main(["sweep", str(file), "--store", str(store)]) == 0
+        _, errors = driver.communicate(timeout=120)
+    assert driver.returncode == 0, errors
     check_whole(store)
     assert complete(file, store) == 0
 
@@ -450,6 +469,7 @@ def test_interrupted_at_a_random_moment(
     assert Store(store).verify() == []
     stored = int(Store(store).known(_all_names(file)).sum())
     assert (stored == 0) == early and complete(file, store) == RUNS - stored
+    assert early or f"{stored} of {RUNS} runs are in {store}, the same call goes on" in errors.splitlines()[-1]
 
 
 # The store, under a sweep.

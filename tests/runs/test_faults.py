@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,12 +302,13 @@ def test_an_index_with_flipped_bits_gives_the_same_answers(tmp_path: Path, flips
     assert store.select(["final_loss<0.45"])["loss"].shape == (5, 3)
 
 
-def test_a_store_moved_or_copied_elsewhere_is_read_there(store: Store, tmp_path: Path):
+@pytest.mark.parametrize("copy", [shutil.copy, shutil.copy2], ids=["with other times", "with its times"])
+def test_a_store_moved_or_copied_elsewhere_is_read_there(store: Store, tmp_path: Path, copy: Callable[..., Any]):
     store.add(shard_of(0))
     seeds(store)
     moved = tmp_path / "else where" / "ä"
     moved.parent.mkdir()
-    shutil.copytree(store.path, moved, copy_function=shutil.copy)  # other times, other inodes
+    shutil.copytree(store.path, moved, copy_function=copy)
     shutil.rmtree(store.path)
     again = Store(moved)
     assert seeds(again) == list(range(5)) and again.verify() == []
