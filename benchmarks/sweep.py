@@ -111,8 +111,8 @@ class _TimedStore(Store):
 
     seconds = 0.0
 
-    def add(self, shard: Shard) -> Path:
-        return self._timed(super().add, shard)
+    def add(self, shard: Shard, *, replace: bool = False) -> Path:
+        return self._timed(lambda one: super(_TimedStore, self).add(one, replace=replace), shard)
 
     def known(self, names: np.ndarray) -> np.ndarray:
         return self._timed(super().known, names)

@@ -103,8 +103,13 @@ def _disagreement(connection: sqlite3.Connection, made: dict[str, _reader.Summar
     return None
 
 
-def remove(store: Store, index: _index.Index, where: Sequence[str], names: np.ndarray | None) -> int:
-    """Remove runs. What stays of a shard is written before the shard is removed: a killed process loses nothing."""
+def remove(
+    store: Store, index: _index.Index, where: Sequence[str], names: np.ndarray | None, *, spared: str = ""
+) -> int:
+    """Remove runs, but for those in the file `spared`.
+
+    What stays of a shard is written before the shard is removed: a killed process loses nothing.
+    """
 
     def ask(connection: sqlite3.Connection) -> Any:
         return Chosen(connection, where, names).names(), _index.rows(connection)
@@ -112,7 +117,7 @@ def remove(store: Store, index: _index.Index, where: Sequence[str], names: np.nd
     leaving, shards = index.ask(ask)
     for shard in shards:
         going = is_among(shard.names, leaving)
-        if going.any():
+        if going.any() and shard.file != spared:
             path = store.shards_path / shard.file
             if not going.all():
                 store.add(_reader.load(path).take(np.flatnonzero(~going)))

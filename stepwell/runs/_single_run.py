@@ -46,9 +46,7 @@ def save_run(store: Store, setup: Setup, trajectory: xr.Dataset, *, fresh: bool 
     recorded = trajectory.drop_vars("run").reset_coords()
     recorded = recorded.assign_attrs({"provenance": json.dumps(provenance)})
     shard = Shard(work.common, work.fields, scalars, recorded)
-    if fresh:
-        store.remove(names=shard.names)
-    return store.add(shard)
+    return store.add(shard, replace=fresh)
 
 
 def load_run(store: Store, setup: Setup) -> xr.Dataset | None:

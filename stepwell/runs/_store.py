@@ -76,12 +76,13 @@ class Store:
         return self.path / "shards"
 
     @checked
-    def add(self, shard: Shard) -> Path:
+    def add(self, shard: Shard, *, replace: bool = False) -> Path:
         """Write a shard; when this returns it is on the disk. A shard of the same runs that is there is kept.
 
         **Arguments:**
 
         - `shard`: the runs.
+        - `replace`: whether it takes the place of what the store has of these runs, which is there until then.
 
         **Returns:** the file.
         """
@@ -89,14 +90,19 @@ class Store:
 
         content = shard.to_bytes()
         made = Summary(shard.names, shard.common, shard.fields, shard.scalars, layout(shard.data))
-        return self._write(shard.file_name, content, made)
+        path = self._write(shard.file_name, content, made, replace=replace)
+        if replace:
+            from ._maintenance import remove
 
-    def _write(self, file: str, content: bytes, made: "Summary") -> Path:
+            remove(self, self._index, (), shard.names, spared=shard.file_name)
+        return path
+
+    def _write(self, file: str, content: bytes, made: "Summary", *, replace: bool = False) -> Path:
         """Write the bytes of a shard whose summary is known; `add` for others."""
         path = self.shards_path / file
         self._folder(path.parent)
         try:
-            write_bytes(path, content, replace=False)
+            write_bytes(path, content, replace=replace)
         except FileExistsError:
             with contextlib.suppress(InvalidInput):
                 if file_name(_summary(path).names) == file:

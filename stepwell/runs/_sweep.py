@@ -187,9 +187,7 @@ def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool =
         meter.update(0, f"0 of {total} runs")
         try:
             for shard in compute(in_time()):
-                if job.fresh:
-                    job.store.remove(names=shard.names)
-                job.store.add(shard)
+                job.store.add(shard, replace=job.fresh)
                 done += len(shard)
                 meter.update(done, f"{done} of {total} runs")
                 if signals.pressed:

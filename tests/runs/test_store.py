@@ -10,7 +10,7 @@ import xarray as xr
 from own_shards import shard_of
 
 from stepwell._errors import InvalidInput
-from stepwell.runs import Shard, Store, export
+from stepwell.runs import Shard, Store, _store, export
 from stepwell.runs._names import first_of_each, is_among
 
 
@@ -237,6 +237,30 @@ def test_removing_runs_keeps_the_others_as_they_were(store: Store):
     )
     assert store.verify() == [] and store.remove(["seed=20"]) == 1
     assert store.remove() == 9 and store.shards() == []
+
+
+@pytest.mark.parametrize("runs", [5, 3])
+def test_replacing_runs_removes_them_from_other_shards(store: Store, runs: int):
+    """Also from one that has others too, whose own stay."""
+    store.add(shard_of(0))
+    other = shard_of(0, runs)
+    doubled = Shard(other.common, other.fields, {"final_loss": 2 * other.scalars["final_loss"].values + 1})
+    store.add(doubled, replace=True)
+    table = store.table(columns=["seed", "final_loss"], sort="seed")
+    expected = [2 * seed / 10 + 1 if seed < runs else seed / 10 for seed in range(5)]
+    assert table["final_loss"].tolist() == pytest.approx(expected) and store.verify() == []
+
+
+def test_what_cannot_be_replaced_stays(store: Store, monkeypatch: pytest.MonkeyPatch):
+    store.add(shard_of(0))
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_store, "write_bytes", full)
+    with pytest.raises(OSError):
+        store.add(shard_of(0), replace=True)
+    assert len(store.table()) == 5 and store.verify() == []
 
 
 def test_merging_copies_what_is_missing_and_names_what_is_damaged(store: Store, tmp_path: Path):
