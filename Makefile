@@ -3,9 +3,11 @@ PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 BENCH_INSTALLED := $(VENV)/.installed-bench
+DOCS_INSTALLED := $(VENV)/.installed-docs
 ARGS ?=
+FIGURES ?=
 
-.PHONY: help env reproduce test test-fast lint types bench wheel clean
+.PHONY: help env reproduce test test-fast lint types bench docs wheel clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
@@ -14,6 +16,7 @@ help:
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
+	@echo "make docs        the site, in build/site (installs Sphinx on first use; FIGURES=\"linear/fig1\" for some figures alone)"
 	@echo "make wheel       a wheel with the kernels compiled inside, in dist/"
 	@echo "make env         create the environment in $(VENV); the other targets do so themselves"
 	@echo "make clean       remove the environment, the caches and reproduction/"
@@ -64,6 +67,19 @@ types: env
 
 bench: $(BENCH_INSTALLED)
 	@$(PYTHON) -m benchmarks $(ARGS)
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@echo "Installing Sphinx (once)"
+	@$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+# The pages of the papers are made of reproduction/, if it is there, or else of a quick one, which is kept.
+docs: $(DOCS_INSTALLED)
+	@if [ ! -f reproduction/claims.json ]; then \
+		$(VENV)/bin/stepwell reproduce $(FIGURES) --quick --out build/docs/reproduction >/dev/null || [ $$? -eq 1 ]; fi
+	@STEPWELL_REPRODUCTION=$$([ -f reproduction/claims.json ] && echo reproduction || echo build/docs/reproduction) \
+		$(PYTHON) -m sphinx --fail-on-warning --keep-going --nitpicky --jobs 2 --quiet -d build/docs/doctrees docs build/site
+	@echo "The site: build/site/index.html"
 
 # In this environment rather than an isolated one: the kernels are compiled against JAX's header.
 wheel: env
