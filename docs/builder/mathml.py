@@ -15,6 +15,7 @@ _UNKNOWN = re.compile("|".join(re.escape(each) + r"(?![A-Za-z])" for each in _OT
 
 def _mathml(node: nodes.Element, *, block: bool) -> str:
     source = node.astext()
+    source = re.sub(r"\\t?frac(\d)(\d)", r"\\frac{\1}{\2}", source)  # it takes the two digits for one number
     source = _UNKNOWN.sub(lambda match: _OTHERWISE[match[0]], source)
     try:
         return tex2mathml(source, as_block=block)

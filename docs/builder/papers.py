@@ -198,4 +198,4 @@ def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> It
         mine = [claim for claim in claims if claim["id"].rpartition("/")[0] == name and claim["judged"]]
         count = f"{sum(claim['passed'] for claim in mine)} of {len(mine)}" if name in made else "not in this copy"
         yield f"| [{_label(name)}: {_text(_one_line(figure(name).TITLE))}]({_stem(name)}.md) | {count} |"
-    yield "\n```{toctree}\n:hidden:\n" + "\n".join(_stem(name) for name in names) + "\n```"
+    yield "\n```{toctree}\n:hidden:\n" + "\n".join(f"{_label(name)} <{_stem(name)}>" for name in names) + "\n```"
