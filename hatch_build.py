@@ -8,6 +8,7 @@ compiled when they are first used.
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -27,12 +28,12 @@ class Kernels(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        sys.path.insert(0, self.root)
         self._folder = tempfile.TemporaryDirectory()
         if version != "editable":
             self._add_commit(build_data)
         if not self._ships(version):
             return
+        sys.path.insert(0, self.root)
         from stepwell.native._build import library
         from stepwell.native._kernels import KERNELS, SOURCES
         from stepwell.native._processor import LEVELS, cores, is_x86
@@ -55,13 +56,18 @@ class Kernels(BuildHookInterface):
 
     def _add_commit(self, build_data: dict[str, Any]) -> None:
         """Write into what is built of which commit it is, for `stepwell --version`; a source archive has it already."""
-        from stepwell._versions import commit
-
-        made, kept = commit(), Path("stepwell", "_commit.txt")
-        if made is not None and not (Path(self.root) / kept).exists():
-            path = Path(self._folder.name) / kept.name
-            path.write_text(f"{made}\n", encoding="utf-8")
-            build_data["force_include"][str(path)] = str(kept)
+        kept = Path("stepwell", "_commit.txt")
+        if (Path(self.root) / kept).exists() or not (Path(self.root) / ".git").exists():
+            return
+        # As stepwell/_versions.py has it, which cannot be imported where a build is isolated from the dependencies.
+        command = ["git", "-C", self.root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        except (OSError, subprocess.SubprocessError):
+            return
+        path = Path(self._folder.name) / kept.name
+        path.write_text(made, encoding="utf-8")
+        build_data["force_include"][str(path)] = str(kept)
 
     def _ships(self, version: str) -> bool:
         return os.environ.get(VARIABLE) == "1" and version != "editable" and self.target_name == "wheel"
