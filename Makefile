@@ -2,10 +2,17 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
+# uv resolves and unpacks in seconds what takes pip a minute: the one on the PATH, or else from the package index.
+UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
+INSTALL = sh -c '{ [ -x "$(UV)" ] || $(PIP) install uv 2>/dev/null; \
+	$(UV) pip install --quiet --python $(PYTHON) --constraint constraints.txt --editable "$$1" 2>/dev/null; } || \
+	$(PIP) install --constraint constraints.txt --editable "$$1"' install
 BENCH_INSTALLED := $(VENV)/.installed-bench
+DOCS_INSTALLED := $(VENV)/.installed-docs
 ARGS ?=
+FIGURES ?=
 
-.PHONY: help env reproduce test test-fast lint types bench wheel clean
+.PHONY: help env reproduce test test-fast lint types bench docs wheel sdist test-lowest clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
@@ -14,6 +21,9 @@ help:
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
+	@echo "make docs        the site, in build/site (installs Sphinx on first use; FIGURES=\"linear/fig1\" for some figures alone)"
+	@echo "make test-lowest the quick tests with the oldest versions of the dependencies that are allowed (needs uv)"
+	@echo "make sdist       the source archive, in dist/"
 	@echo "make wheel       a wheel with the kernels compiled inside, in dist/"
 	@echo "make env         create the environment in $(VENV); the other targets do so themselves"
 	@echo "make clean       remove the environment, the caches and reproduction/"
@@ -29,17 +39,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 		if [ $$python = none ]; then \
 			echo "stepwell needs Python 3.11 or newer, with venv, as python3.11 or python3 on the PATH" >&2; exit 1; \
 		fi; \
-		echo "Creating the environment in $(VENV) (once; this takes a minute or two)"; \
+		echo "Creating the environment in $(VENV) (once; with uv it takes less than a minute)"; \
 		$$python -m venv --clear $(VENV); \
 	fi
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(INSTALL) '.[dev]'
 	@echo "Building native kernels, where there is a C compiler"
 	@$(PYTHON) -m stepwell.native
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	@echo "Installing PyTorch and CVODE for the benchmarks (once)"
-	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
+	@$(INSTALL) '.[bench]'
 	@touch $@
 
 # Status 1 means that the job was done and some claims are not as expected: a finding, not a failure of make. Others, such as 3
@@ -54,6 +64,16 @@ test: lint
 test-fast: lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
+# The lowest versions are those in pyproject.toml; what they need in turn, and the tools of the tests, are the newest that fit,
+# and warn of what old versions use.
+test-lowest: env
+	$(UV) venv --quiet --clear --python $(PYTHON) build/lowest
+	$(UV) pip compile --quiet --python build/lowest/bin/python --resolution lowest-direct --no-header --no-annotate \
+		pyproject.toml -o build/lowest.txt
+	$(UV) pip install --quiet --python build/lowest/bin/python --constraint build/lowest.txt --editable . \
+		beartype distributed filelock hatchling hypothesis pytest pytest-xdist
+	build/lowest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning $(ARGS)
+
 lint: env
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
@@ -65,9 +85,26 @@ types: env
 bench: $(BENCH_INSTALLED)
 	@$(PYTHON) -m benchmarks $(ARGS)
 
+$(DOCS_INSTALLED): $(INSTALLED)
+	@echo "Installing Sphinx (once)"
+	@$(INSTALL) '.[docs]'
+	@touch $@
+
+# The pages of the papers are made of reproduction/, if it is there, or else of a quick one, which is kept.
+docs: $(DOCS_INSTALLED)
+	@if [ ! -f reproduction/claims.json ]; then \
+		$(VENV)/bin/stepwell reproduce $(FIGURES) --quick --out build/docs/reproduction >/dev/null || [ $$? -eq 1 ]; fi
+	@STEPWELL_REPRODUCTION=$$([ -f reproduction/claims.json ] && echo reproduction || echo build/docs/reproduction) \
+		$(PYTHON) -m sphinx --fail-on-warning --keep-going --nitpicky --jobs 2 --quiet -d build/docs/doctrees docs build/site
+	@echo "The site: build/site/index.html"
+
 # In this environment rather than an isolated one: the kernels are compiled against JAX's header.
 wheel: env
 	STEPWELL_SHIP_KERNELS=1 $(PYTHON) -m hatchling build -t wheel -d dist
+
+# The source archive, and the wheel made of it, without kernels inside.
+sdist: env
+	$(PYTHON) -m hatchling build -t sdist -d dist
 
 clean:
 	rm -rf $(VENV) reproduction build dist .pytest_cache .ruff_cache .hypothesis

@@ -15,16 +15,28 @@ from stepwell._errors import InvalidInput
 from stepwell._text import shortened
 
 
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, but for those that say nothing: None, and False of a switch."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises `InvalidInput` instead of printing the usage and leaving.
 
     `expand` is set by a verb whose words may come from a file: it gets the parser and the words that were typed, and
-    returns all that are meant.
+    returns all that are meant. `examples` are command lines that its help ends with.
     """
 
     def __init__(self, **options):
-        super().__init__(**options, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        super().__init__(**options, formatter_class=_Formatter)
         self.expand: Callable[[Parser, list[str]], list[str]] | None = None
+        self.examples: tuple[str, ...] = ()
+
+    def format_help(self) -> str:
+        lines = ["", "examples:", *(f"  $ {example}" for example in self.examples), ""] if self.examples else []
+        return super().format_help() + "\n".join(lines)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)

@@ -24,10 +24,11 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the source, with "-dirty" where files differ from it; None where this is no checkout."""
+    """The commit of the source, with "-dirty" where files differ from it; None where that is not known."""
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():
-        return None
+        kept = Path(__file__).parent / "_commit.txt"  # written where a wheel or a source archive is built
+        return kept.read_text(encoding="utf-8").strip() or None if kept.exists() else None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None

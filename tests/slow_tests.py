@@ -77,6 +77,7 @@ SLOW = (
     "tests/test_cache.py::test_a_folder_of_the_users_own_is_left_to_jax",
     "tests/test_cache.py::test_shared_filled_damaged_and_off",
     "tests/test_docs.py",
+    "tests/test_site.py::test_the_pictures_of_the_readme_can_be_made",
     "tests/test_types.py",
     "tests/theory/test_linear_rank.py",
     "tests/theory/test_softmax_limits.py",

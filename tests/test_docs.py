@@ -4,6 +4,7 @@ A document's blocks run in order, in one temporary folder: `python` blocks in on
 `$` commands that call `stepwell` or `python train.py`. The first command of a document, and those that need a shell,
 run as processes of their own; the others are called here, which spares them the import of JAX. A `toml` block that
 begins with a comment of one word is a file of that name. `<!-- not run: reason -->` above a block leaves it out.
+`{code-cell}` blocks are run when the site is built.
 """
 
 import os
@@ -23,7 +24,7 @@ from stepwell.papers import FIGURES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
-DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts]
 
 _SHELL = ("console", "bash", "sh", "shell")
 _FENCE = re.compile(r"^\s*```+\s*(\w*)")
@@ -61,6 +62,11 @@ def blocks(text: str) -> list[Block]:
             above = line
     assert start is None, f"line {start}: the code block is never closed"
     return found
+
+
+def is_notebook(text: str) -> bool:
+    """Whether the cells of a page are run when the site is built."""
+    return text.startswith("---\nfile_format: mystnb\n")
 
 
 def commands(block: Block) -> list[str]:

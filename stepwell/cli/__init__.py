@@ -20,9 +20,42 @@ VERBS = {
     "sweep": "run a study: thousands of runs that differ in some fields, kept in a store",
     "runs": "what a store of runs holds: list, show, open, export, verify, merge, remove",
     "new": "begin a figure, model or task of your own, from a file that runs as it is",
+    "completion": "print what a shell needs to complete verbs, flags and figures with the Tab key",
     "doctor": "what this installation runs on: versions, processor, kernels, cache",
 }
 """Each verb is a module `_verb` with `configure(parser)` and `run(arguments) -> exit status`."""
+
+EXAMPLES = {
+    "reproduce": (
+        "stepwell reproduce linear/fig3 --quick --out reproduction",
+        "stepwell reproduce linear/conservation --set context=60 --out changed",
+        "stepwell reproduce softmax --jobs 2 --against reproduction --out again",
+    ),
+    "train": (
+        "stepwell train --model attnM --head 8 --init 1e-6 --show",
+        "stepwell train --model attnS --head 5 --init 1e-2 --epoch 10001 --lr 0.02 --theory --out runs",
+        "stepwell train --spectrum power:1.5 --noise 0.1 --optimiser adam --seeds 8 --epoch 500 --dry-run",
+    ),
+    "predict": (
+        "stepwell predict --eigenvalues .4 .3 .2 .1 --context 31 --model attnS --heads 4 --init 1e-3 --seed 0",
+        "stepwell predict --dims 4 10 7 --strengths 2 .6 .05 --noise .8 --heads 3 --context 50",
+    ),
+    "replay": ("stepwell replay recording.npz --engine sampled",),
+    "sweep": (
+        "stepwell sweep study.toml --dry-run",
+        "stepwell sweep study.toml --workers 8 --plot regime lr init --out diagram.pdf",
+        "stepwell sweep study.toml --shard 17/400 --store /scratch/runs",
+    ),
+    "runs": (
+        "stepwell runs ls regime=catapult 'final_loss<0.3' --sort final_loss --columns lr,init,final_loss",
+        "stepwell runs export table.csv model=attnS --format csv",
+        "stepwell runs verify",
+    ),
+    "new": ("stepwell new model gated-keys", "stepwell new figure first --out figures"),
+    "completion": ('eval "$(stepwell completion bash)"', "stepwell completion fish | source"),
+    "doctor": ("stepwell doctor --json",),
+}
+"""Command lines that the help of each verb ends with."""
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """What a disk answers on which nothing more can be written."""
@@ -65,7 +98,7 @@ def _run(given: list[str]) -> int:
         print(_overview())
         return 0 if given else 2
     if given[0] in ("-V", "--version"):
-        print(f"stepwell {__version__}")
+        print(_version())
         return 0
     verb = given[0]
     parser = Parser(prog=f"stepwell {verb}" if verb in VERBS else "stepwell", description=VERBS.get(verb, ""))
@@ -75,6 +108,7 @@ def _run(given: list[str]) -> int:
         with _interrupt.delivering_interrupts(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
             module = importlib.import_module(f"stepwell.cli._{verb}")
+            parser.examples = EXAMPLES[verb]
             module.configure(parser)
             status = module.run(parser.parse_args(given[1:]))
             return _interrupt.exit_status() if status == _INTERRUPTED else status
@@ -93,9 +127,24 @@ def _run(given: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 2
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from stepwell import native
+    from stepwell._versions import commit
+
+    try:
+        jax = version("jax")
+    except PackageNotFoundError:
+        jax = "missing"
+    source = commit()
+    return f"stepwell {__version__}{f' (commit {source})' if source else ''}\njax {jax}; engine: {native.engine()}"
+
+
 def _overview() -> str:
     lines = ["stepwell VERB …", "", "How attention acquires in-context learning while it trains.", ""]
     lines += [f"  {name:<10} {text}" for name, text in VERBS.items()]
+    lines += ["", "  -V, --version  version, commit and engine"]
     lines += ["", "stepwell VERB --help says more. Exit status: 0 done, 1 a claim or check failed, 2 bad usage or"]
     lines += ["a file that cannot be written, 3 a reproduction that could not finish, 128 and the number of a signal"]
     lines += ["that ended it."]

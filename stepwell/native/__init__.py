@@ -2,6 +2,7 @@
 
 from ._kernels import KERNELS as KERNELS
 from ._kernels import Kernel as Kernel
+from ._kernels import engine as engine
 from ._kernels import kernel as kernel
 from ._kernels import report_elsewhere as report_elsewhere
 from ._kernels import state as state

@@ -83,6 +83,31 @@ def kernel(source: str | Path, element: str, function: str | None = None) -> Ker
     return status.kernel
 
 
+def engine() -> str:
+    """What computes here, in a few words. No kernel is built or loaded for the answer, and JAX is not imported.
+
+    **Returns:** whether kernels are used, for which vectors and where they come from, or why there are none.
+
+    **Example:**
+
+    >>> from unittest import mock
+    >>> import stepwell as sw
+    >>> with mock.patch.dict("os.environ", STEPWELL_NATIVE="off"):
+    ...     sw.native.engine()
+    'plain JAX, since STEPWELL_NATIVE is off'
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen == "off":
+        return f"plain JAX, since {VARIABLE} is off"
+    wanted = (chosen,) if chosen in LEVELS else levels()
+    shipped = next((level for level in wanted if any(SHIPPED.glob(f"*-{level}.so"))), None)
+    if shipped is not None:
+        return f"JAX with kernels for {shipped}, which came with this installation"
+    if shutil.which(compiler()[0]) is None:
+        return f"plain JAX: no kernels came with this installation, and there is no C compiler ({compiler()[0]})"
+    return f"JAX with kernels for {wanted[0]}, compiled on this machine"
+
+
 def report_elsewhere() -> None:
     """Issue no warning if a kernel fails, in this process and those that it starts: another process reports it.
 

@@ -67,8 +67,17 @@ def styled():
     return matplotlib.rc_context(_SETTINGS)  # pyright: ignore[reportArgumentType]
 
 
+class _ShownFigure(Figure):
+    """A figure that a notebook shows where it is the last line of a cell: Jupyter knows those of `pyplot` alone."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure with a canvas of its own, which `pyplot` does not know.
+    """An empty figure with a canvas of its own, which `pyplot` does not know; notebooks show it.
 
     **Arguments:**
 
@@ -83,7 +92,7 @@ def new_figure(width: float, height: float) -> Figure:
     >>> new_figure(4.0, 3.0).get_size_inches().tolist()
     [4.0, 3.0]
     """
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
+    figure = _ShownFigure(figsize=(width, height), layout="constrained", dpi=_RESOLUTION)
     FigureCanvasAgg(figure)
     return figure
 

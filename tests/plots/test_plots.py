@@ -13,6 +13,7 @@ from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.plots import animate, draw_map, draw_staircase, draw_weights
+from stepwell.plots.style import new_figure
 from stepwell.probes import compare
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
@@ -116,3 +117,11 @@ def test_what_cannot_be_drawn_is_said(run):
         draw_weights(run, member=2)
     with pytest.raises(InvalidInput, match="no loss over step or time"):
         draw_staircase(run.drop_vars("loss"))
+
+
+def test_a_notebook_shows_a_figure():
+    """Jupyter asks an object for its picture; of figures that pyplot does not know it would print the name alone."""
+    figure = new_figure(2.0, 1.0)
+    figure.subplots().plot([0, 1])
+    picture = figure._repr_png_()  # pyright: ignore[reportAttributeAccessIssue]
+    assert picture.startswith(b"\x89PNG")

@@ -1,0 +1,201 @@
+"""Pages of the papers, from a folder that `stepwell reproduce` wrote: one for each figure, and a gallery.
+
+A figure that the folder lacks has a page too, with what it is and the command that makes it, so that links to it hold
+whatever was reproduced. Statements are those of the claims, in words of ours, each with the place that it comes from.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stepwell.papers import FIGURES, PAPERS, figure
+from stepwell.report import as_setting, number, tallies
+
+from .reference import write_if_changed
+
+_SIGNS = {"=": "", "<=": "at most ", ">=": "at least "}
+_SAYS = {"paper": "What the paper says", "theory": "What our theory adds", "check": "Checks of the arithmetic"}
+_THUMBNAIL = (480, 360)
+
+
+def write(folder: Path, reproduction: Path) -> None:
+    """Write the gallery, a page for each paper, and one for each figure."""
+    document = _read(reproduction)
+    made = {entry["name"]: entry for entry in document["figures"] if entry["status"] == "done"}
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = set()
+    for name in FIGURES:
+        claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] == name]
+        if name in made:
+            _copy_pictures(made[name], reproduction, folder)
+        kept.add(_write(folder / f"{_stem(name)}.md", "\n".join(_page(name, made.get(name), claims, reproduction))))
+    kept.add(_write(folder / "index.md", "\n".join(_gallery(made, document))))
+    for paper in PAPERS:
+        kept.add(_write(folder / f"{paper}.md", "\n".join(_paper(paper, made, document["claims"]))))
+    for stale in set(folder.glob("*.md")) - kept:
+        stale.unlink()
+
+
+def _read(reproduction: Path) -> dict[str, Any]:
+    path = reproduction / "claims.json"
+    if not path.exists():
+        return {"claims": [], "figures": [], "made": {}}
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, text: str) -> Path:
+    write_if_changed(path, text)
+    return path
+
+
+def _stem(name: str) -> str:
+    return name.replace("/", "-")
+
+
+def _label(name: str) -> str:
+    """`linear/fig3` as a reader calls it: Fig 3; a figure without a number by its name."""
+    short = name.partition("/")[2]
+    numbered = re.fullmatch(r"fig(\d+)", short)
+    return f"Fig {numbered[1]}" if numbered else short.replace("-", " ").capitalize()
+
+
+def _text(words: str) -> str:
+    """Plain text as Markdown that reads the same."""
+    return re.sub(r"([\\`*_{}\[\]<>$|#~])", r"\\\1", words)
+
+
+def _copy_pictures(entry: dict[str, Any], reproduction: Path, folder: Path) -> None:
+    from PIL import Image
+
+    stem = _stem(entry["name"])
+    for ending in ("svg", "gif"):
+        if ending in entry["files"]:
+            _copy(reproduction / entry["files"][ending], folder / f"{stem}.{ending}")
+    small, large = folder / f"{stem}-small.png", reproduction / entry["files"]["png"]
+    if not small.exists() or small.stat().st_mtime_ns < large.stat().st_mtime_ns:
+        with Image.open(large) as picture:
+            picture = picture.convert("RGB")
+            picture.thumbnail(_THUMBNAIL)
+            picture.save(small, optimize=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not target.exists() or target.read_bytes() != source.read_bytes():
+        shutil.copyfile(source, target)
+
+
+def _page(name: str, entry: dict[str, Any] | None, claims: list[dict[str, Any]], folder: Path) -> Iterator[str]:
+    module = figure(name)
+    paper = name.partition("/")[0]
+    yield f"(figure-{_stem(name)})="
+    yield f"# {_label(name)}: {_text(module.TITLE)}\n"
+    yield f"Of [{_text(PAPERS[paper])}]({paper}.md). `stepwell reproduce {name}` makes it.\n"
+    if entry is None:
+        yield "This copy of the site was made without a reproduction of this figure.\n"
+        yield f"{_text(module.CAPTION)}\n"
+        return
+    yield f"```{{image}} {_stem(name)}.svg\n:alt: {_one_line(module.TITLE)}\n:class: figure\n```\n"
+    if "gif" in entry["files"]:
+        yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(module.TITLE)}, as a film\n:class: figure\n```\n"
+    yield f"{_text(entry['caption'])}\n"
+    for kind, title in _SAYS.items():
+        mine = [claim for claim in claims if claim["kind"] == kind]
+        if mine:
+            yield f"## {title}\n"
+            yield from _claims(mine)
+    yield "## What was done\n"
+    yield from _settings(entry, module.PAPER_SETTINGS)
+    yield "## Data\n"
+    yield "In the folder that `stepwell reproduce` writes; `xarray.open_dataset` reads them.\n"
+    for path in entry["data"]:
+        size = (folder / path).stat().st_size if (folder / path).exists() else 0
+        yield f"- `{path}`, {max(1, round(size / 1024)):,} kB"
+    yield ""
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
+
+
+def _claims(claims: list[dict[str, Any]]) -> Iterator[str]:
+    yield "| | claim | predicted | measured |"
+    yield "|---|---|---|---|"
+    for claim in claims:
+        statement = _text(claim["statement"])
+        source = claim["source"]
+        source = f"{{py:obj}}`{source}`" if re.fullmatch(r"stepwell\.[\w.]+", source) else _text(source)
+        words = f"{statement} ({source}; `{claim['id'].rpartition('/')[2]}`)"
+        if claim["known"] is not None and not claim["passed"]:
+            known = claim["known"]
+            words += f" Known: {_text(known['reason'])} [Why](../../differences.md#{known['heading']})."
+        counted = ""
+        if claim["seeds"] is not None:
+            held = round(claim["seeds"] * claim["pass_rate"])
+            counted = f" ({held} of {claim['seeds']} {claim['counted']})"
+        predicted = f"{_SIGNS[claim['relation']]}{number(claim['predicted'])} ± {number(claim['tolerance'], 3)}"
+        yield f"| {_verdict(claim)} | {words} | {predicted} | {number(claim['measured'])}{_text(counted)} |"
+    yield ""
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    if not claim["judged"]:
+        return "not judged"
+    if claim["passed"]:
+        return "✓ holds"
+    return "✗ fails" if claim["unexpected"] else "✗ fails, as known"
+
+
+def _settings(entry: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
+    ours = entry["settings"]
+    yield ("The quick settings, smaller than the paper's." if entry["quick"] else "The full settings.") + (
+        f" It took {entry['seconds']:.0f} s.\n" if entry["seconds"] else "\n"
+    )
+    yield "| setting | here | in the paper |"
+    yield "|---|---|---|"
+    for key in {**ours, **theirs}:
+        cells = (_text(as_setting(each[key])) if key in each else "" for each in (ours, theirs))
+        yield f"| {_text(key)} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _card(name: str, made: dict[str, Any]) -> str:
+    title = f"{_label(name)}: {_text(_one_line(figure(name).TITLE))}"
+    if name not in made:
+        return f"[{title}]({_stem(name)}.md)\n"
+    return f"[![{title}]({_stem(name)}-small.png)]({_stem(name)}.md)\n[{title}]({_stem(name)}.md)\n"
+
+
+def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    yield "# The two papers\n"
+    yield "Every figure as a program: what is simulated, what is claimed, and whether the claims hold.\n"
+    if made:
+        origin = document["made"]
+        counts = "; ".join(f"{one['name']}: {one['held']} of {one['total']}" for one in tallies(document["claims"]))
+        quick = any(entry["quick"] for entry in made.values())
+        yield (
+            f"These pages are made of a reproduction of {len(made)} of {len(FIGURES)} figures"
+            f"{' with `--quick`' if quick else ''}. Claims that hold, {counts}. {_text(origin.get('date', ''))},"
+            f" {_text(origin.get('machine', ''))}.\n"
+        )
+    yield "```{toctree}\n:hidden:\n" + "\n".join(PAPERS) + "\n```\n"
+    for paper, title in PAPERS.items():
+        yield f"## [{_text(title)}]({paper}.md)\n"
+        yield ":::{container} gallery"
+        yield from (_card(name, made) for name in FIGURES if name.startswith(f"{paper}/"))
+        yield ":::\n"
+
+
+def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> Iterator[str]:
+    names = [name for name in FIGURES if name.startswith(f"{paper}/")]
+    yield f"# {paper.capitalize()} attention\n"
+    yield f"{_text(PAPERS[paper])}. `stepwell reproduce {paper}` makes all of its figures.\n"
+    yield "| figure | claims that hold |"
+    yield "|---|---|"
+    for name in names:
+        mine = [claim for claim in claims if claim["id"].rpartition("/")[0] == name and claim["judged"]]
+        count = f"{sum(claim['passed'] for claim in mine)} of {len(mine)}" if name in made else "not in this copy"
+        yield f"| [{_label(name)}: {_text(_one_line(figure(name).TITLE))}]({_stem(name)}.md) | {count} |"
+    yield "\n```{toctree}\n:hidden:\n" + "\n".join(f"{_label(name)} <{_stem(name)}>" for name in names) + "\n```"
