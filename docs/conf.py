@@ -1,8 +1,9 @@
 """The site: `make docs`. Offline: nothing is fetched when it is built, nor when it is read."""
 
 import hashlib
+import logging
 import os
-import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +22,6 @@ _profile = ROOT / "build" / "docs" / "ipython" / "profile_default"
 _profile.mkdir(parents=True, exist_ok=True)
 (_profile / "ipython_kernel_config.py").write_text("c.Application.log_level = 'ERROR'\n")
 
-from builder import papers, reference  # noqa: E402
 from builder import project as documents  # noqa: E402
 
 import stepwell  # noqa: E402
@@ -71,12 +71,9 @@ html_show_sphinx = False
 html_copy_source = False
 html_theme_options = {"source_repository": ""}
 
-reference.write(GENERATED / "reference")
-papers.write(GENERATED / "papers", Path(os.environ.get("STEPWELL_REPRODUCTION", ROOT / "reproduction")))
-documents.write(GENERATED / "project", ROOT)
-(GENERATED / "notebooks").mkdir(parents=True, exist_ok=True)
-for _notebook in (ROOT / "examples").glob("*.ipynb"):
-    shutil.copy2(_notebook, GENERATED / "notebooks")
+_reproduction = Path(os.environ.get("STEPWELL_REPRODUCTION", "reproduction"))
+subprocess.run([sys.executable, "-m", "builder", ROOT / _reproduction], cwd=DOCS, check=True)
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # which would name every page that is run
 
 
 def _links(app, name, source):
