@@ -7,6 +7,7 @@ from ._controls import CONTROLS as CONTROLS
 from ._controls import MODES as MODES
 from ._controls import Control as Control
 from ._controls import controls as controls
+from ._explore import explore as explore
 from ._state import State as State
 from ._state import query_all as query_all
 from ._state import read_all as read_all

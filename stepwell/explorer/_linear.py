@@ -36,9 +36,7 @@ def linear_view(state: State, report: Any, stop: Any) -> dict[str, Any]:
         run = run.isel(step=run["snapshot"].values)
         time = run["time"].values
     task: Any = setup.task
-    weights = class_of(setup.flags.kind).theory_weights(
-        {name: run[name].values[0] for name in setup.model.weight_dims}
-    )
+    weights = class_of(setup.flags.kind).theory_weights({name: run[name].values[0] for name in setup.model.weight_dims})
     modes = linear.modes(task)
     basis = modes.directions
     made: dict[str, Any] = {"time": unit * time, "loss": run["loss"].values[0], "values": weights["values"]}

