@@ -56,7 +56,7 @@ class Control:
 
 MOST_DIM = 8
 MOST_HEADS = 8
-MOST_STEPS = 20_000
+MOST_STEPS = 10_000
 MOST_SEED = 2**32 - 1
 _SEQUENCES = 4000
 
@@ -79,7 +79,15 @@ _FLOWS = {
 
 _SEED = {"label": "Seed", "group": _MODEL, "kind": "integer", "least": 0, "most": MOST_SEED}
 _RATE = {"label": "Learning rate η", "group": _DYNAMICS, "kind": "number", "log": True, "step": 0.01}
-_STEPS = {"name": "epoch", "label": "Steps", "group": _DYNAMICS, "kind": "integer", "least": 10, "log": True}
+_STEPS = {
+    "name": "epoch",
+    "label": "Steps",
+    "group": _DYNAMICS,
+    "kind": "integer",
+    "least": 200,
+    "log": True,
+    "step": 0.01,
+}
 _END = {"name": "until", "label": "End of the flow", "group": _DYNAMICS, "kind": "number", "default": 0.0}
 _END |= {"least": 0.0, "most": 1e6, "log": True, "log_least": 1.0, "step": 0.01, "unit": "t/τ"}
 

@@ -16,11 +16,6 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-DIVERGING = (
-    "#2166AC", "#3C7FB9", "#5A98C6", "#7CB0D3", "#9FC7DF", "#C0DAEA", "#DDEAF2", "#F7F7F7",
-    "#F9E7DD", "#F9CFB9", "#F3B391", "#E5936D", "#D26F4F", "#BF4A3A", "#B2182B",
-)  # fmt: skip
-
 Pictures = dict[str, Any]
 
 
@@ -66,7 +61,7 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     levels = _source(f"{name}.levels", "y", "text", "x")
     plot.hspan("y", source=levels, line_color="gray", line_dash="dotted", line_width=1)
     words = plot.text(
-        "x", "y", "text", source=levels, text_font_size="11px", text_align="right", text_baseline="bottom", x_offset=-4
+        "x", "y", "text", source=levels, text_font_size="11px", text_align="left", text_baseline="bottom", x_offset=4
     )
     words.name = f"{name}.level_names"
     drops = _source(f"{name}.drops", "x", "color")
@@ -93,7 +88,7 @@ def _matrices(name: str) -> Any:
     across, down = (Range1d(0, 1, name=f"{name}.{way}", syncable=False) for way in ("across", "down"))
     plot = _figure(name, height=220, x_range=across, y_range=down)
     cells = _source(f"{name}.cells", "x", "y", "value", "what")
-    mapper = LinearColorMapper(DIVERGING, low=-1, high=1, name=f"{name}.colours", syncable=False)
+    mapper = LinearColorMapper("Greys3", low=-1, high=1, name=f"{name}.colours", syncable=False)
     squares = plot.rect(
         "x", "y", 0.96, 0.96, source=cells, fill_color={"field": "value", "transform": mapper}, line_color=None
     )

@@ -1,63 +1,146 @@
-"""One regression, learned by attention: the run, and what the theory says of it."""
+"""One regression, learned by attention: the run, and what the theory says of it, as arrays for the page."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from stepwell.dynamics import descend, flow, time_factor, weight_factor
-from stepwell.models import class_of
-from stepwell.probes import compare
-from stepwell.published import run_in
-from stepwell.published.training import Setup, objective, set_up
+from stepwell.published.training import Setup
 from stepwell.theory import linear
 
+from ._cancelled import Cancelled
+from ._drops import COLUMNS, levels_of, measure, predict, theory_values, theory_weights, weight_scale
 from ._state import State
+from ._training import Recorded, follow, set_up_state, train, train_in_parts, unit_of
 
-POINTS = 160
-"""Recorded points of a view."""
+View = dict[str, Any]
+
+_LARGEST = 1e30
+"""Numbers are cut off here, so that they fit into 32 bits: of what diverges."""
+_DRAFT_FROM = 6
+"""Dimension from which on a draft of the flow comes first: it takes half the time there."""
 
 
-def set_up_state(state: State) -> Setup:
-    run = run_in(state.run_fields())
-    return set_up(run.flags, run.engine, run.beyond)
-
-
-def linear_view(state: State, report: Any, stop: Any) -> dict[str, Any]:
+def linear_view(state: State, report: Callable[[float, View], None], stop: Callable[[], bool]) -> View:
+    """The run of a state, first alone and then with the theory."""
     setup = set_up_state(state)
-    unit = time_factor(setup.normalisation, "1/N", length=setup.flags.context, factors=setup.model.factors)  # pyright: ignore
+    if state.on_sequences:
+        recorded = train_in_parts(setup, lambda part, now: report(part, _run_view(state, setup, now)), stop)
+        return _run_view(state, setup, recorded)
     if state.flows:
-        until = state["until"] / unit or "converged"
-        run = flow(setup.model, objective(setup), until=until, save=POINTS, spacing="steps", progress=False)
-        time = run["time"].values
+        until = None if state["until"] == 0 else state["until"] / unit_of(setup)
+        if state["dim"] >= _DRAFT_FROM:
+            report(0.3, _run_view(state, setup, follow(setup, until, draft=True)))
+            if stop():
+                raise Cancelled
+        recorded = follow(setup, until)
     else:
-        run = descend(
-            setup.model, objective(setup), rate=state["lr"], steps=state["epoch"], snapshots=POINTS, progress=False
-        )
-        run = run.isel(step=run["snapshot"].values)
-        time = run["time"].values
-    task: Any = setup.task
-    weights = class_of(setup.flags.kind).theory_weights({name: run[name].values[0] for name in setup.model.weight_dims})
-    modes = linear.modes(task)
-    basis = modes.directions
-    made: dict[str, Any] = {"time": unit * time, "loss": run["loss"].values[0], "values": weights["values"]}
+        recorded = train(setup)
+    made = _run_view(state, setup, recorded)
+    report(0.6, made)
+    if stop():
+        raise Cancelled
+    return made | _theory_view(setup, recorded, made)
+
+
+def small(values: np.ndarray) -> np.ndarray:
+    """In 32 bits, which is enough for a picture."""
+    return np.clip(np.nan_to_num(values, nan=np.nan, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST).astype(
+        np.float32
+    )
+
+
+def _run_view(state: State, setup: Setup, recorded: Recorded) -> View:
+    """What was recorded, in the eigenvectors of the task."""
+    modes = linear.modes(setup.task)  # pyright: ignore
+    basis, weights = modes.directions, theory_weights(setup, recorded.weights)
+    made: View = {
+        "mode": state.mode,
+        "time": unit_of(setup) * recorded.time,
+        "loss": recorded.loss,
+        "values": small(weights["values"]),
+        "eigenvalues": modes.variances,
+        "outcome": recorded.outcome,
+        "message": recorded.message,
+        "caption": _caption(state, setup, recorded),
+        "problems": {},
+        "levels": np.zeros(0),
+        "level_names": [],
+    }
+    if recorded.steps is not None:
+        made["steps"] = recorded.steps.astype(float)
     if "keys" in weights:
-        made |= {"keys": weights["keys"] @ basis, "queries": weights["queries"] @ basis}
-        maps = np.einsum("th,thri,thrj->tij", made["values"], made["keys"], made["queries"], optimize=True)
+        keys, queries = weights["keys"] @ basis, weights["queries"] @ basis
+        made |= {"keys": small(keys), "queries": small(queries)}
+        heads = np.einsum("thri,thrj->thij", keys, queries, optimize=True)
     else:
-        made["merged"] = np.einsum("da,thde,eb->thab", basis, weights["key_queries"], basis, optimize=True)
-        maps = np.einsum("th,thij->tij", made["values"], made["merged"])
-    factor = weight_factor(setup.normalisation, "1/N", length=setup.flags.context, factors=setup.model.factors)  # pyright: ignore
-    made["map"] = maps
-    made["target"] = np.diag(modes.ends) / factor**setup.model.factors  # pyright: ignore
-    levels = linear.levels(task)
-    table = compare(run, task)
-    scale = unit if state.flows else unit * 2 * state["lr"]
-    made["levels"] = levels
-    made["level_names"] = [f"{number} learned" for number in range(levels.size)]
-    made["drop_times"] = np.asarray(table["predicted"], float) * scale
-    made["drop_names"] = [f"component {c}, head {h}" for c, h in zip(table["component"], table["head"], strict=True)]
-    made["table"] = {"columns": [], "rows": []}
-    made["outcome"], made["message"] = run.attrs["outcome"], run.attrs["message"]
-    made["problems"] = {}
-    made["mode"] = "linear"
-    return made
+        heads = np.einsum("da,thde,eb->thab", basis, weights["key_queries"], basis, optimize=True)
+        made["merged"] = small(heads)
+    if state["model"] != "softmax":
+        learned, levels = levels_of(setup)
+        made |= {
+            "map": small(np.einsum("th,thij->tij", weights["values"], heads)),
+            "target": np.diag(modes.ends) / weight_scale(setup) ** setup.model.factors,  # pyright: ignore
+            "levels": levels,
+            "level_names": [_level_name(number, setup.flags.in_dim) for number in learned],
+        }
+    return made | _no_theory(weights["values"].shape)
+
+
+def _no_theory(shape: tuple[int, ...]) -> View:
+    return {
+        "values_theory": np.full(shape, np.nan, np.float32),
+        "drop_times": np.zeros(0),
+        "drop_names": [],
+        "measured_times": np.zeros(0),
+        "table": {"columns": list(COLUMNS), "rows": []},
+        "remark": "",
+    }
+
+
+def _theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
+    theory, scale, time = predict(setup), weight_scale(setup), made["time"]
+    weights = theory_weights(setup, recorded.weights)
+    values = weights["values"][..., None, None] * scale**setup.model.factors  # pyright: ignore
+    if "keys" in weights:
+        maps = values * np.einsum("thri,thrj->thij", weights["keys"], weights["queries"], optimize=True)
+    else:
+        maps = values * weights["key_queries"]
+    measured = measure(theory, recorded, time, maps)
+    missing = [np.nan] * (theory.levels.size - 1 - len(theory.drops))
+    return {
+        "values_theory": small(theory_values(theory, time, weights["values"][-1]) / scale),
+        "drop_times": np.array([drop.time for drop in theory.drops] + missing),
+        "drop_names": [_drop_name(drop) for drop in theory.drops] + [""] * len(missing),
+        "measured_times": np.array([drop.time for drop in measured.drops]),
+        "table": {"columns": list(COLUMNS), "rows": measured.rows},
+        "remark": theory.reason,
+    }
+
+
+def _drop_name(drop: linear.PredictedDrop) -> str:
+    if drop.component is None or drop.head is None:
+        return "all components, all heads"
+    return f"component {drop.component + 1}, head {drop.head + 1}"
+
+
+def _level_name(learned: int, dim: int) -> str:
+    if learned == 0:
+        return "nothing learned"
+    return f"all {dim} learned" if learned == dim and dim > 1 else f"{learned} learned"
+
+
+_NAMES = {"separate": "Separate attention", "merged": "Merged attention", "softmax": "Softmax attention"}
+
+
+def _caption(state: State, setup: Setup, recorded: Recorded) -> str:
+    flags = setup.flags
+    heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
+    rank = f" of rank {flags.rank}" if flags.kind.has_rank else ""
+    first, last = recorded.loss[0], recorded.loss[-1]
+    how = "gradient flow" if state.flows else f"gradient descent at rate {flags.lr:g}"
+    how += f" on {flags.trainset_size} sequences" if state.on_sequences else ""
+    return (
+        f"{_NAMES[state['model']]} with {heads}{rank}, D = {flags.in_dim}, N = {flags.context}: {how} takes the loss "
+        f"from {first:.4g} to {last:.4g} ({recorded.outcome})."
+    )

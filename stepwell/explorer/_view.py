@@ -5,6 +5,7 @@ from typing import Any
 
 from stepwell._errors import InvalidInput
 
+from ._cancelled import Cancelled as Cancelled
 from ._state import State
 
 View = dict[str, Any]
@@ -13,10 +14,6 @@ Report = Callable[[float, View], None]
 """Takes how far the work is, from 0 to 1, and what there is of the view."""
 Stop = Callable[[], bool]
 """Says whether the work is to be given up."""
-
-
-class Cancelled(Exception):
-    """The work was given up, since nobody waits for it any more."""
 
 
 def view(state: State, *, report: Report | None = None, stop: Stop | None = None) -> View:

@@ -80,7 +80,7 @@ export function drawViews() {
     model("loss.lines").data = lines;
     setHeights("loss", [...lines.ys, view?.levels ?? []], 0);
     const levels = view?.levels ? Array.from(view.levels) : [];
-    model("loss.levels").data = {y: levels, text: (view?.level_names ?? []).slice(), x: levels.map(() => axis.most)};
+    model("loss.levels").data = {y: levels, text: apart(levels, view?.level_names ?? []), x: levels.map(() => axis.least)};
     const drops = view?.drop_times ? Array.from(view.drop_times, coordinate).filter(Number.isFinite) : [];
     model("loss.drops").data = {x: drops, color: drops.map(() => colour(state.picked))};
     const phases = view?.phases ?? [];
@@ -92,6 +92,17 @@ export function drawViews() {
     if (view?.time) drawHeads(view);
     legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, colour(place)]) : [], lossNote(view));
     drawTime();
+}
+
+// Names of levels that are too near to the one above to be read are left out.
+function apart(levels, names) {
+    const {start, end} = model("loss.heights");
+    let last = Infinity;
+    return levels.map((level, number) => {
+        if (last - level < 0.055 * (end - start)) return "";
+        last = level;
+        return names[number] ?? "";
+    });
 }
 
 function lossNote(view) {
@@ -209,7 +220,7 @@ function layOut(view) {
         const width = Math.max(card.clientWidth - 34, 120);
         const across = Math.max(1, Math.min(made.length, name === "map" ? 2 : 4, Math.floor(width / (14 * (columns + 1)))));
         const down = Math.ceil(made.length / across);
-        const cell = Math.min(26, width / (across * (columns + 1)));
+        const cell = Math.min(rows > 2 ? 28 : 44, width / (across * (columns + 1)));
         const high = rows + Math.max(1.2, 20 / cell), height = Math.ceil(down * high * cell + 12);
         const plot = model(name);
         if (plot.height !== height) plot.height = height;
@@ -230,7 +241,7 @@ function layOut(view) {
             }
             for (const value of block.array) if (Math.abs(value) > most) most = Math.abs(value);
         });
-        model(`${name}.colours`).setv({low: -most || -1, high: most || 1});
+        model(`${name}.colours`).setv({low: -most || -1, high: most || 1, palette});
         model(`${name}.titles`).data = titles;
         model(`${name}.cells`).data = cells;
         document.getElementById(`note-${name}`).textContent = `in the eigenbasis; colours from ${number(-most, 2)} to ${number(most, 2)}`;
@@ -272,8 +283,22 @@ export function drawTime() {
     document.getElementById("now").textContent = `t/τ = ${number(time)}${step}`;
 }
 
+// Colours from negative over zero, which is the colour of the page, to positive.
+let palette = [];
+function mixed() {
+    const [negative, zero, positive] = ["--negative", "--zero", "--positive"].map(
+        name => css(name).match(/[0-9a-f]{2}/gi).map(part => parseInt(part, 16)));
+    const part = (from, to, share) => from.map((value, place) => Math.round(value + share * (to[place] - value)));
+    return Array.from({length: 41}, (_, step) => {
+        const share = (step - 20) / 20;
+        const [red, green, blue] = part(zero, share < 0 ? negative : positive, Math.abs(share) ** 0.8);
+        return (red << 24 | green << 16 | blue << 8 | 255) >>> 0;
+    });
+}
+
 // Bokeh's texts, axes and grids in the colours of the page.
 export function dress() {
+    palette = mixed();
     const text = css("--text"), soft = css("--soft"), line = css("--line");
     for (const name of curves) {
         for (const end of ["time_axis", "axis"]) model(`${name}.${end}`).setv({
