@@ -71,6 +71,19 @@ class _Headers(web.OutputTransform):
         return status_code, headers, chunk
 
 
+class _PromptServer(HTTPServer):
+    """Sends at once what is written.
+
+    Bokeh writes a message in many small pieces. By Nagle's algorithm the later ones would wait until the browser has
+    acknowledged the first, up to 40 ms.
+    """
+
+    def handle_stream(self, stream: Any, address: Any) -> None:
+        stream.set_nodelay(True)
+        stream.set_nodelay = lambda value: None  # Tornado would turn it off again after the first answer
+        super().handle_stream(stream, address)
+
+
 class _Guard(Router):
     """Hands on what may be answered, and refuses the rest."""
 
@@ -239,7 +252,7 @@ class Explorer:
             include_cookies=[],
             transforms=[_Headers],
         )
-        http = HTTPServer(_Guard(self._application, hosts), max_body_size=_LARGEST_MESSAGE)  # pyright: ignore
+        http = _PromptServer(_Guard(self._application, hosts), max_body_size=_LARGEST_MESSAGE)  # pyright: ignore
         http.add_sockets([listening])
         self._server = BaseServer(IOLoop.current(), self._application, http)
 
@@ -264,9 +277,7 @@ def _listen(port: int | None) -> socket.socket:
     """A socket of loopback that listens."""
     for number in range(PORT, PORT + 20) if port is None else (port,):
         try:
-            [one] = bind_sockets(number, HOST)
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: small pieces go at once
-            return one
+            return bind_sockets(number, HOST)[0]
         except OSError as error:
             if port is not None:
                 reason = "it is taken" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)

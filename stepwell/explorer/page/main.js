@@ -13,16 +13,14 @@ window.stepwell = stepwell;
 
 let request, answer; // data sources of the Bokeh document
 let sent = 0, answered = 0; // numbers of requests
-let changed = false; // since the last request
 const inputs = []; // [time of an input event, number of the request that has it]
 const problems = []; // by configuration
 
 // --- asking ---------------------------------------------------------------------------------------------------------
 
+// The server computes one request, keeps one waiting, and lets the newest win.
 function ask() {
     if (!request) return;
-    if (sent > answered) { changed = true; return; } // the newest is sent when the answer has come
-    changed = false;
     sent += 1;
     stepwell.busy = true;
     request.data = {text: [JSON.stringify({number: sent, words: words()})]};
@@ -30,7 +28,7 @@ function ask() {
 }
 
 function onInput(event) {
-    inputs.push([event?.timeStamp ?? performance.now(), sent > answered ? sent + 1 : sent + 1]);
+    inputs.push([event?.timeStamp ?? performance.now(), sent + 1]);
     writeAddress();
     files();
     ask();
@@ -56,32 +54,29 @@ function receive(data) {
     }
     if (head.done !== undefined) {
         answered = head.number;
-        draw.views.length = Math.min(draw.views.length, state.configurations.length);
+        stepwell.busy = answered < sent;
         progress(undefined);
         say(head.stopped ? "stopped" : draw.shown()?.message ?? "");
-        stepwell.busy = changed;
-        if (changed) ask();
-        else if (!head.failed) repaint(head.number);
+        const fewer = draw.views.length > state.configurations.length;
+        if (fewer) draw.views.length = state.configurations.length;
+        if (fewer || !stepwell.ready) repaint(head.number);
+        else shown(head.number);
     }
 }
 
-// Draw once a frame, whatever came; then note how long the inputs that it shows have waited.
-let drawing = false, shownNumber = 0;
+// Draw what is there. Bokeh paints with the next frame; the frame after it ends the wait of the inputs that are shown.
 function repaint(number) {
-    shownNumber = Math.max(shownNumber, number);
-    if (drawing) return;
-    drawing = true;
-    requestAnimationFrame(() => {
-        drawing = false;
-        draw.drawViews();
-        table();
-        at("time").value = 1000 * draw.placeOf(state.time);
-        const painted = shownNumber;
-        requestAnimationFrame(() => requestAnimationFrame(now => {
-            while (inputs.length && inputs[0][1] <= painted) stepwell.latencies.push(performance.now() - inputs.shift()[0]);
-            stepwell.ready = true;
-        }));
-    });
+    draw.drawViews();
+    table();
+    if (at("clock")) at("time").value = 1000 * draw.placeOf(state.time);
+    shown(number);
+}
+
+function shown(number) {
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+        while (inputs.length && inputs[0][1] <= number) stepwell.latencies.push(performance.now() - inputs.shift()[0]);
+        stepwell.ready = true;
+    }));
 }
 
 let saying = 0;
