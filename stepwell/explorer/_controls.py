@@ -275,7 +275,7 @@ _LINEAR: tuple[Control, ...] = (
         log=True,
         glossary="Start",
     ),
-    Control(name="seed", mode="linear", default=3, help="Of the initial weights and the eigenvectors.", **_SEED),  # pyright: ignore
+    Control(name="seed", mode="linear", default=21, help="Of the initial weights and the eigenvectors.", **_SEED),  # pyright: ignore
     Control(
         "dynamics",
         "Dynamics",
@@ -397,13 +397,13 @@ _SOFTMAX: tuple[Control, ...] = (
         "number",
         0.004,
         "ω of the strongest head of each task; the others are random below it.",
-        1e-6,
+        1e-5,
         0.1,
         step=0.01,
         log=True,
         glossary="Start",
     ),
-    Control(name="seed", mode="softmax", default=1, help="Of the initial weights, and of sequences.", **_SEED),  # pyright: ignore
+    Control(name="seed", mode="softmax", default=9, help="Of the initial weights, and of sequences.", **_SEED),  # pyright: ignore
     Control(
         "loss",
         "Loss",

@@ -55,14 +55,17 @@ def levels_of(setup: Setup) -> tuple[list[int], Float[np.ndarray, " level"]]:
     return learned, losses[learned]
 
 
-def predict(setup: Setup) -> Theory:
-    """The drops that the theory predicts from the initial weights."""
+def predict(setup: Setup, until: float) -> Theory:
+    """The drops that the theory predicts from the initial weights, up to a time."""
     kind = str(setup.flags.kind.theory)
     learned, levels = levels_of(setup)
     start = theory_weights(setup, {name: np.asarray(weight) for name, weight in setup.model.weights().items()})
     start = {name: weight_scale(setup) * value for name, value in start.items()}
-    drops = linear.PREDICTORS[kind].drops(setup.task, start)  # pyright: ignore
-    return Theory(setup.task, kind, levels, learned, list(drops)[: levels.size - 1], drops.reason, start)
+    drops = linear.PREDICTORS[kind].drops(setup.task, start, until=until)  # pyright: ignore
+    made, reason = list(drops)[: levels.size - 1], drops.reason
+    if not reason and len(made) < levels.size - 1:
+        reason = f"later drops are predicted after t/τ = {until:.4g}"
+    return Theory(setup.task, kind, levels, learned, made, reason, start)
 
 
 def theory_values(theory: Theory, time: Float[np.ndarray, " point"], end: Float[np.ndarray, " head"]) -> np.ndarray:

@@ -1,5 +1,6 @@
 """One regression, learned by attention: the run, and what the theory says of it, as arrays for the page."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ _LARGEST = 1e30
 """Numbers are cut off here, so that they fit into 32 bits: of what diverges."""
 _DRAFT_FROM = 6
 """Dimension from which on a draft of the flow comes first: it takes half the time there."""
+_LONG_FROM, _PAUSE = 100, 0.15
+"""Weights from which on the rest takes so long that it waits, so many seconds, whether a newer state comes."""
+_BEYOND = 4.0
+"""Drops are predicted up to so many times the end of the run."""
 
 
 def linear_view(state: State, report: Callable[[float, View], None], stop: Callable[[], bool]) -> View:
@@ -31,16 +36,25 @@ def linear_view(state: State, report: Callable[[float, View], None], stop: Calla
         until = None if state["until"] == 0 else state["until"] / unit_of(setup)
         if state["dim"] >= _DRAFT_FROM:
             report(0.3, _run_view(state, setup, follow(setup, until, draft=True)))
-            if stop():
-                raise Cancelled
+            _give_way(setup, stop)
         recorded = follow(setup, until)
     else:
         recorded = train(setup)
     made = _run_view(state, setup, recorded)
     report(0.6, made)
-    if stop():
-        raise Cancelled
+    _give_way(setup, stop)
     return made | _theory_view(setup, recorded, made)
+
+
+def _give_way(setup: Setup, stop: Callable[[], bool]) -> None:
+    """Raise `Cancelled` if a newer state waits; before longer work, also if one comes within a moment."""
+    weights = sum(weight.size for weight in setup.model.weights().values())
+    end = time.monotonic() + (_PAUSE if weights > _LONG_FROM else 0.0)
+    while not stop():
+        if time.monotonic() >= end:
+            return
+        time.sleep(0.01)
+    raise Cancelled
 
 
 def small(values: np.ndarray) -> np.ndarray:
@@ -99,17 +113,18 @@ def _no_theory(shape: tuple[int, ...]) -> View:
 
 
 def _theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
-    theory, scale, time = predict(setup), weight_scale(setup), made["time"]
+    points = made["time"]
+    theory, scale = predict(setup, _BEYOND * float(points[-1])), weight_scale(setup)
     weights = theory_weights(setup, recorded.weights)
     values = weights["values"][..., None, None] * scale**setup.model.factors  # pyright: ignore
     if "keys" in weights:
         maps = values * np.einsum("thri,thrj->thij", weights["keys"], weights["queries"], optimize=True)
     else:
         maps = values * weights["key_queries"]
-    measured = measure(theory, recorded, time, maps)
+    measured = measure(theory, recorded, points, maps)
     missing = [np.nan] * (theory.levels.size - 1 - len(theory.drops))
     return {
-        "values_theory": small(theory_values(theory, time, weights["values"][-1]) / scale),
+        "values_theory": small(theory_values(theory, points, weights["values"][-1]) / scale),
         "drop_times": np.array([drop.time for drop in theory.drops] + missing),
         "drop_names": [_drop_name(drop) for drop in theory.drops] + [""] * len(missing),
         "measured_times": np.array([drop.time for drop in measured.drops]),

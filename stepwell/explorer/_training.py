@@ -4,7 +4,6 @@ import time as clock
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -71,6 +70,11 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         progress=False,
         **tolerance,
     )
+    return recorded_flow(setup, run)
+
+
+def recorded_flow(setup: Setup, run: xr.Dataset) -> Recorded:
+    """What `flow` returned."""
     weights = {name: run[name].values[0] for name in setup.model.weight_dims}
     return Recorded(
         run["time"].values, None, run["loss"].values[0], weights, run.attrs["outcome"], run.attrs["message"]
@@ -83,10 +87,11 @@ def recorded_steps(steps: int) -> np.ndarray:
     return np.unique(np.concatenate([even, early]).round().astype(int))
 
 
-def train(setup: Setup) -> Recorded:
-    """The whole descent, at once."""
+def train(setup: Setup, model: AbstractModel | None = None, loss: Any = None) -> Recorded:
+    """The whole descent, at once; of another model and loss if they are given."""
     steps = recorded_steps(setup.flags.epoch)
-    return _recorded(setup, _descended(setup, setup.model, objective(setup), steps))
+    run = _descended(setup, model or setup.model, objective(setup) if loss is None else loss, steps)
+    return _recorded(setup, run)
 
 
 def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Recorded:
@@ -165,9 +170,3 @@ def _joined(first: Recorded, second: Recorded) -> Recorded:
     weights = {name: joined(first.weights[name], second.weights[name]) for name in first.weights}
     parts = (joined(first[k], second[k]) for k in range(3))
     return Recorded(*parts, weights, second.outcome, second.message)
-
-
-def compiled_sizes(setup: Setup) -> tuple[Any, ...]:
-    """What a program is compiled for: all but the numbers in it."""
-    leaves, structure = jax.tree.flatten(setup.model)
-    return setup.engine, str(structure), tuple(getattr(leaf, "shape", None) for leaf in leaves)
