@@ -30,6 +30,6 @@ def explore(
     def keep(states):
         raise NotImplementedError
 
-    explorer = Explorer(port, Engine(view, lambda state: True), keep)
+    explorer = Explorer(port, Engine(view), keep)
     announce(explorer.address)
     explorer.run(browser=browser)

@@ -61,7 +61,7 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     levels = _source(f"{name}.levels", "y", "text", "x")
     plot.hspan("y", source=levels, line_color="gray", line_dash="dotted", line_width=1)
     words = plot.text(
-        "x", "y", "text", source=levels, text_font_size="11px", text_align="left", text_baseline="bottom", x_offset=4
+        "x", "y", "text", source=levels, text_font_size="11px", text_align="right", text_baseline="bottom", x_offset=-4
     )
     words.name = f"{name}.level_names"
     drops = _source(f"{name}.drops", "x", "color")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,13 +20,15 @@ from bokeh.document import Document
 from bokeh.models import ColumnDataSource
 
 from ._state import Problems, State, read_all
+from ._view import Cancelled
+from ._warm import is_warm, mark_warm, neighbours, warm
 
 log = logging.getLogger(__name__)
 
 LONGEST_REQUEST = 20_000
 """Characters of a request."""
 _PATIENCE = 0.5
-"""Seconds after which work stops for a newer request; what is quicker is shown while the slider moves."""
+"""Seconds after which work that has shown nothing yet stops for a newer request."""
 _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
 _KEPT = 32
@@ -55,16 +57,19 @@ class Engine:
     **Arguments:**
 
     - `compute`: takes a state, `report` and `stop`, and returns a view (`stepwell.explorer._view.view`).
-    - `is_warm`: whether the programs that a state needs have been compiled.
     """
 
-    def __init__(self, compute: Callable[..., dict[str, Any]], is_warm: Callable[[State], bool], threads: int = 2):
+    def __init__(self, compute: Callable[..., dict[str, Any]], threads: int = 2):
         self.quick = ThreadPoolExecutor(threads, "stepwell-quick")
         self.long = ThreadPoolExecutor(1, "stepwell-long")
-        self.is_warm = is_warm
         self._compute = compute
         self._kept: OrderedDict[State, dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
+        self._background = ThreadPoolExecutor(1, "stepwell-warm")
+        self._warming: Future[None] | None = None
+        self._next_to_warm: State | None = None
+        self._closed = False
+        self._busy = 0
 
     def view(self, state: State, report: Callable[[float, dict[str, Any]], None], stop: Callable[[], bool]):
         with self._lock:
@@ -72,6 +77,7 @@ class Engine:
                 self._kept.move_to_end(state)
                 return self._kept[state]
         made = self._compute(state, report=report, stop=stop)
+        mark_warm(state)
         if state.mode != "stored" and "time" in made:
             with self._lock:
                 self._kept[state] = made
@@ -82,7 +88,37 @@ class Engine:
     def has(self, state: State) -> bool:
         return state in self._kept
 
+    def count(self, change: int) -> None:
+        """Note that a request is computed (1), or is no longer (-1)."""
+        with self._lock:
+            self._busy += change
+
+    def warm_near(self, state: State) -> None:
+        """Compile programs that the next move of a control may need, one after another, while nothing else is asked."""
+        with self._lock:
+            self._next_to_warm = state
+            if not self._closed and (self._warming is None or self._warming.done()):
+                self._warming = self._background.submit(self._warm)
+
+    def _warm(self) -> None:
+        while not self._closed:
+            with self._lock:
+                state, self._next_to_warm = self._next_to_warm, None
+            if state is None:
+                return
+            for near in neighbours(state):
+                while self._busy and not self._closed:
+                    time.sleep(0.2)
+                if self._closed or self._next_to_warm is not None:
+                    break
+                try:
+                    warm(near)
+                except Exception:  # it will be said when the state is asked for
+                    log.debug("warming failed", exc_info=True)
+
     def close(self) -> None:
+        self._closed = True
+        self._background.shutdown(wait=False, cancel_futures=True)
         self.quick.shutdown(wait=False, cancel_futures=True)
         self.long.shutdown(wait=False, cancel_futures=True)
 
@@ -137,26 +173,30 @@ class Session:
 
     def _work(self, request: _Request) -> None:
         """All views of a request, sent one after another. In a thread of the engine."""
+        self._engine.count(1)
         try:
             for place, (state, problems) in enumerate(zip(request.states, request.problems, strict=True)):
                 self._answer(request.number, place, state, problems)
-        except Exception as error:
-            # Everything that may go wrong in there is an answer: the page must not wait for ever.
-            if type(error).__name__ != "Cancelled":
-                log.exception("a view failed")
-                self._post({"number": request.number, "failed": f"{type(error).__name__}: {error}"[:500]})
+        except Cancelled:
+            pass
+        except Exception as error:  # whatever went wrong is an answer: the page must not wait for ever
+            log.exception("a view failed")
+            self._post({"number": request.number, "failed": f"{type(error).__name__}: {error}"[:500]})
+        finally:
+            self._engine.count(-1)
         self._post({"number": request.number, "done": len(request.states), "stopped": self._stop}, self._finished)
+        self._engine.warm_near(request.states[0])
 
     def _answer(self, number: int, place: int, state: State, problems: Problems) -> None:
         head = {"number": number, "place": place, "problems": problems}
         if self._shown.get(place) == state or (problems and place in self._shown):
             self._post(head)  # the picture stays as it is
             return
-        begun = last = time.monotonic()
+        begun, last = time.monotonic(), -math.inf
 
         def stop() -> bool:
-            newer = self._waiting is not None and time.monotonic() - begun > _PATIENCE
-            return self._stop or newer
+            seen = last > begun or time.monotonic() - begun > _PATIENCE
+            return self._stop or (seen and self._waiting is not None)
 
         def report(part: float, partial_view: dict[str, Any]) -> None:
             nonlocal last
@@ -164,13 +204,12 @@ class Session:
                 last = time.monotonic()
                 self._post({**head, "part": part, "view": partial_view})
 
-        if not self._engine.has(state) and not self._engine.is_warm(state):
+        if not self._engine.has(state) and not is_warm(state):
             self._post({**head, "compiling": True})
+        self._shown.pop(place, None)
         view = self._engine.view(state, report, stop)
         if "time" in view:
             self._shown[place] = state
-        else:
-            self._shown.pop(place, None)
         self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})
 
     def _post(self, message: Message, then: Callable[[], None] | None = None) -> None:

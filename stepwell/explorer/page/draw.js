@@ -38,6 +38,7 @@ export function pointAt(time, when) {
 
 export function number(value, digits = 4) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
+    if (typeof value === "boolean") return value ? "yes" : "no";
     if (typeof value !== "number") return String(value);
     if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
     return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
@@ -80,13 +81,13 @@ export function drawViews() {
     model("loss.lines").data = lines;
     setHeights("loss", [...lines.ys, view?.levels ?? []], 0);
     const levels = view?.levels ? Array.from(view.levels) : [];
-    model("loss.levels").data = {y: levels, text: apart(levels, view?.level_names ?? []), x: levels.map(() => axis.least)};
-    const drops = view?.drop_times ? Array.from(view.drop_times, coordinate).filter(Number.isFinite) : [];
+    model("loss.levels").data = {y: levels, text: apart(levels, view?.level_names ?? []), x: levels.map(() => axis.most)};
+    const drops = [...view?.drop_times ?? [], ...view?.drop_times_late ?? []].map(coordinate).filter(Number.isFinite);
     model("loss.drops").data = {x: drops, color: drops.map(() => colour(state.picked))};
     const phases = view?.phases ?? [];
     model("loss.strips").data = {
-        x0: phases.map(phase => Math.max(coordinate(phase[0]), axis.least)),
-        x1: phases.map(phase => Math.min(coordinate(phase[1]), axis.most)),
+        x0: phases.map(phase => Math.max(coordinate(phase.start), axis.least)),
+        x1: phases.map(phase => Math.min(coordinate(phase.end), axis.most)),
         color: phases.map((_, place) => colour(place + 4)),
     };
     if (view?.time) drawHeads(view);
@@ -108,8 +109,9 @@ function apart(levels, names) {
 function lossNote(view) {
     const parts = [];
     if (view?.levels?.length) parts.push("dotted: predicted levels");
-    if (view?.drop_times?.length) parts.push("dashed: predicted drops");
-    if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase[2]).join(", ")}`);
+    if (view?.drop_times_late) parts.push("dashed: each task emerges between two of these times, says theory");
+    else if (view?.drop_times?.length) parts.push("dashed: predicted drops");
+    if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);
     return parts.join("; ");
 }
 

@@ -13,6 +13,7 @@ window.stepwell = stepwell;
 
 let request, answer; // data sources of the Bokeh document
 let sent = 0, answered = 0; // numbers of requests
+let asked = 0; // when the page began to wait
 const inputs = []; // [time of an input event, number of the request that has it]
 const problems = []; // by configuration
 
@@ -21,6 +22,7 @@ const problems = []; // by configuration
 // The server computes one request, keeps one waiting, and lets the newest win.
 function ask() {
     if (!request) return;
+    if (sent === answered) asked = performance.now();
     sent += 1;
     stepwell.busy = true;
     request.data = {text: [JSON.stringify({number: sent, words: words()})]};
@@ -42,11 +44,13 @@ function receive(data) {
         if (head.place === state.picked) showProblems(head.problems);
         chips();
         if (head.compiling) say("compiling a program for this shape, once …");
-        progress(head.part);
+        progress(head.part !== undefined && performance.now() - asked > 500 ? head.part : undefined);
         if (head.view) {
             const {head: _, ...arrays} = data;
             const view = {...head.view};
             for (const [name, value] of Object.entries(arrays)) view[name] = value[0];
+            // What comes first is the run alone; its table follows with the theory.
+            if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
             at("pictures").classList.toggle("stale", !view.time);
             repaint(head.number);
@@ -56,7 +60,7 @@ function receive(data) {
         answered = head.number;
         stepwell.busy = answered < sent;
         progress(undefined);
-        say(head.stopped ? "stopped" : draw.shown()?.message ?? "");
+        if (!head.failed) say(head.stopped ? "Stopped." : [draw.shown()?.message, draw.shown()?.remark].filter(Boolean).join(" "));
         const fewer = draw.views.length > state.configurations.length;
         if (fewer) draw.views.length = state.configurations.length;
         if (fewer || !stepwell.ready) repaint(head.number);
