@@ -1,7 +1,12 @@
 """The explorer, started: the server, what computes for it, and the folders that it may show."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+
+
+_SWITCH = 5e-4
+"""Seconds after which a thread that computes lets another one run: answers are sent while the next is computed."""
 
 
 def explore(
@@ -31,5 +36,6 @@ def explore(
         raise NotImplementedError
 
     explorer = Explorer(port, Engine(view), keep)
+    sys.setswitchinterval(_SWITCH)
     announce(explorer.address)
     explorer.run(browser=browser)

@@ -29,8 +29,12 @@ LONGEST_REQUEST = 20_000
 """Characters of a request."""
 _PATIENCE = 0.5
 """Seconds after which work that has shown nothing yet stops for a newer request."""
+_PAUSE = 0.04
+"""Seconds after the first that a request shows, in which a newer one may come before the rest is computed."""
 _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
+_IDLE = 1.5
+"""Seconds without a request after which programs for other shapes are compiled."""
 _KEPT = 32
 """Views that are kept for all pages: the first view of each, and links that are opened again."""
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
@@ -69,7 +73,7 @@ class Engine:
         self._warming: Future[None] | None = None
         self._next_to_warm: State | None = None
         self._closed = False
-        self._busy = 0
+        self._busy, self._last = 0, time.monotonic()
 
     def view(self, state: State, report: Callable[[float, dict[str, Any]], None], stop: Callable[[], bool]):
         with self._lock:
@@ -92,6 +96,7 @@ class Engine:
         """Note that a request is computed (1), or is no longer (-1)."""
         with self._lock:
             self._busy += change
+            self._last = time.monotonic()
 
     def warm_near(self, state: State) -> None:
         """Compile programs that the next move of a control may need, one after another, while nothing else is asked."""
@@ -107,7 +112,7 @@ class Engine:
             if state is None:
                 return
             for near in neighbours(state):
-                while self._busy and not self._closed:
+                while not self._closed and (self._busy or time.monotonic() - self._last < _IDLE):
                     time.sleep(0.2)
                 if self._closed or self._next_to_warm is not None:
                     break
@@ -136,6 +141,8 @@ class Session:
         self._waiting: _Request | None = None
         self._computing: _Request | None = None
         self._stop = False
+        self._newer = threading.Event()
+        """Set while a request waits."""
         self._shown: dict[int, State] = {}
         """What the page has, by the place of the configuration."""
 
@@ -158,6 +165,7 @@ class Session:
             log.warning("a request that is none: %s", error)
             return
         self._waiting = _Request(number, states, problems)
+        self._newer.set()
         self._next()
 
     def _next(self) -> None:
@@ -165,6 +173,7 @@ class Session:
         if self._computing is not None or self._waiting is None:
             return
         self._computing, self._waiting, self._stop = self._waiting, None, False
+        self._newer.clear()
         longer = any(state.on_sequences and not self._engine.has(state) for state in self._computing.states)
         try:
             (self._engine.long if longer else self._engine.quick).submit(self._work, self._computing)
@@ -201,8 +210,10 @@ class Session:
         def report(part: float, partial_view: dict[str, Any]) -> None:
             nonlocal last
             if time.monotonic() - last >= _REPORT_EVERY:
-                last = time.monotonic()
+                first, last = last < begun, time.monotonic()
                 self._post({**head, "part": part, "view": partial_view})
+                if first:
+                    self._newer.wait(_PAUSE)
 
         if not self._engine.has(state) and not is_warm(state):
             self._post({**head, "compiling": True})

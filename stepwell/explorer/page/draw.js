@@ -11,7 +11,8 @@ export const begin = document => { bokeh = document; };
 
 const LETTERS = "ABCD";
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colour = number => css(`--c${number % 8 + 1}`);
+let colours = []; // of heads and configurations, read once for each theme
+const colour = number => colours[number % colours.length];
 const curves = {linear: ["loss", "values"], softmax: ["loss", "omega", "mu"], stored: ["loss"]}[settings.mode];
 const matrices = {linear: ["keys", "queries", "map"], softmax: ["allocation"], stored: []}[settings.mode];
 
@@ -122,18 +123,22 @@ function setTimeAxis(shown) {
         axis = {least: Math.log10(Math.max(Math.min(first, most / 10), most * 1e-5)), most: Math.log10(most)};
     } else axis = {least: 0, most: most || 1};
     model("time").setv({start: axis.least, end: axis.most});
+    const ticks = [];
+    if (state.log) for (let power = Math.ceil(axis.least - 1e-9); power <= axis.most + 1e-9; power++) ticks.push(power);
+    if (String(ticks) !== decades) setTicks(ticks);
+}
+
+// The ticks of a logarithmic axis are its decades; of a linear one, Bokeh's own. Set when they change: it is slow.
+let decades = "";
+function setTicks(ticks) {
+    decades = String(ticks);
+    const raised = power => String(power).replace(/./g, digit => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(digit)]);
     for (const name of curves) {
-        const decades = model(`${name}.decades`), along = model(`${name}.time_axis`);
-        if (!along.linear) along.linear = along.ticker;
-        if (state.log) {
-            const ticks = [];
-            for (let power = Math.ceil(axis.least - 1e-9); power <= axis.most + 1e-9; power++) ticks.push(power);
-            const raised = power => String(power).replace(/./g, digit => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(digit)]);
-            decades.ticks = ticks;
-            along.major_label_overrides = new Map(ticks.map(power => [power, `10${raised(power)}`]));
-        } else along.major_label_overrides = new Map();
-        along.ticker = state.log ? decades : along.linear;
-        along.axis_label = name === curves[curves.length - 1] || name === "loss" ? "time t/τ" : null;
+        const along = model(`${name}.time_axis`), fixed = model(`${name}.decades`);
+        along.linear ??= along.ticker;
+        fixed.ticks = ticks;
+        along.major_label_overrides = new Map(ticks.map(power => [power, `10${raised(power)}`]));
+        along.ticker = ticks.length ? fixed : along.linear;
     }
 }
 
@@ -206,20 +211,25 @@ function blocksOf(name, view) {
     return Array.from({length: heads}, (_, head) => sized(`head ${head + 1}`, array, rows, columns, head * size, heads * size));
 }
 
-const NAMES = {keys: "Keys", queries: "Queries"};
+const widths = new Map();
+export const resized = () => widths.clear();
+
 function layOut(view) {
     for (const name of matrices) {
         const card = document.getElementById(`card-${name}`);
         const made = blocksOf(name, view);
-        card.hidden = !made.length;
         blocks[name] = made;
-        if (!made.length) continue;
-        if (name === "keys") {
-            document.getElementById("title-keys").textContent = view.merged ? "Merged key and query" : "Keys";
-            card.classList.toggle("whole", Boolean(view.merged));
+        const merged = name === "keys" && Boolean(view.merged);
+        if (card.hidden !== !made.length || card.classList.contains("whole") !== merged) {
+            card.hidden = !made.length;
+            card.classList.toggle("whole", merged);
+            if (name === "keys") document.getElementById("title-keys").textContent = merged ? "Merged key and query" : "Keys";
+            widths.delete(name);
         }
+        if (!made.length) continue;
         const {rows, columns} = made[0];
-        const width = Math.max(card.clientWidth - 34, 120);
+        if (!widths.has(name)) widths.set(name, Math.max(card.clientWidth - 34, 120)); // asking makes the browser lay out
+        const width = widths.get(name);
         const across = Math.max(1, Math.min(made.length, name === "map" ? 2 : 4, Math.floor(width / (14 * (columns + 1)))));
         const down = Math.ceil(made.length / across);
         const cell = Math.min(rows > 2 ? 28 : 44, width / (across * (columns + 1)));
@@ -246,8 +256,8 @@ function layOut(view) {
         model(`${name}.colours`).setv({low: -most || -1, high: most || 1, palette});
         model(`${name}.titles`).data = titles;
         model(`${name}.cells`).data = cells;
-        document.getElementById(`note-${name}`).textContent = `in the eigenbasis; colours from ${number(-most, 2)} to ${number(most, 2)}`;
-        if (name === "allocation") document.getElementById(`note-${name}`).textContent = "a row for each head, a column for each task";
+        legend(name, [], name === "allocation" ? "a row for each head, a column for each task"
+            : `in the eigenbasis; colours from ${number(-most, 2)} to ${number(most, 2)}`);
     }
 }
 
@@ -282,7 +292,7 @@ export function drawTime() {
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
     const step = view.steps ? `, step ${view.steps[point]}` : "";
-    document.getElementById("now").textContent = `t/τ = ${number(time)}${step}`;
+    document.getElementById("now").value = `t/τ = ${number(time)}${step}`;
 }
 
 // Colours from negative over zero, which is the colour of the page, to positive.
@@ -301,6 +311,7 @@ function mixed() {
 // Bokeh's texts, axes and grids in the colours of the page.
 export function dress() {
     palette = mixed();
+    colours = Array.from({length: 8}, (_, number) => css(`--c${number + 1}`));
     const text = css("--text"), soft = css("--soft"), line = css("--line");
     for (const name of curves) {
         for (const end of ["time_axis", "axis"]) model(`${name}.${end}`).setv({

@@ -40,9 +40,11 @@ function receive(data) {
     const head = JSON.parse(data.head[0]);
     if (head.failed) say(`This could not be computed: ${head.failed}`);
     if (head.place !== undefined) {
-        problems[head.place] = head.problems;
-        if (head.place === state.picked) showProblems(head.problems);
-        chips();
+        if (JSON.stringify(problems[head.place]) !== JSON.stringify(head.problems)) {
+            problems[head.place] = head.problems;
+            if (head.place === state.picked) showProblems(head.problems);
+            chips();
+        }
         if (head.compiling) say("compiling a program for this shape, once …");
         progress(head.part !== undefined && performance.now() - asked > 500 ? head.part : undefined);
         if (head.view) {
@@ -86,8 +88,9 @@ function shown(number) {
 let saying = 0;
 function say(text, later = 0) {
     clearTimeout(saying);
-    if (later) saying = setTimeout(() => { if (sent > answered) at("status").textContent = text; }, later);
-    else at("status").textContent = text;
+    const write = () => { if (at("status").textContent !== text) at("status").textContent = text; };
+    if (later) saying = setTimeout(() => { if (sent > answered) write(); }, later);
+    else write();
 }
 
 function progress(part) {
@@ -186,8 +189,12 @@ function connectTime() {
 
 // --- table and files ------------------------------------------------------------------------------------------------
 
+let tabled = null;
 function table() {
-    const view = draw.shown(), made = view?.table ?? {columns: [], rows: []};
+    const view = draw.shown();
+    if (!view || tabled === view.table) return;
+    tabled = view.table;
+    const made = view.table ?? {columns: [], rows: []};
     at("caption").textContent = view?.caption ?? "";
     const cell = (kind, value) => {
         const one = document.createElement(kind);
@@ -285,7 +292,7 @@ async function start() {
         request.data = {text: [JSON.stringify({number: sent, words: {}, cancel: true})]};
     });
     let resized = 0;
-    addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => repaint(0), 100); });
+    addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { draw.resized(); repaint(0); }, 100); });
     beginTour(given, {
         set(changes) { Object.assign(state.configurations[state.picked], changes); show(); onInput(); },
         time(place) { setTime(place); at("time").value = 1000 * place; writeAddress(); },
