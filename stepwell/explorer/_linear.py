@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stepwell.published import flows, infinite
 from stepwell.published.training import Setup
 from stepwell.theory import linear
 
@@ -30,20 +31,20 @@ def linear_view(state: State, report: Callable[[float, View], None], stop: Calla
     """The run of a state, first alone and then with the theory."""
     setup = set_up_state(state)
     if state.on_sequences:
-        recorded = train_in_parts(setup, lambda part, now: report(part, _run_view(state, setup, now)), stop)
-        return _run_view(state, setup, recorded)
+        recorded = train_in_parts(setup, lambda part, now: report(part, run_view(setup, now)), stop)
+        return run_view(setup, recorded)
     if state.flows:
         until = None if state["until"] == 0 else state["until"] / unit_of(setup)
         if state["dim"] >= _DRAFT_FROM:
-            report(0.3, _run_view(state, setup, follow(setup, until, draft=True)))
+            report(0.3, run_view(setup, follow(setup, until, draft=True)))
             _give_way(setup, stop)
         recorded = follow(setup, until)
     else:
         recorded = train(setup)
-    made = _run_view(state, setup, recorded)
+    made = run_view(setup, recorded)
     report(0.6, made)
     _give_way(setup, stop)
-    return made | _theory_view(setup, recorded, made)
+    return made | theory_view(setup, recorded, made)
 
 
 def _give_way(setup: Setup, stop: Callable[[], bool]) -> None:
@@ -64,19 +65,19 @@ def small(values: np.ndarray) -> np.ndarray:
     )
 
 
-def _run_view(state: State, setup: Setup, recorded: Recorded) -> View:
+def run_view(setup: Setup, recorded: Recorded) -> View:
     """What was recorded, in the eigenvectors of the task."""
     modes = linear.modes(setup.task)  # pyright: ignore
     basis, weights = modes.directions, theory_weights(setup, recorded.weights)
     made: View = {
-        "mode": state.mode,
+        "mode": "linear",
         "time": unit_of(setup) * recorded.time,
         "loss": recorded.loss,
         "values": small(weights["values"]),
         "eigenvalues": modes.variances,
         "outcome": recorded.outcome,
         "message": recorded.message,
-        "caption": _caption(state, setup, recorded),
+        "caption": _caption(setup, recorded),
         "problems": {},
         "levels": np.zeros(0),
         "level_names": [],
@@ -90,7 +91,7 @@ def _run_view(state: State, setup: Setup, recorded: Recorded) -> View:
     else:
         heads = np.einsum("da,thde,eb->thab", basis, weights["key_queries"], basis, optimize=True)
         made["merged"] = small(heads)
-    if state["model"] != "softmax":
+    if not setup.flags.softmax:
         learned, levels = levels_of(setup)
         made |= {
             "map": small(np.einsum("th,thij->tij", weights["values"], heads)),
@@ -112,7 +113,7 @@ def _no_theory(shape: tuple[int, ...]) -> View:
     }
 
 
-def _theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
+def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
     points = made["time"]
     theory, scale = predict(setup, _BEYOND * float(points[-1])), weight_scale(setup)
     weights = theory_weights(setup, recorded.weights)
@@ -145,17 +146,21 @@ def _level_name(learned: int, dim: int) -> str:
     return f"all {dim} learned" if learned == dim and dim > 1 else f"{learned} learned"
 
 
-_NAMES = {"separate": "Separate attention", "merged": "Merged attention", "softmax": "Softmax attention"}
+def training_words(setup: Setup) -> str:
+    """How a run is trained."""
+    how = "gradient flow" if flows(setup.engine) else f"gradient descent at rate {setup.flags.lr:g}"
+    closed = infinite(setup.engine) or (setup.beyond.several and setup.engine != "sampled")
+    return how if closed else f"{how} on {setup.flags.trainset_size} sequences"
 
 
-def _caption(state: State, setup: Setup, recorded: Recorded) -> str:
+def _caption(setup: Setup, recorded: Recorded) -> str:
     flags = setup.flags
     heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
     rank = f" of rank {flags.rank}" if flags.kind.has_rank else ""
     first, last = recorded.loss[0], recorded.loss[-1]
-    how = "gradient flow" if state.flows else f"gradient descent at rate {flags.lr:g}"
-    how += f" on {flags.trainset_size} sequences" if state.on_sequences else ""
+    name = "Softmax attention" if flags.softmax else f"{flags.kind.description.capitalize()} attention"
+    how = training_words(setup)
     return (
-        f"{_NAMES[state['model']]} with {heads}{rank}, D = {flags.in_dim}, N = {flags.context}: {how} takes the loss "
+        f"{name} with {heads}{rank}, D = {flags.in_dim}, N = {flags.context}: {how} takes the loss "
         f"from {first:.4g} to {last:.4g} ({recorded.outcome})."
     )

@@ -11,7 +11,7 @@ from stepwell.published.training import Setup
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 
-from ._linear import small
+from ._linear import small, training_words
 from ._state import State
 from ._traced import traced
 from ._training import POINTS, Recorded, recorded_flow, set_up_state, train, train_in_parts, unit_of
@@ -42,10 +42,10 @@ def softmax_view(state: State, report: Callable[[float, View], None], stop: Call
     """The run of a state."""
     setup = set_up_state(state)
     if state.on_sequences:
-        recorded = train_in_parts(setup, lambda part, now: report(part, _run_view(state, setup, now)), stop)
+        recorded = train_in_parts(setup, lambda part, now: report(part, run_view(setup, now)), stop)
     else:
         recorded = closed_form(state, setup)
-    return _run_view(state, setup, recorded)
+    return run_view(setup, recorded)
 
 
 def closed_form(state: State, setup: Setup) -> Recorded:
@@ -68,15 +68,15 @@ def end_of(state: State, setup: Setup) -> float:
     return _LATE * float(bracket.late.max()) + float(after)
 
 
-def _run_view(state: State, setup: Setup, recorded: Recorded) -> View:
+def run_view(setup: Setup, recorded: Recorded) -> View:
     task, model = setup.task, setup.model
     assert isinstance(task, MultiTaskRegression)
-    weights, dims, heads = recorded.weights, np.array(task.dims), state["heads"]
+    weights, dims, heads = recorded.weights, np.array(task.dims), setup.flags.head_num
     omega = weights["key"] * weights["query"] * (model.score_scale / dims)  # pyright: ignore
     mu, time = weights["value"] * weights["output"], unit_of(setup) * recorded.time
-    bracket = softmax.emergence.emergence_bracket(task, np.full(dims.size, state["init"]), heads=heads)
+    bracket = softmax.emergence.emergence_bracket(task, np.full(dims.size, setup.flags.init), heads=heads)
     made: View = {
-        "mode": state.mode,
+        "mode": "softmax",
         "time": time,
         "loss": recorded.loss,
         "omega": small(omega),
@@ -88,7 +88,7 @@ def _run_view(state: State, setup: Setup, recorded: Recorded) -> View:
         "drop_times_late": bracket.late,
         "drop_names": [f"task {number}" for number in range(1, dims.size + 1)],
         "table": {"columns": list(COLUMNS), "rows": _rows(task, heads, time, omega, mu, bracket)},
-        "caption": _caption(state, setup, recorded),
+        "caption": _caption(setup, recorded),
         "outcome": recorded.outcome,
         "message": recorded.message,
         "remark": "",
@@ -157,11 +157,10 @@ def _rows(
     return rows
 
 
-def _caption(state: State, setup: Setup, recorded: Recorded) -> str:
-    flags, tasks = setup.flags, len(state["dims"])
+def _caption(setup: Setup, recorded: Recorded) -> str:
+    flags, tasks = setup.flags, setup.flags.out_dim
     heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
-    how = "gradient flow" if state.flows else f"gradient descent at rate {flags.lr:g}"
-    how += f" on {flags.trainset_size} sequences" if state.on_sequences else ""
+    how = training_words(setup)
     regressions = f"{tasks} regression" + ("s" if tasks > 1 else "")
     return (
         f"Softmax attention with {heads} on {regressions}, L = {flags.context}: {how} takes the loss from "
