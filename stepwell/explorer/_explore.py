@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
+from ._state import State
 
 _SWITCH = 5e-4
 """Seconds after which a thread that computes lets another one run: answers are sent while the next is computed."""
@@ -13,8 +14,8 @@ def explore(
     port: int | None = None,
     *,
     browser: bool = True,
-    store: str | Path | None = None,
-    reproduction: str | Path | None = None,
+    store: str | None = None,
+    reproduction: str | None = None,
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the explorer on loopback until it is interrupted.
@@ -30,12 +31,15 @@ def explore(
     """
     from ._server import Explorer
     from ._session import Engine
-    from ._view import view
+    from ._stored import Library
+    from ._view import View, view
 
-    def keep(states):
-        raise NotImplementedError
+    library = Library(store, reproduction)
 
-    explorer = Explorer(port, Engine(view), keep)
+    def compute(state: State, **options: Any) -> View:
+        return library.view(state) if state.mode == "stored" else view(state, **options)
+
+    explorer = Explorer(port, Engine(compute), library)
     sys.setswitchinterval(_SWITCH)
     announce(explorer.address)
     explorer.run(browser=browser)

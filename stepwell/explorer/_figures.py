@@ -20,12 +20,12 @@ Pictures = dict[str, Any]
 
 
 def pictures(mode: str) -> Pictures:
-    """The figures of a mode by name, each a root of the page."""
+    """The figures of a mode by name, each a root of the page; a stored run may be of either kind."""
     time = Range1d(0, 1, name="time", syncable=False)
     made = {"loss": _curves("loss", time, height=300)}
-    if mode == "softmax":
+    if mode in ("softmax", "stored"):
         made |= {"omega": _curves("omega", time), "mu": _curves("mu", time), "allocation": _matrices("allocation")}
-    elif mode == "linear":
+    if mode in ("linear", "stored"):
         made |= {"values": _curves("values", time)}
         made |= {"keys": _matrices("keys"), "queries": _matrices("queries"), "map": _matrices("map")}
     return made

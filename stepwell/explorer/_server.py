@@ -6,7 +6,6 @@ other hosts that point here, get nothing. Nothing that is asked for is ever a pa
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import secrets
@@ -31,10 +30,12 @@ from tornado.netutil import bind_sockets
 from tornado.routing import Router
 
 from stepwell._errors import InvalidInput
+from stepwell.runs import Store
 
 from ._page import FOLDER, make_page
 from ._session import Engine, configurations
 from ._state import State
+from ._stored import Library
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class _Headers(web.OutputTransform):
     """Headers of every answer."""
 
     def transform_first_chunk(self, status_code: int, headers: Any, chunk: bytes, finishing: bool) -> Any:
-        headers["Content-Security-Policy"] = _POLICY
+        headers.setdefault("Content-Security-Policy", _POLICY)
         headers["X-Content-Type-Options"] = "nosniff"
         headers["Referrer-Policy"] = "no-referrer"
         headers["Cross-Origin-Resource-Policy"] = "same-origin"
@@ -209,10 +210,49 @@ class _Keep(_Handler):
             self.say(403, "Only the page itself can store a run; reload it, and try again.")
             return
         states = self.states()
-        if states is not None:
-            answer = await self.in_thread(partial(self.explorer.keep, states))
-            if answer is not None:
-                self.finish(json.dumps(answer))
+        if states is None:
+            return
+        names = await self.in_thread(partial(_stored, states, self.explorer.library.store))
+        if names is not None:
+            self.finish({"names": names})
+
+
+def _stored(states: list[State], store: Store) -> list[str]:
+    """Make the runs of some states, put them into the store, and return their names."""
+    from ._whole import store_run
+
+    return [store_run(state, store) for state in states]
+
+
+class _Runs(_Handler):
+    """Runs of the store, filtered and sorted as `stepwell runs ls` does."""
+
+    async def get(self) -> None:
+        where = self.get_query_argument("where", "").split()
+        sort = self.get_query_argument("sort", "") or None
+        answer = await self.in_thread(partial(self.explorer.library.runs, where[:20], sort=sort))
+        if answer is not None:
+            self.finish(answer)
+
+
+class _Figures(_Handler):
+    """Figures of the reproduction."""
+
+    async def get(self) -> None:
+        answer = await self.in_thread(self.explorer.library.figures)
+        if answer is not None:
+            self.finish({"figures": answer})
+
+
+class _Figure(_Handler):
+    """One of them, which may hold no script of its own."""
+
+    async def get(self, name: str, ending: str) -> None:
+        made = await self.in_thread(partial(self.explorer.library.figure, name, ending))
+        if made is not None:
+            self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+            self.set_header("Content-Type", made[0])
+            self.finish(made[1])
 
 
 class Explorer:
@@ -222,12 +262,12 @@ class Explorer:
 
     - `port`: of loopback; None for the usual one or the next that is free, 0 for any.
     - `engine`: what computes.
-    - `keep`: puts runs into the store: takes states, returns what the page is answered.
+    - `library`: the store and the reproduction that are shown.
     """
 
-    def __init__(self, port: int | None, engine: Engine, keep: Callable[[list[State]], Any], extra: Any = ()):
+    def __init__(self, port: int | None, engine: Engine, library: Library):
         self.boot, self.token = secrets.token_urlsafe(12), secrets.token_urlsafe(24)
-        self.engine, self.keep = engine, keep
+        self.engine, self.library = engine, library
         self.files = ThreadPoolExecutor(1, "stepwell-files")
         self.files_waiting = 0
         listening = _listen(port)
@@ -243,7 +283,9 @@ class Explorer:
                 (r"/alive", _Alive, own),
                 (r"/download/([a-z]+)", _Download, own),
                 (r"/store", _Keep, own),
-                *((pattern, handler, own) for pattern, handler in extra),
+                (r"/runs", _Runs, own),
+                (r"/figures", _Figures, own),
+                (r"/figure/([A-Za-z0-9_-]+)\.([a-z]+)", _Figure, own),
             ],
             unused_session_lifetime_milliseconds=_FORGET_AFTER,
             check_unused_sessions_milliseconds=_FORGET_AFTER // 3,

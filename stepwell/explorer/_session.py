@@ -19,6 +19,8 @@ import numpy as np
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource
 
+from stepwell._errors import InvalidInput
+
 from ._state import Problems, State, read_all
 from ._view import Cancelled
 from ._warm import is_warm, mark_warm, neighbours, warm
@@ -218,7 +220,10 @@ class Session:
         if not self._engine.has(state) and not is_warm(state):
             self._post({**head, "compiling": True})
         self._shown.pop(place, None)
-        view = self._engine.view(state, report, stop)
+        try:
+            view = self._engine.view(state, report, stop)
+        except InvalidInput as error:
+            view = {"problems": {"run" if state.mode == "stored" else "": str(error)}}
         if "time" in view:
             self._shown[place] = state
         self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})

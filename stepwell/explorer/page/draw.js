@@ -13,8 +13,19 @@ const LETTERS = "ABCD";
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let colours = []; // of heads and configurations, read once for each theme
 const colour = number => colours[number % colours.length];
-const curves = {linear: ["loss", "values"], softmax: ["loss", "omega", "mu"], stored: ["loss"]}[settings.mode];
-const matrices = {linear: ["keys", "queries", "map"], softmax: ["allocation"], stored: []}[settings.mode];
+const PICTURES = {
+    linear: {curves: ["loss", "values"], matrices: ["map", "keys", "queries"]},
+    softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
+    curve: {curves: ["loss"], matrices: []},
+};
+let {curves, matrices} = PICTURES[settings.mode] ?? PICTURES.curve; // those of the view that is shown
+
+// A stored run may be of any kind: the pictures that it has are shown.
+function choosePictures(kind) {
+    ({curves, matrices} = PICTURES[kind] ?? PICTURES.curve);
+    for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
+}
+const everything = () => Object.values(PICTURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
 
 export const views = []; // by configuration
 export const shown = () => views[state.picked];
@@ -65,6 +76,7 @@ function setHeights(name, lists, floor = null) {
 
 // All that depends on the views: called when one has come, or when what is compared changes.
 export function drawViews() {
+    if (settings.mode === "stored") choosePictures(shown()?.kind);
     const there = views.map((view, place) => ({view, place})).filter(({view}) => view?.time);
     const view = shown();
     if (!there.length) return;
@@ -146,6 +158,7 @@ function setTicks(ticks) {
 function drawHeads(view) {
     for (const name of curves.slice(1)) {
         const array = view[name];
+        if (!array) continue;
         const lines = {xs: [], ys: [], color: [], dash: [], width: [], name: []};
         const xs = Array.from(view.time, coordinate);
         const add = (ys, head, dash, what) => {
@@ -198,12 +211,13 @@ const blocks = {};
 function blocksOf(name, view) {
     const sized = (title, array, rows, columns, offset, stride) => ({title, array, rows, columns, offset, stride});
     if (name === "map") {
+        if (!view.map) return [];
         const dim = view.target.shape[0];
         return [sized("map", view.map, dim, dim, 0, dim * dim), sized("target", view.target, dim, dim, 0, 0)];
     }
     if (name === "allocation") {
         const [, heads, tasks] = view.allocation.shape;
-        return [sized("heads × tasks", view.allocation, heads, tasks, 0, heads * tasks)];
+        return [sized("", view.allocation, heads, tasks, 0, heads * tasks)];
     }
     const array = view[name] ?? (name === "keys" ? view.merged : null);
     if (!array) return [];
@@ -313,7 +327,7 @@ export function dress() {
     palette = mixed();
     colours = Array.from({length: 8}, (_, number) => css(`--c${number + 1}`));
     const text = css("--text"), soft = css("--soft"), line = css("--line");
-    for (const name of curves) {
+    for (const name of everything().filter(name => bokeh.get_model_by_name(`${name}.cursor`))) {
         for (const end of ["time_axis", "axis"]) model(`${name}.${end}`).setv({
             axis_line_color: line, major_tick_line_color: line, minor_tick_line_color: line, major_label_text_color: soft, axis_label_text_color: soft,
         });
@@ -321,5 +335,5 @@ export function dress() {
         model(`${name}.level_names`).glyph.text_color = {value: soft};
         model(`${name}.cursor`).line_color = text;
     }
-    for (const name of matrices) model(`${name}.title_words`).glyph.text_color = {value: soft};
+    for (const name of everything().filter(name => bokeh.get_model_by_name(`${name}.titles`))) model(`${name}.title_words`).glyph.text_color = {value: soft};
 }

@@ -2,6 +2,7 @@
 import {connect, show, showProblems} from "./controls.js";
 import * as draw from "./draw.js";
 import {query, readAddress, settings, state, words, writeAddress} from "./state.js";
+import {beginStored} from "./stored.js";
 import {beginTour} from "./tour.js";
 
 const at = id => document.getElementById(id);
@@ -54,7 +55,8 @@ function receive(data) {
             // What comes first is the run alone; its table follows with the theory.
             if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
-            at("pictures").classList.toggle("stale", !view.time);
+            at("pictures").classList.toggle("stale", !view.time && settings.mode !== "stored");
+            if (settings.mode === "stored") at("clock").hidden = at("card-loss").hidden = !view.time;
             repaint(head.number);
         }
     }
@@ -74,7 +76,7 @@ function receive(data) {
 function repaint(number) {
     draw.drawViews();
     table();
-    if (at("clock")) at("time").value = 1000 * draw.placeOf(state.time);
+    at("time").value = 1000 * draw.placeOf(state.time);
     shown(number);
 }
 
@@ -173,7 +175,6 @@ function play(on) {
 }
 
 function connectTime() {
-    if (!at("clock")) return;
     let due = false;
     at("time").addEventListener("input", () => {
         if (playing) play(false);
@@ -241,7 +242,7 @@ function connectFiles() {
     at("store").addEventListener("click", async () => {
         tell("storing …");
         const got = await fetch(`store?${query(words())}`, {method: "POST", headers: {"X-Stepwell-Token": settings.token}});
-        tell(got.ok ? (await got.json()).message : await got.text());
+        tell(got.ok ? `In the store as ${(await got.json()).names.map(name => name.slice(0, 12)).join(", ")}; see Runs and figures.` : await got.text());
     });
 }
 
@@ -293,6 +294,11 @@ async function start() {
     });
     let resized = 0;
     addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { draw.resized(); repaint(0); }, 100); });
+    if (settings.mode === "stored") beginStored((name, text) => {
+        state.configurations[0][name] = text;
+        show();
+        onInput();
+    });
     beginTour(given, {
         set(changes) { Object.assign(state.configurations[state.picked], changes); show(); onInput(); },
         time(place) { setTime(place); at("time").value = 1000 * place; writeAddress(); },
