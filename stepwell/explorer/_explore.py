@@ -16,6 +16,7 @@ def explore(
     browser: bool = True,
     store: str | None = None,
     reproduction: str | None = None,
+    warm: bool = True,
     announce: Callable[[str], None] = print,
 ) -> None:
     """Serve the explorer on loopback until it is interrupted.
@@ -27,10 +28,11 @@ def explore(
     - `store`: the store of runs, that is shown and that "store this run" writes to; by default `$STEPWELL_STORE` or
       `stepwell-runs`.
     - `reproduction`: a folder that `stepwell reproduce` has made, whose figures are shown.
+    - `warm`: whether programs for shapes that may come next are compiled while nothing is asked for.
     - `announce`: is called with the address once it answers.
     """
+    from ._engine import Engine
     from ._server import Explorer
-    from ._session import Engine
     from ._stored import Library
     from ._view import View, view
 
@@ -39,7 +41,7 @@ def explore(
     def compute(state: State, **options: Any) -> View:
         return library.view(state) if state.mode == "stored" else view(state, **options)
 
-    explorer = Explorer(port, Engine(compute), library)
+    explorer = Explorer(port, Engine(compute, warm=warm), library)
     sys.setswitchinterval(_SWITCH)
     announce(explorer.address)
     explorer.run(browser=browser)

@@ -21,7 +21,7 @@ Pictures = dict[str, Any]
 
 def pictures(mode: str) -> Pictures:
     """The figures of a mode by name, each a root of the page; a stored run may be of either kind."""
-    time = Range1d(0, 1, name="time", syncable=False)
+    time = Range1d(start=0, end=1, name="time", syncable=False)
     made = {"loss": _curves("loss", time, height=300)}
     if mode in ("softmax", "stored"):
         made |= {"omega": _curves("omega", time), "mu": _curves("mu", time), "allocation": _matrices("allocation")}
@@ -54,7 +54,7 @@ def _figure(name: str, **options: Any) -> Any:
 
 def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     """Curves against time, with levels, drops, phases, the time chosen, and a dot on each curve at that time."""
-    heights = Range1d(0, 1, name=f"{name}.heights", syncable=False)
+    heights = Range1d(start=0, end=1, name=f"{name}.heights", syncable=False)
     plot = _figure(name, height=height, x_range=time, y_range=heights)
     strips = _source(f"{name}.strips", "x0", "x1", "color")
     plot.vstrip("x0", "x1", source=strips, fill_color="color", fill_alpha=0.12, line_color=None)
@@ -86,10 +86,10 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
 
 def _matrices(name: str) -> Any:
     """Matrices as coloured squares, with a title over each."""
-    across, down = (Range1d(0, 1, name=f"{name}.{way}", syncable=False) for way in ("across", "down"))
+    across, down = (Range1d(start=0, end=1, name=f"{name}.{way}", syncable=False) for way in ("across", "down"))
     plot = _figure(name, height=220, x_range=across, y_range=down)
     cells = _source(f"{name}.cells", "x", "y", "value", "what")
-    mapper = LinearColorMapper("Greys3", low=-1, high=1, name=f"{name}.colours", syncable=False)
+    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colours", syncable=False)
     squares = plot.rect(
         "x", "y", 0.96, 0.96, source=cells, fill_color={"field": "value", "transform": mapper}, line_color=None
     )

@@ -10,9 +10,10 @@ from bokeh.document import Document
 from jinja2 import Environment, FileSystemLoader
 
 from ._controls import MODES, Control, controls
+from ._engine import Engine
 from ._figures import pictures
 from ._glossary import glossary
-from ._session import Engine, Session
+from ._session import Session
 
 FOLDER = Path(__file__).parent / "page"
 """The template, the style and the script: all that the page loads, beside Bokeh's own."""
@@ -31,8 +32,8 @@ def make_page(document: Document, engine: Engine, token: str, boot: str) -> None
     - `token`: the word without which nothing is stored.
     - `boot`: names this start of the server, so that a page notices another one.
     """
-    request = document.session_context.request if document.session_context else None
-    given = {} if request is None else request.arguments
+    context: Any = document.session_context
+    given = {} if context is None else context.request.arguments
     words = [_decoded(word) for word in given.get("mode", [])]
     mode = words[-1] if words and words[-1] in MODES else MODES[0]
     session = Session(document, engine)

@@ -32,8 +32,9 @@ from tornado.routing import Router
 from stepwell._errors import InvalidInput
 from stepwell.runs import Store
 
+from ._engine import Engine
 from ._page import FOLDER, make_page
-from ._session import Engine, configurations
+from ._session import configurations
 from ._state import State
 from ._stored import Library
 

@@ -9,9 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,9 +19,10 @@ from bokeh.models import ColumnDataSource
 
 from stepwell._errors import InvalidInput
 
+from ._engine import Engine
 from ._state import Problems, State, read_all
 from ._view import Cancelled
-from ._warm import is_warm, mark_warm, neighbours, warm
+from ._warm import is_warm
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +34,6 @@ _PAUSE = 0.04
 """Seconds after the first that a request shows, in which a newer one may come before the rest is computed."""
 _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
-_IDLE = 1.5
-"""Seconds without a request after which programs for other shapes are compiled."""
-_KEPT = 32
-"""Views that are kept for all pages: the first view of each, and links that are opened again."""
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
 """Words of the address that only the page reads."""
 
@@ -55,79 +50,6 @@ class _Request(NamedTuple):
     number: int
     states: list[State]
     problems: list[Problems]
-
-
-class Engine:
-    """What computes for all pages: threads for what takes a moment, another for what takes longer, and a few views.
-
-    **Arguments:**
-
-    - `compute`: takes a state, `report` and `stop`, and returns a view (`stepwell.explorer._view.view`).
-    """
-
-    def __init__(self, compute: Callable[..., dict[str, Any]], threads: int = 2):
-        self.quick = ThreadPoolExecutor(threads, "stepwell-quick")
-        self.long = ThreadPoolExecutor(1, "stepwell-long")
-        self._compute = compute
-        self._kept: OrderedDict[State, dict[str, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._background = ThreadPoolExecutor(1, "stepwell-warm")
-        self._warming: Future[None] | None = None
-        self._next_to_warm: State | None = None
-        self._closed = False
-        self._busy, self._last = 0, time.monotonic()
-
-    def view(self, state: State, report: Callable[[float, dict[str, Any]], None], stop: Callable[[], bool]):
-        with self._lock:
-            if state in self._kept:
-                self._kept.move_to_end(state)
-                return self._kept[state]
-        made = self._compute(state, report=report, stop=stop)
-        mark_warm(state)
-        if state.mode != "stored" and "time" in made:
-            with self._lock:
-                self._kept[state] = made
-                if len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-        return made
-
-    def has(self, state: State) -> bool:
-        return state in self._kept
-
-    def count(self, change: int) -> None:
-        """Note that a request is computed (1), or is no longer (-1)."""
-        with self._lock:
-            self._busy += change
-            self._last = time.monotonic()
-
-    def warm_near(self, state: State) -> None:
-        """Compile programs that the next move of a control may need, one after another, while nothing else is asked."""
-        with self._lock:
-            self._next_to_warm = state
-            if not self._closed and (self._warming is None or self._warming.done()):
-                self._warming = self._background.submit(self._warm)
-
-    def _warm(self) -> None:
-        while not self._closed:
-            with self._lock:
-                state, self._next_to_warm = self._next_to_warm, None
-            if state is None:
-                return
-            for near in neighbours(state):
-                while not self._closed and (self._busy or time.monotonic() - self._last < _IDLE):
-                    time.sleep(0.2)
-                if self._closed or self._next_to_warm is not None:
-                    break
-                try:
-                    warm(near)
-                except Exception:  # it will be said when the state is asked for
-                    log.debug("warming failed", exc_info=True)
-
-    def close(self) -> None:
-        self._closed = True
-        self._background.shutdown(wait=False, cancel_futures=True)
-        self.quick.shutdown(wait=False, cancel_futures=True)
-        self.long.shutdown(wait=False, cancel_futures=True)
 
 
 class Session:
@@ -207,7 +129,7 @@ class Session:
 
         def stop() -> bool:
             seen = last > begun or time.monotonic() - begun > _PATIENCE
-            return self._stop or (seen and self._waiting is not None)
+            return self._stop or self._engine.closed or (seen and self._waiting is not None)
 
         def report(part: float, partial_view: dict[str, Any]) -> None:
             nonlocal last

@@ -87,7 +87,7 @@ export function show() {
         const text = configuration[control.name];
         row(control.name).hidden = !shows(control, configuration);
         const input = box(control.name);
-        if (control.kind === "name" && ![...input.options].some(one => one.value === text)) input.append(new Option(text, text));
+        if (control.kind === "name" && ![...input.options].some(one => one.value === text)) input.append(new Option(text.slice(0, 12), text));
         if (input.value !== text && (input !== document.activeElement || input.tagName === "SELECT")) input.value = text;
         const slider = row(control.name).querySelector(".slider");
         if (slider) {

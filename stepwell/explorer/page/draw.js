@@ -21,8 +21,8 @@ const PICTURES = {
 let {curves, matrices} = PICTURES[settings.mode] ?? PICTURES.curve; // those of the view that is shown
 
 // A stored run may be of any kind: the pictures that it has are shown.
-function choosePictures(kind) {
-    ({curves, matrices} = PICTURES[kind] ?? PICTURES.curve);
+function choosePictures(view) {
+    ({curves, matrices} = view?.time ? PICTURES[view.kind] : {curves: [], matrices: []});
     for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
 }
 const everything = () => Object.values(PICTURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
@@ -76,7 +76,7 @@ function setHeights(name, lists, floor = null) {
 
 // All that depends on the views: called when one has come, or when what is compared changes.
 export function drawViews() {
-    if (settings.mode === "stored") choosePictures(shown()?.kind);
+    if (settings.mode === "stored") choosePictures(shown());
     const there = views.map((view, place) => ({view, place})).filter(({view}) => view?.time);
     const view = shown();
     if (!there.length) return;
@@ -132,7 +132,7 @@ function setTimeAxis(shown) {
     const most = Math.max(...shown.map(view => view.time[view.time.length - 1]));
     if (state.log) {
         const first = Math.min(...shown.map(view => view.time.find(time => time > 0) ?? most));
-        axis = {least: Math.log10(Math.max(Math.min(first, most / 10), most * 1e-5)), most: Math.log10(most)};
+        axis = {least: Math.log10(Math.max(Math.min(first, most / 10), most * 1e-3)), most: Math.log10(most)};
     } else axis = {least: 0, most: most || 1};
     model("time").setv({start: axis.least, end: axis.most});
     const ticks = [];

@@ -8,8 +8,9 @@ import {beginTour} from "./tour.js";
 const at = id => document.getElementById(id);
 const LETTERS = "ABCD";
 
-// For tests and benchmarks: milliseconds from each input to the paint that shows it, and times of frames while playing.
-const stepwell = {latencies: [], frames: [], views: draw.views, state, ready: false, busy: false};
+// For tests and benchmarks: milliseconds from each input to the paint that shows it, times of frames while playing,
+// and how often the server was asked.
+const stepwell = {latencies: [], frames: [], views: draw.views, state, ready: false, busy: false, asked: 0};
 window.stepwell = stepwell;
 
 let request, answer; // data sources of the Bokeh document
@@ -24,7 +25,7 @@ const problems = []; // by configuration
 function ask() {
     if (!request) return;
     if (sent === answered) asked = performance.now();
-    sent += 1;
+    stepwell.asked = sent += 1;
     stepwell.busy = true;
     request.data = {text: [JSON.stringify({number: sent, words: words()})]};
     say("computing …", 300);
@@ -56,7 +57,7 @@ function receive(data) {
             if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
             at("pictures").classList.toggle("stale", !view.time && settings.mode !== "stored");
-            if (settings.mode === "stored") at("clock").hidden = at("card-loss").hidden = !view.time;
+            if (settings.mode === "stored") at("clock").hidden = !view.time;
             repaint(head.number);
         }
     }
