@@ -104,8 +104,7 @@ def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Reco
     while place < steps.size - 1:
         if stop():
             raise Cancelled
-        if clock.monotonic() - begun > SECONDS:
-            assert made is not None
+        if made is not None and clock.monotonic() - begun > SECONDS:
             return made._replace(
                 outcome="cut off",
                 message=f"after {SECONDS:.0f} s there are {steps[place]} of {steps[-1]} steps; take fewer sequences, "
