@@ -77,7 +77,7 @@ def test_csv_has_what_the_page_shows():
 
 def test_a_film_moves():
     film = Image.open(io.BytesIO(file_of("gif", "merged")[1]))
-    assert film.n_frames > 5
+    assert getattr(film, "n_frames", 1) > 5
 
 
 def test_several_configurations_are_an_archive_where_a_file_has_one():

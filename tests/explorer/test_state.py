@@ -113,6 +113,8 @@ def test_up_to_four_configurations_are_read_back(addresses):
         ({"mode": "softmax", "dims": "3,4", "strengths": "1,1,1"}, "strengths"),
         ({"mode": "softmax", "dims": ""}, "dims"),
         ({"mode": "stored", "run": "../../etc/passwd"}, "run"),
+        ({"mode": "softmax", "loss": "sequences", "context": "500", "sequences": "4000"}, "sequences"),
+        ({"model": "softmax", "context": "1000", "sequences": "4000"}, "sequences"),
         ({"mode": "what"}, "mode"),
         ({"haeds": "3"}, "haeds"),
     ],

@@ -57,7 +57,7 @@ def test_the_table_is_that_of_compare():
     state = read(heads=3, dim=3)
     made, setup = view(state), set_up_state(state)
     run = sw.flow(setup.model, sw.objectives.Population(setup.task, "none"), save=160, spacing="steps", progress=False)
-    table = sw.compare(run, setup.task)
+    table = sw.compare(run, setup.task)  # pyright: ignore[reportArgumentType]
     rows = made["table"]["rows"]
     assert len(rows) == len(table) + 1
     unit = unit_of(setup)
@@ -213,7 +213,7 @@ def test_the_closed_form_is_that_of_stepwell_train(dynamics):
     state = read(mode="softmax", dims="3,5", strengths="1,0.5", heads=2, dynamics=dynamics, init=0.05, epoch=300)
     made = view(state)
     setup = set_up_state(state)
-    loss = sw.objectives.Spectral(setup.task)
+    loss = sw.objectives.Spectral(setup.task)  # pyright: ignore[reportArgumentType]
     if dynamics == "descent":
         run = sw.descend(setup.model, loss, rate=state["lr"], steps=300, progress=False)
         np.testing.assert_allclose(made["loss"], run["loss"].values[0, made["steps"].astype(int)], rtol=1e-11)
@@ -222,7 +222,7 @@ def test_the_closed_form_is_that_of_stepwell_train(dynamics):
         run = sw.flow(setup.model, loss, until=float(times[-1]), save=times, solver="rodas5p", progress=False)
         np.testing.assert_allclose(made["loss"], run["loss"].values[0], rtol=1e-5)
     weights = {name: run[name].values[0, -1] for name in setup.model.weight_dims}
-    omega = np.asarray(setup.model.with_weights(weights).omega())
+    omega = np.asarray(setup.model.with_weights(weights).omega())  # pyright: ignore[reportAttributeAccessIssue]
     np.testing.assert_allclose(made["omega"][-1], omega, rtol=1e-5, atol=1e-6)
 
 
@@ -247,3 +247,14 @@ def test_what_is_compiled_is_known_and_neighbours_are_near():
     assert all(not is_warm(one) for one in near) and len(set(near)) == len(near)
     warm(other)
     assert is_warm(other) and other not in neighbours(state)
+
+
+def test_programs_are_given_up_where_there_are_too_many(monkeypatch):
+    monkeypatch.setattr("stepwell.explorer._warm._WARM", set())
+    monkeypatch.setattr("stepwell.explorer._warm.MOST_SHAPES", 2)
+    states = [read(heads=heads, dim=1) for heads in (1, 2, 3)]
+    for state in states:
+        mark_warm(state)
+    assert [is_warm(state) for state in states] == [False, False, True]
+    made = view(states[0])
+    assert made["outcome"] == "converged"
