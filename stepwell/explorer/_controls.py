@@ -471,5 +471,18 @@ CONTROLS: tuple[Control, ...] = (*_LINEAR, *_SOFTMAX, *_STORED)
 
 
 def controls(mode: Mode) -> dict[str, Control]:
-    """The controls of a mode by name, in the order of the page."""
+    """The controls of a mode.
+
+    **Arguments:**
+
+    - `mode`: "linear", "softmax" or "stored".
+
+    **Returns:** the controls by name, in the order of the page.
+
+    **Example:**
+
+    >>> from stepwell.explorer import controls
+    >>> controls("linear")["heads"].default, controls("softmax")["heads"].default
+    (4, 3)
+    """
     return {control.name: control for control in CONTROLS if control.mode == mode}

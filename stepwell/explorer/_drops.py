@@ -161,7 +161,7 @@ def measure(
                 in_order,
             ]
         )
-    end = [None] * len(COLUMNS)
+    end: list[Any] = [None] * len(COLUMNS)
     end[0], end[-3], end[-2] = "end", float(theory.levels[-1]), float(recorded.loss[-1])
     return Measured(drops, [*rows, end])
 

@@ -20,7 +20,8 @@ def draw(views: Sequence[View], names: Sequence[str], *, log: bool = True) -> Fi
     first = views[0]
     with styled():
         figure = new_figure(8.0, 6.0)
-        above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+        parts: Any = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+        above, below = parts
         _draw_losses(above.subplots(), views, names, log=log)
         if "omega" in first:
             axes = below.subplots(1, 2)

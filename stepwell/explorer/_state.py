@@ -24,6 +24,8 @@ _LONGEST = 400
 """Characters of one value."""
 _MOST_WORDS = 200
 """Words of an address that are read."""
+_NUMBERS = 2_000_000
+"""Numbers in all sequences that are trained on, at the most."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -31,7 +33,20 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True)
 class State:
-    """What is set in one mode: `fields` has a value for each control of the mode."""
+    """What is set in one mode.
+
+    **Arguments:**
+
+    - `mode`: "linear", "softmax" or "stored".
+    - `fields`: a value for each control of the mode.
+
+    **Example:**
+
+    >>> from stepwell.explorer import State
+    >>> state, problems = State.read({"dim": "3", "init": "1e-4", "heads": "many"})
+    >>> state.query(), problems
+    ({'dim': '3', 'init': '0.0001'}, {'heads': "Heads H is 'many'; it must be a whole number from 1 to 8"})
+    """
 
     mode: Mode
     fields: Mapping[str, Value]
@@ -47,14 +62,26 @@ class State:
 
     @classmethod
     def default(cls, mode: Mode = "linear") -> "State":
-        """The state of a page without an address."""
+        """The state of a page without an address.
+
+        **Arguments:**
+
+        - `mode`: "linear", "softmax" or "stored".
+
+        **Returns:** the state, every control at its default.
+        """
         return cls(mode, {name: control.default for name, control in controls(mode).items()})
 
     @classmethod
     def read(cls, words: Mapping[str, str]) -> "tuple[State, Problems]":
         """The state that an address describes, and what was wrong with it.
 
-        A value that is not allowed is left at its default, and reported under the name of its control.
+        **Arguments:**
+
+        - `words`: texts by the names of controls, and `mode`.
+
+        **Returns:** the state, and messages by the control that caused each. A value that is not allowed is left at its
+        default, or brought within its bounds, and reported under the name of its control.
         """
         problems: Problems = {}
         mode = words.get("mode", MODES[0])
@@ -80,14 +107,24 @@ class State:
         return cls(mode, fields), problems
 
     def query(self) -> dict[str, str]:
-        """The words of an address that make this state: the mode, and what differs from its defaults."""
+        """The words of an address that make this state.
+
+        **Returns:** texts by name: the mode, and what differs from its defaults. `State.read` reads them back exactly.
+        """
         known = controls(self.mode)
         words = {} if self.mode == MODES[0] else {"mode": self.mode}
         changed = {name: value for name, value in self.fields.items() if value != known[name].default}
         return words | {name: _text(value) for name, value in changed.items()}
 
     def shows(self, name: str) -> bool:
-        """Whether a control means anything, and is shown, as the others are set."""
+        """Whether a control means anything, and is shown, as the others are set.
+
+        **Arguments:**
+
+        - `name`: of the control.
+
+        **Returns:** whether it is.
+        """
         alternatives = controls(self.mode)[name].when
         return not alternatives or any(
             all(self.fields[other] in values for other, values in alternative) for alternative in alternatives
@@ -104,7 +141,10 @@ class State:
         return self.mode != "stored" and self.shows("sequences")
 
     def run_fields(self) -> dict[str, Any]:
-        """The flags of `stepwell train` that describe the run, by name; the end of a flow is not among them."""
+        """The flags of `stepwell train` that describe the run.
+
+        **Returns:** values by the names of flags; the end of a flow is not among them.
+        """
         if self.mode == "stored":
             raise ValueError("a stored run is not described by controls")
         fields = _linear_fields(self) if self.mode == "linear" else _softmax_fields(self)
@@ -121,6 +161,19 @@ def read_all(words: Mapping[str, str]) -> tuple[list[State], list[Problems]]:
 
     The words of the second to the fourth begin with `b.`, `c.`, `d.`; what they do not say is as in the first. A
     configuration is there if any word of its own is, `b.=` at the least.
+
+    **Arguments:**
+
+    - `words`: texts by name.
+
+    **Returns:** the states, and for each the messages by control.
+
+    **Example:**
+
+    >>> from stepwell.explorer import read_all
+    >>> states, problems = read_all({"dim": "2", "b.init": "0.1"})
+    >>> [(state["dim"], state["init"]) for state in states]
+    [(2, 0.01), (2, 0.1)]
     """
     own = {name: text for name, text in words.items() if not name.startswith(PREFIXES[1:])}
     first, problems = State.read(own)
@@ -138,7 +191,20 @@ def read_all(words: Mapping[str, str]) -> tuple[list[State], list[Problems]]:
 
 
 def query_all(states: Sequence[State]) -> dict[str, str]:
-    """The words of an address that make these configurations: the inverse of `read_all`."""
+    """The words of an address that make these configurations: the inverse of `read_all`.
+
+    **Arguments:**
+
+    - `states`: one to four of them.
+
+    **Returns:** texts by name.
+
+    **Example:**
+
+    >>> from stepwell.explorer import State, query_all
+    >>> query_all([State.default(), State.read({"init": "0.1"})[0]])
+    {'b.init': '0.1'}
+    """
     first = states[0]
     words = first.query()
     for prefix, state in zip(PREFIXES[1:], states[1:], strict=False):
@@ -205,6 +271,8 @@ def _text(value: Value) -> str:
 def _fit(mode: Mode, fields: dict[str, Value], problems: Problems) -> None:
     """What values must be to each other: the later of two that do not fit is brought within its bounds."""
     values: dict[str, Any] = fields
+    if mode != "stored":
+        _fit_sequences(mode, values, problems)
     if mode == "linear":
         dim = values["dim"]
         if values["rank"] > dim:
@@ -233,6 +301,20 @@ def _fit(mode: Mode, fields: dict[str, Value], problems: Problems) -> None:
             f"Strengths has {len(values['strengths'])} values for {tasks} tasks; give one for all, or one for each"
         )
         fields["strengths"] = (1.0,)
+
+
+def _fit_sequences(mode: Mode, fields: dict[str, Any], problems: Problems) -> None:
+    """So many sequences at the most as a request may hold in memory."""
+    shown = fields["model"] == "softmax" if mode == "linear" else fields["loss"] == "sequences"
+    width = fields["dim"] + 1 if mode == "linear" else len(fields["dims"]) + fields["heads"]
+    most = _NUMBERS // ((fields["context"] + 1) * width)
+    if fields["sequences"] > most:
+        if shown:
+            problems["sequences"] = (
+                f"Sequences is {fields['sequences']}; with sequences of this length it must be a number from "
+                f"{controls(mode)['sequences'].least:g} to {most}"
+            )
+        fields["sequences"] = most
 
 
 _MODELS = {"separate": "attnS", "merged": "attnM", "softmax": "attnS"}

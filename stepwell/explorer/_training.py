@@ -23,10 +23,12 @@ _EITHER = 100
 """Recorded steps of a descent: so many evenly spaced, and as many by their logarithm."""
 SECONDS = 20.0
 """A view may take so long; what has been computed by then is shown."""
-_DRAFT = 1e-4
-"""Relative tolerance of the first answer."""
-_FIRST_PART, _PART = 0.3, 0.7
-"""Seconds of training on sequences after which a view is sent: for the first time, and again."""
+_DRAFT, _EXACT = 1e-4, 1e-6
+"""Relative tolerance of the first answer, and of the last, which is that of `flow`."""
+_PART = 0.5
+"""Seconds of training on sequences after which a view is sent, and a newer state taken."""
+_RECORDS = (1, 3, 7, 15)
+"""Records of a part; each number is compiled."""
 _WEIGHTS = "explorer_weights"
 
 Share = Callable[[float, "Recorded"], None]
@@ -60,7 +62,6 @@ def unit_of(setup: Setup) -> float:
 
 def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorded:
     """The flow up to a time of its own, or to its convergence (None). A draft is as good as the eye."""
-    tolerance = {"rtol": _DRAFT} if draft else {}
     run = flow(
         setup.model,
         objective(setup),
@@ -68,7 +69,7 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         save=POINTS,
         spacing="steps",
         progress=False,
-        **tolerance,
+        rtol=_DRAFT if draft else _EXACT,
     )
     return recorded_flow(setup, run)
 
@@ -100,32 +101,40 @@ def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Reco
     `Cancelled` is raised between two parts where `stop` says so. What does not end in time is cut off.
     """
     loss, steps, begun = objective(setup), recorded_steps(setup.flags.epoch), clock.monotonic()
-    model, made, place, part = setup.model, None, 0, 2
+    model, made, place, pace = setup.model, None, 0, np.inf
     while place < steps.size - 1:
         if stop():
             raise Cancelled
-        if clock.monotonic() - begun > SECONDS:
-            assert made is not None
+        if made is not None and clock.monotonic() - begun > SECONDS:
             return made._replace(
                 outcome="cut off",
                 message=f"after {SECONDS:.0f} s there are {steps[place]} of {steps[-1]} steps; take fewer sequences, "
                 "heads or steps, or run it with the command below",
             )
-        started = clock.monotonic()
-        end = min(place + part, steps.size - 1)
+        started, end = clock.monotonic(), _end_of_part(steps, place, pace)
         run = _descended(setup, model, loss, steps[place : end + 1] - steps[place])
         further = _recorded(setup, run, int(steps[place]))
         made = further if made is None else _joined(made, further)
         if made.outcome != "finished":
             return made
         model = setup.model.with_weights({name: values[-1] for name, values in further.weights.items()})
+        pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
         place = end
-        taken = clock.monotonic() - started
-        part = part if taken > _PART else 2 * part if taken > _FIRST_PART else 4 * part
         if place < steps.size - 1:
             share(float(steps[place] / steps[-1]), made)
     assert made is not None
     return made
+
+
+def _end_of_part(steps: np.ndarray, place: int, pace: float) -> int:
+    """The record at which a part ends that begins at `place`, at so many seconds a step at the most."""
+    allowed = [
+        place + count
+        for count in _RECORDS
+        if place + count < steps.size and (steps[place + count] - steps[place]) * pace <= _PART
+    ]
+    left = steps.size - 1 - place
+    return max([*allowed, place + min(_RECORDS[0], left)])
 
 
 def _flat(model: AbstractModel) -> Float[Array, " weights"]:
@@ -166,7 +175,9 @@ def _joined(first: Recorded, second: Recorded) -> Recorded:
     def joined(one: Any, other: Any) -> np.ndarray:
         return np.concatenate([one, other[1:]])
 
-    assert first.steps is not None and second.steps is not None
-    weights = {name: joined(first.weights[name], second.weights[name]) for name in first.weights}
-    parts = (joined(first[k], second[k]) for k in range(3))
-    return Recorded(*parts, weights, second.outcome, second.message)
+    return second._replace(
+        time=joined(first.time, second.time),
+        steps=joined(first.steps, second.steps),
+        loss=joined(first.loss, second.loss),
+        weights={name: joined(first.weights[name], second.weights[name]) for name in first.weights},
+    )

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ._controls import controls
@@ -10,6 +11,8 @@ from ._view import view
 
 _WARM: set[tuple[Any, ...]] = set()
 _LOCK = threading.Lock()
+MOST_SHAPES = 200
+"""Shapes whose programs are kept: those of one take some 8 MB."""
 _SHAPES = {
     "linear": ("model", "dynamics", "dim", "heads", "rank"),
     "softmax": ("loss", "dynamics", "heads"),
@@ -36,8 +39,13 @@ def is_warm(state: State) -> bool:
 
 
 def mark_warm(state: State) -> None:
-    """A view of the state was computed."""
+    """A view of the state was computed. Where there are too many programs, all are given up, and compiled anew."""
     with _LOCK:
+        if len(_WARM) >= MOST_SHAPES:
+            import jax
+
+            jax.clear_caches()
+            _WARM.clear()
         _WARM.add(shapes_of(state))
 
 
@@ -69,13 +77,13 @@ def neighbours(state: State) -> list[State]:
 
 
 @contextlib.contextmanager
-def counted_compilations():
+def counted_compilations() -> Iterator[list[str]]:
     """A list that grows by the name of every program that JAX compiles in this context."""
     from jax import monitoring
 
     names: list[str] = []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             names.append(event)
 
