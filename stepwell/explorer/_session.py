@@ -107,6 +107,7 @@ class Session:
     def _work(self, request: _Request) -> None:
         """All views of a request, sent one after another. In a thread of the engine."""
         self._engine.count(1)
+        self._shown = {place: state for place, state in self._shown.items() if place < len(request.states)}
         try:
             for place, (state, problems) in enumerate(zip(request.states, request.problems, strict=True)):
                 self._answer(request.number, place, state, problems)

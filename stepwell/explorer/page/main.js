@@ -66,10 +66,7 @@ function receive(data) {
         stepwell.busy = answered < sent;
         progress(undefined);
         if (!head.failed) say(head.stopped ? "Stopped." : [draw.shown()?.message, draw.shown()?.remark].filter(Boolean).join(" "));
-        const fewer = draw.views.length > state.configurations.length;
-        if (fewer) draw.views.length = state.configurations.length;
-        if (fewer || !stepwell.ready) repaint(head.number);
-        else shown(head.number);
+        shown(head.number);
     }
 }
 
@@ -143,7 +140,8 @@ function pick(number, ask = false) {
     show();
     showProblems(problems[number] ?? {});
     chips();
-    if (ask) onInput(); else { writeAddress(); repaint(0); }
+    repaint(0);
+    if (ask) onInput(); else writeAddress();
 }
 
 // --- time -----------------------------------------------------------------------------------------------------------
@@ -183,7 +181,7 @@ function connectTime() {
         due = true;
         requestAnimationFrame(now => { due = false; stepwell.frames.push(now); setTime(at("time").value / 1000); });
     });
-    at("time").addEventListener("change", writeAddress);
+    at("time").addEventListener("change", () => requestAnimationFrame(writeAddress));
     at("play").addEventListener("click", () => play(!playing));
     at("log-time").checked = state.log;
     at("log-time").addEventListener("change", () => { state.log = at("log-time").checked; writeAddress(); repaint(0); });

@@ -2,7 +2,7 @@
 
 import time
 
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 SECONDS = 60
 
@@ -18,10 +18,8 @@ def wait(page: Page, condition: str) -> None:
 def _holds(page: Page, condition: str) -> bool:
     try:
         return bool(page.evaluate(condition))
-    except Exception as error:
-        if "context was destroyed" in str(error) or "navigation" in str(error):
-            return False
-        raise
+    except Error:  # the page is being loaded again
+        return False
 
 
 def settle(page: Page) -> None:

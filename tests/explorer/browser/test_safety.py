@@ -1,10 +1,12 @@
 """What other pages, and requests made by hand, get from the server: nothing."""
 
 import http.client
+from unittest.mock import Mock, create_autospec
 from urllib.parse import urlsplit
 
 import pytest
-from tornado.httputil import HTTPHeaders, HTTPServerRequest
+from bokeh.server.tornado import BokehTornado
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from stepwell.explorer import _server
 
@@ -104,12 +106,14 @@ def test_every_answer_forbids_what_is_not_needed(server):
 
 
 def test_one_page_too_many_is_refused():
-    class Full:
-        def get_sessions(self, path: str) -> list[None]:
-            return [None] * _server.MOST_SESSIONS
+    full = create_autospec(BokehTornado, instance=True)
+    full.get_sessions.return_value = [None] * _server.MOST_SESSIONS
+    guard = _server._Guard(full, {"127.0.0.1:1"})
 
-    guard = _server._Guard(Full(), {"127.0.0.1:1"})  # pyright: ignore[reportArgumentType]
-    headers = HTTPHeaders({"Host": "127.0.0.1:1"})
-    refused = guard._refusal(HTTPServerRequest("GET", "/", headers=headers))
+    def refusal(path: str) -> tuple[int, str] | None:
+        line, headers = RequestStartLine("GET", path, "HTTP/1.1"), HTTPHeaders({"Host": "127.0.0.1:1"})
+        return guard._refusal(HTTPServerRequest(start_line=line, headers=headers, connection=Mock()))
+
+    refused = refusal("/")
     assert refused is not None and refused[0] == 503
-    assert guard._refusal(HTTPServerRequest("GET", "/alive", headers=headers)) is None
+    assert refusal("/alive") is None
