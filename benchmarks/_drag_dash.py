@@ -2,7 +2,7 @@
 
 import sys
 
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html  # pyright: ignore[reportMissingImports]
 
 from ._drag_curve import LEAST, MOST, STEP, TIME, curve
 

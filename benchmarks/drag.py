@@ -3,11 +3,10 @@
 The page is the least that does it: one slider, and one curve that Python computes from its value. A driver moves the
 mouse over the slider at some sixty events a second, in chromium without a screen. A delay runs from the event that
 gave the slider a value to the second frame after the plot got that value or a newer one; delays of all values count,
-those of values that were left out included.
+those of values that were left out included. "Bokeh as it comes" lacks TCP_NODELAY, which the explorer sets.
 """
 
 import importlib.util
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ._browser import browser_page, drag
 from ._row import Row, Unavailable
 
 _WATCH = """
@@ -48,74 +48,52 @@ _PLOTLY = """() => {
 
 
 def run(quick: bool) -> Iterator[Row]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        raise Unavailable("needs Debian's chromium: apt-get install chromium")
-    for name in ("playwright", "dash"):
-        if importlib.util.find_spec(name) is None:
-            raise Unavailable(f"needs {name}: .venv/bin/pip install {name}")
-    from playwright.sync_api import sync_playwright
-
+    if importlib.util.find_spec("dash") is None:
+        raise Unavailable("needs Dash: .venv/bin/pip install dash")
     seconds, rounds = (1.0, 1) if quick else (6.0, 3)
-    names = ("Bokeh", "Dash")
+    names = ("Bokeh", "Bokeh as it comes", "Dash")
     delays: dict[str, list[float]] = {name: [] for name in names}
     rates: dict[str, list[float]] = {name: [] for name in names}
     lost = 0
     with (
-        _serve("_drag_bokeh") as bokeh,
+        _serve("_drag_bokeh", "--no-delay") as bokeh,
+        _serve("_drag_bokeh") as plain,
         _serve("_drag_dash") as dash,
-        sync_playwright() as playwright,
+        browser_page() as page,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page.add_init_script(_WATCH)
         for _ in range(rounds):
-            for name, address in zip(names, (bokeh, dash), strict=True):
+            for name, address in zip(names, (bokeh, plain, dash), strict=True):
                 handle = ".dash-slider-thumb" if name == "Dash" else ".noUi-handle"
-                page = browser.new_page(viewport={"width": 900, "height": 600})
-                page.add_init_script(_WATCH)
                 page.goto(address)
                 page.wait_for_selector(handle)
                 if name == "Dash":
                     page.wait_for_selector(".js-plotly-plot .main-svg")
                     page.evaluate(_PLOTLY)
                 page.wait_for_timeout(500)
-                took = _drag(page, handle, seconds)
+                took = drag(page, page.locator(handle).first, seconds)
                 page.wait_for_timeout(1000)
                 seen = page.evaluate("window.drag")
                 delays[name] += seen["delays"]
                 rates[name].append(seen["updates"] / took)
                 lost += seen["values"] - len(seen["delays"])
-                page.close()
-        browser.close()
-    for part in (50, 95):
-        bokeh_delay, dash_delay = (1e-3 * float(np.percentile(delays[name], part)) for name in names)
-        number = f"{len(delays['Bokeh'])} and {len(delays['Dash'])} slider values"
-        yield Row(f"drag to paint, {part} % within: Bokeh, beside Dash", bokeh_delay, "s", dash_delay, note=number)
+    for name in names[:2]:
+        for part in (50, 95):
+            ours, beside = (1e-3 * float(np.percentile(delays[one], part)) for one in (name, "Dash"))
+            number = f"{len(delays[name])} and {len(delays['Dash'])} slider values"
+            yield Row(f"drag to paint, {part} % within: {name}, beside Dash", ours, "s", beside, note=number)
     for name in names:
         yield Row(f"paints a second while dragging: {name}", float(np.mean(rates[name])), "")
     yield Row("slider values whose paint never came", lost, "", most=0, check=True)
 
 
-def _drag(page, handle: str, seconds: float) -> float:
-    """Move the handle to and fro, and return how long it took."""
-    box = page.locator(handle).first.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    begun = time.perf_counter()
-    while (now := time.perf_counter() - begun) < seconds:
-        page.mouse.move(x + 200 * np.sin(2 * np.pi * now / 3), y)
-        time.sleep(1 / 60)
-    page.mouse.up()
-    return time.perf_counter() - begun
-
-
 @contextmanager
-def _serve(module: str) -> Iterator[str]:
+def _serve(module: str, *options: str) -> Iterator[str]:
     """The address of a page that answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", f"benchmarks.{module}", str(port)]
+    command = [sys.executable, "-m", f"benchmarks.{module}", str(port), *options]
     server = subprocess.Popen(
         command, cwd=Path(__file__).parents[1], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -36,6 +36,7 @@ SLOW = (
     "tests/dynamics/test_softmax_flow.py",
     "tests/dynamics/test_resolvent_merged.py",
     "tests/dynamics/test_stepping_population.py",
+    "tests/explorer/browser",
     "tests/explorer/test_downloads.py",
     "tests/explorer/test_view.py",
     "tests/fuzz/test_fuzz.py::test_no_case_ends_badly",

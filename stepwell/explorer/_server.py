@@ -218,10 +218,12 @@ class _Keep(_Handler):
             self.finish({"names": names})
 
 
-def _stored(states: list[State], store: Store) -> list[str]:
+def _stored(states: list[State], store: Store | None) -> list[str]:
     """Make the runs of some states, put them into the store, and return their names."""
     from ._whole import store_run
 
+    if store is None:
+        raise InvalidInput("There is no store: $STEPWELL_STORE is off. Start `stepwell explore --store DIR`.")
     return [store_run(state, store) for state in states]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
-from stepwell.runs import Store, run_from
+from stepwell.runs import OFF, VARIABLE, Store, run_from
 
 from ._state import State
 
@@ -28,12 +29,13 @@ _LONGEST_FILE = 2**25
 class Library:
     """Runs and figures that the page may show; nothing else on the disk can be named.
 
-    - `store`: the folder of a store, or None for that of the environment; it need not be there.
+    - `store`: the folder of a store, or None for that of the environment, if it is not off; it need not be there.
     - `reproduction`: the folder that `stepwell reproduce --out` wrote, or None.
     """
 
     def __init__(self, store: str | None = None, reproduction: str | None = None):
-        self.store = Store(store)
+        without = store is None and os.environ.get(VARIABLE) == OFF
+        self.store = None if without else Store(store)
         self._figures = None if reproduction is None else Path(reproduction) / "figures"
         self._claims = None if reproduction is None else Path(reproduction) / "claims.json"
 
@@ -42,7 +44,7 @@ class Library:
 
         `where` are filters of `stepwell runs ls`, such as `final_loss<0.3`. `InvalidInput` says what is wrong with one.
         """
-        if not self.store.path.is_dir():
+        if self.store is None or not self.store.path.is_dir():
             return {"columns": [], "rows": [], "total": 0}
         known = self.store.columns()
         columns = [name for name in _COLUMNS if name in known]
@@ -53,8 +55,10 @@ class Library:
 
     def run_view(self, name: str) -> View:
         """A run of the store, as the view that a state has."""
-        if not (isinstance(name, str) and name and name.isalnum()) or not self.store.path.is_dir():
+        there = self.store is not None and self.store.path.is_dir()
+        if not (isinstance(name, str) and name and name.isalnum()) or not there:
             raise InvalidInput(f"{shown(name)} names no run of the store; choose one from the list")
+        assert self.store is not None
         described = self.store.describe(name)
         data = self.store.select([f"name={described['name']}"]).load().isel(run=0)
         made = _view_of(described["configuration"], data)

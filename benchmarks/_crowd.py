@@ -1,0 +1,104 @@
+"""Sessions of the explorer without a browser: each asks, waits for the answer, and pauses as a reader does."""
+
+import asyncio
+import json
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from bokeh.util.token import generate_jwt_token, generate_session_id
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+_PATIENCE = 30.0
+"""Seconds after which a session has failed."""
+_PAUSE = (2.0, 8.0)
+"""Seconds between requests of a session."""
+
+
+class Crowd(threading.Thread):
+    """So many sessions for so many seconds, in a thread; afterwards `trips`, in seconds, and `failures`."""
+
+    def __init__(self, address: str, sessions: int, seconds: float):
+        super().__init__()
+        self.trips: list[float] = []
+        self.failures: list[str] = []
+        self._address, self._sessions, self._seconds = address.replace("http", "ws", 1) + "ws", sessions, seconds
+
+    def run(self) -> None:
+        asyncio.run(self._all())
+
+    async def _all(self) -> None:
+        end = time.monotonic() + self._seconds
+        await asyncio.gather(*(self._session(number, end) for number in range(self._sessions)))
+
+    async def _session(self, number: int, end: float) -> None:
+        rng = np.random.default_rng(number)
+        try:
+            await asyncio.sleep(rng.uniform(0, min(_PAUSE[0], self._seconds / 4)))
+            token = generate_jwt_token(generate_session_id())
+            connection = await websocket_connect(self._address, subprotocols=["bokeh", token])
+            await _content(connection, "")
+            await _send(connection, "PULL-DOC-REQ", {})
+            source = _named(await _content(connection, "doc"), "request")
+            asked = 0
+            while time.monotonic() < end:
+                asked += 1
+                begun = time.monotonic()
+                words = {"init": f"{10 ** rng.uniform(-3, -1):.3g}"}
+                await _ask(connection, source, {"number": asked, "words": words})
+                await asyncio.wait_for(_answered(connection, asked), _PATIENCE)
+                self.trips.append(time.monotonic() - begun)
+                await asyncio.sleep(rng.uniform(*_PAUSE))
+            connection.close()
+        except Exception as error:
+            self.failures.append(f"session {number}: {type(error).__name__}: {error}"[:200])
+
+
+async def _send(connection: WebSocketClientConnection, kind: str, content: Any) -> None:
+    """A message of Bokeh's protocol: header, metadata and content, each a frame."""
+    for part in ({"msgid": str(time.monotonic_ns()), "msgtype": kind}, {}, content):
+        await connection.write_message(json.dumps(part))
+
+
+async def _content(connection: WebSocketClientConnection, key: str) -> dict[str, Any]:
+    """The next content that has a key; headers, metadata and arrays are other frames."""
+    while True:
+        frame = await connection.read_message()
+        if frame is None:
+            raise ConnectionError("the server closed the connection")
+        if isinstance(frame, str) and (not key or f'"{key}"' in frame):
+            return json.loads(frame)
+
+
+async def _ask(connection: WebSocketClientConnection, source: str, request: dict[str, Any]) -> None:
+    data = {"type": "map", "entries": [["text", [json.dumps(request)]]]}
+    event = {"kind": "ModelChanged", "model": {"id": source}, "attr": "data", "new": data}
+    await _send(connection, "PATCH-DOC", {"events": [event]})
+
+
+async def _answered(connection: WebSocketClientConnection, number: int) -> None:
+    viewed = False
+    while True:
+        for event in (await _content(connection, "events"))["events"]:
+            columns = dict(event.get("new", event.get("data", {})).get("entries", []))
+            head = json.loads(columns["head"][0])
+            if head.get("failed") or head.get("problems"):
+                raise RuntimeError(str(head))
+            viewed = viewed or "view" in head
+            if head["number"] == number and "done" in head:
+                if not viewed:
+                    raise RuntimeError("done without a view")
+                return
+
+
+def _named(tree: Any, name: str) -> str:
+    """The identity of the model that has a name."""
+    if isinstance(tree, dict):
+        if tree.get("attributes", {}).get("name") == name:
+            return tree["id"]
+        tree = list(tree.values())
+    for part in tree if isinstance(tree, list) else []:
+        if found := _named(part, name):
+            return found
+    return ""
