@@ -23,7 +23,7 @@ _EITHER = 100
 """Recorded steps of a descent: so many evenly spaced, and as many by their logarithm."""
 SECONDS = 20.0
 """A view may take so long; what has been computed by then is shown."""
-_DRAFT, _EXACT = 1e-4, 1e-6
+_DRAFT, _EXACT = 1e-3, 1e-6
 """Relative tolerance of the first answer, and of the last, which is that of `flow`."""
 _PART = 0.5
 """Seconds of training on sequences after which a view is sent, and a newer state taken."""
@@ -68,6 +68,7 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         until="converged" if until is None else until,
         save=POINTS,
         spacing="steps",
+        solver="rodas5p",  # what would be chosen
         progress=False,
         rtol=_DRAFT if draft else _EXACT,
     )
@@ -156,6 +157,7 @@ def _descended(setup: Setup, model: AbstractModel, loss: Any, steps: np.ndarray)
         snapshots=2,
         observe=_OBSERVED,
         progress=False,
+        advice=False,
     )
 
 

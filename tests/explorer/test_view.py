@@ -128,7 +128,8 @@ SLIDERS = [{"init": 0.3}, {"noise": 0.5}, {"context": 7}, {"seed": 5}, {"spectru
 def test_no_slider_compiles(words):
     first = {"dim": 2, "heads": 2, "init": 0.2, "epoch": 1000, "lr": 0.01, **words}
     view(read(**first))
-    moved = SLIDERS + ([{"lr": 0.005}, {"epoch": 777}] if words.get("dynamics") else [{"until": 20.0}])
+    descends = words.get("dynamics") == "descent"
+    moved = SLIDERS + ([{"lr": 0.005}, {"lr": 1.0}, {"epoch": 777}] if descends else [{"until": 20.0}])
     with counted_compilations() as compiled:
         for changed in moved:
             view(read(**{**first, **changed}))
@@ -165,7 +166,7 @@ def test_a_draft_comes_first_in_many_dimensions():
     parts = []
     made = view(read(dim=6, heads=1, init=0.3), report=lambda part, partial: parts.append(partial))
     draft, exact = parts
-    # The tolerance of the draft is 1e-4 a step, and of the last loss as of all fixed points there is more.
+    # Both end where the gap to the lowest loss is closed, within a thousandth of it.
     np.testing.assert_allclose(draft["loss"][-1], exact["loss"][-1], rtol=1e-3)
     np.testing.assert_array_equal(exact["loss"], made["loss"])
 
