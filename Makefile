@@ -38,7 +38,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)
-	@echo "Installing PyTorch and CVODE for the benchmarks (once)"
+	@echo "Installing PyTorch, CVODE and Dash for the benchmarks (once)"
 	@$(PIP) install --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 

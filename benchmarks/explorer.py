@@ -1,8 +1,9 @@
 """The explorer in a browser, from an input to its paint; frames while a run plays; and fifty pages at once.
 
 A driver moves the mouse over the slider of the initial scale, in chromium without a screen. The page itself notes how
-long each input waited: from the event to the frame after the paint that shows it or a newer one. Then fifty sessions,
-without a browser, each change a control every few seconds for a minute, and a browser among them drags as before.
+long each update took, from the event to the frame after the paint of its answer; and how long each input waited until
+it or a newer one was painted. Then fifty sessions, without a browser, each change a control every few seconds for a
+minute, and a browser among them drags as before.
 """
 
 import os
@@ -67,9 +68,10 @@ def _drag_row(page: Any, name: str, address: str, seconds: float) -> Row:
     drag(page, slider, seconds, 0.3)
     _wait(page)
     page.wait_for_timeout(300)
-    delays = 1e-3 * np.array(page.evaluate("() => window.stepwell.latencies"))
-    half, late = np.percentile(delays, [50, 95])
-    note = f"{delays.size} inputs, half of them within {1e3 * half:.0f} ms"
+    delays, waits = (np.array(page.evaluate(f"() => window.stepwell.{name}")) for name in ("latencies", "waits"))
+    half, late = 1e-3 * np.percentile(delays, [50, 95])
+    note = f"{delays.size} updates, half of them within {1e3 * half:.0f} ms; {waits.size} inputs, those that newer "
+    note += f"ones overtook included: 95 % within {np.percentile(waits, 95):.0f} ms"
     return Row(f"drag to paint, 95 % within: {name}", float(late), "s", most=0.15, note=note)
 
 

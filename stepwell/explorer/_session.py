@@ -30,8 +30,9 @@ LONGEST_REQUEST = 20_000
 """Characters of a request."""
 _PATIENCE = 0.5
 """Seconds after which work that has shown nothing yet stops for a newer request."""
-_PAUSE = 0.04
-"""Seconds after the first that a request shows, in which a newer one may come before the rest is computed."""
+_PAUSE, _LONGEST_PAUSE = 2.0, 0.2
+"""After the first that a request shows, a newer one may come for so many times as long as that took, and at most so
+many seconds, before the rest is computed: during a drag the rest would only hold it up."""
 _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
@@ -138,7 +139,7 @@ class Session:
                 first, last = last < begun, time.monotonic()
                 self._post({**head, "part": part, "view": partial_view})
                 if first:
-                    self._newer.wait(_PAUSE)
+                    self._newer.wait(min(_PAUSE * (last - begun), _LONGEST_PAUSE))
 
         if not self._engine.has(state) and not is_warm(state):
             self._post({**head, "compiling": True})

@@ -8,9 +8,9 @@ import {beginTour} from "./tour.js";
 const at = id => document.getElementById(id);
 const LETTERS = "ABCD";
 
-// For tests and benchmarks: milliseconds from each input to the paint that shows it, times of frames while playing,
-// and how often the server was asked.
-const stepwell = {latencies: [], frames: [], views: draw.views, state, ready: false, busy: false, asked: 0};
+// For tests and benchmarks, in milliseconds: from an input to the paint of its answer (`latencies`), from any input to
+// the paint of its answer or a newer one (`waits`), times of frames while playing; and how often the server was asked.
+const stepwell = {latencies: [], waits: [], frames: [], views: draw.views, state, ready: false, busy: false, asked: 0};
 window.stepwell = stepwell;
 
 let request, answer; // data sources of the Bokeh document
@@ -80,7 +80,12 @@ function repaint(number) {
 
 function shown(number) {
     requestAnimationFrame(() => requestAnimationFrame(() => {
-        while (inputs.length && inputs[0][1] <= number) stepwell.latencies.push(performance.now() - inputs.shift()[0]);
+        const now = performance.now();
+        while (inputs.length && inputs[0][1] <= number) {
+            const [begun, own] = inputs.shift();
+            stepwell.waits.push(now - begun);
+            if (own === number) stepwell.latencies.push(now - begun);
+        }
         stepwell.ready = true;
     }));
 }

@@ -76,6 +76,7 @@ def test_dragging_a_slider_changes_the_picture_and_the_address(open_page: Open):
     expected = view(State.read({"init": query(page)["init"]})[0])
     np.testing.assert_allclose(after, expected["loss"], rtol=1e-12)
     assert len(page.evaluate("() => window.stepwell.latencies")) >= 2
+    assert len(page.evaluate("() => window.stepwell.waits")) >= 8
 
 
 def test_time_is_moved_and_played_in_the_browser_alone(open_page: Open):
