@@ -87,9 +87,9 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     if "keys" in weights:
         keys, queries = weights["keys"] @ basis, weights["queries"] @ basis
         made |= {"keys": small(keys), "queries": small(queries)}
-        heads = np.einsum("thri,thrj->thij", keys, queries, optimize=True)
+        heads = np.swapaxes(keys, 2, 3) @ queries
     else:
-        heads = np.einsum("da,thde,eb->thab", basis, weights["key_queries"], basis, optimize=True)
+        heads = basis.T @ weights["key_queries"] @ basis
         made["merged"] = small(heads)
     if not setup.flags.softmax:
         learned, levels = levels_of(setup)
@@ -119,7 +119,7 @@ def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
     weights = theory_weights(setup, recorded.weights)
     values = weights["values"][..., None, None] * scale**setup.model.factors  # pyright: ignore
     if "keys" in weights:
-        maps = values * np.einsum("thri,thrj->thij", weights["keys"], weights["queries"], optimize=True)
+        maps = values * (np.swapaxes(weights["keys"], 2, 3) @ weights["queries"])
     else:
         maps = values * weights["key_queries"]
     measured = measure(theory, recorded, points, maps)

@@ -1,5 +1,7 @@
 """Views: their numbers are those of the library, no slider compiles, and longer work streams and can be cancelled."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import numpy as np
 import pytest
@@ -259,3 +261,13 @@ def test_programs_are_given_up_where_there_are_too_many(monkeypatch):
     assert [is_warm(state) for state in states] == [False, False, True]
     made = view(states[0])
     assert made["outcome"] == "converged"
+
+
+def test_views_in_several_threads_are_those_in_one():
+    states = [read(dim=2, heads=2, init=0.2, seed=seed) for seed in range(4)]
+    states += [read(dim=2, heads=2, init=0.2, seed=seed, dynamics="descent", epoch=500) for seed in range(4)]
+    alone = [view(state)["loss"] for state in states]
+    with ThreadPoolExecutor(4) as pool:
+        together = [made["loss"] for made in pool.map(view, states)]
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
