@@ -8,8 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ._state import State
+from ._turns import FIRST, REST, Turns
 from ._view import Report, Stop, View
-from ._warm import mark_warm, neighbours, warm
+from ._warm import is_warm, mark_warm, neighbours, warm
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +20,26 @@ _KEPT = 32
 """Views that are kept for all pages: the first view of each, and links that are opened again."""
 
 
+_PAUSE, _LONGEST_PAUSE = 2.0, 0.2
+"""After the first that a request shows, a newer one may come for so many times as long as that took, and at most so
+many seconds, before the rest is computed: during a drag the rest would only hold it up."""
+_THREADS = 32
+"""Requests that are under way, most of them waiting for their turn."""
+
+
 class Engine:
-    """Threads for what takes a moment, another for what takes longer, and a few views.
+    """Computes views: what takes a moment in turns, what takes longer in a thread of its own; and keeps a few.
 
     **Arguments:**
 
     - `compute`: takes a state, `report` and `stop`, and returns a view (`stepwell.explorer._view.view`).
     - `warm`: whether to compile programs for shapes that may come next.
-    - `threads`: that compute at the same time what takes a moment.
     """
 
-    def __init__(self, compute: Callable[..., View], *, warm: bool = True, threads: int = 2):
-        self.quick = ThreadPoolExecutor(threads, "stepwell-quick")
+    def __init__(self, compute: Callable[..., View], *, warm: bool = True):
+        self.quick = ThreadPoolExecutor(_THREADS, "stepwell-quick")
         self.long = ThreadPoolExecutor(1, "stepwell-long")
+        self._turns = Turns()
         self._compute = compute
         self._kept: OrderedDict[State, View] = OrderedDict()
         self._lock = threading.Lock()
@@ -41,13 +49,18 @@ class Engine:
         self._warms, self.closed = warm, False
         self._busy, self._last = 0, time.monotonic()
 
-    def view(self, state: State, report: Report, stop: Stop) -> View:
-        """The view of a state: one that is kept, or computed in the thread that asks."""
+    def view(self, state: State, report: Report, stop: Stop, newer: threading.Event) -> View:
+        """The view of a state: one that is kept, or computed in the thread that asks.
+
+        `newer` is set when the page has asked for another one.
+        """
         with self._lock:
             if state in self._kept:
                 self._kept.move_to_end(state)
                 return self._kept[state]
-        made = self._compute(state, report=report, stop=stop)
+        # Work on sequences, and compilation, leave Python to others most of the time.
+        in_turn = is_warm(state) and not state.on_sequences
+        made = self._in_turns(state, report, stop, newer) if in_turn else self._compute(state, report=report, stop=stop)
         mark_warm(state)
         if state.mode != "stored" and "time" in made:
             with self._lock:
@@ -55,6 +68,25 @@ class Engine:
                 if len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
         return made
+
+    def _in_turns(self, state: State, report: Report, stop: Stop, newer: threading.Event) -> View:
+        begun: float | None = None
+
+        def between(part: float, partial_view: View) -> None:
+            nonlocal begun
+            report(part, partial_view)
+            self._turns.give()
+            if begun is not None:
+                newer.wait(min(_PAUSE * (time.monotonic() - begun), _LONGEST_PAUSE))
+                begun = None
+            self._turns.take(REST)
+
+        self._turns.take(FIRST)
+        begun = time.monotonic()
+        try:
+            return self._compute(state, report=between, stop=stop)
+        finally:
+            self._turns.give()
 
     def has(self, state: State) -> bool:
         """Whether its view is kept."""

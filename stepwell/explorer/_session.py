@@ -30,9 +30,6 @@ LONGEST_REQUEST = 20_000
 """Characters of a request."""
 _PATIENCE = 0.5
 """Seconds after which work that has shown nothing yet stops for a newer request."""
-_PAUSE, _LONGEST_PAUSE = 2.0, 0.2
-"""After the first that a request shows, a newer one may come for so many times as long as that took, and at most so
-many seconds, before the rest is computed: during a drag the rest would only hold it up."""
 _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
@@ -136,16 +133,14 @@ class Session:
         def report(part: float, partial_view: dict[str, Any]) -> None:
             nonlocal last
             if time.monotonic() - last >= _REPORT_EVERY:
-                first, last = last < begun, time.monotonic()
+                last = time.monotonic()
                 self._post({**head, "part": part, "view": partial_view})
-                if first:
-                    self._newer.wait(min(_PAUSE * (last - begun), _LONGEST_PAUSE))
 
         if not self._engine.has(state) and not is_warm(state):
             self._post({**head, "compiling": True})
         self._shown.pop(place, None)
         try:
-            view = self._engine.view(state, report, stop)
+            view = self._engine.view(state, report, stop, self._newer)
         except InvalidInput as error:
             view = {"problems": {"run" if state.mode == "stored" else "": str(error)}}
         if "time" in view:
