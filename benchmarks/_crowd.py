@@ -17,11 +17,17 @@ _PAUSE = (2.0, 8.0)
 
 
 class Crowd(threading.Thread):
-    """So many sessions for so many seconds, in a thread; afterwards `trips`, in seconds, and `failures`."""
+    """So many sessions for so many seconds, in a thread. They begin within the first quarter of that time.
+
+    Afterwards there are `opened`, `shown` and `completed`, the seconds until a page was there, until the first of an
+    answer came and until all of it had come; and `failures`.
+    """
 
     def __init__(self, address: str, sessions: int, seconds: float):
         super().__init__()
-        self.trips: list[float] = []
+        self.opened: list[float] = []
+        self.shown: list[float] = []
+        self.completed: list[float] = []
         self.failures: list[str] = []
         self._address, self._sessions, self._seconds = address.replace("http", "ws", 1) + "ws", sessions, seconds
 
@@ -35,20 +41,23 @@ class Crowd(threading.Thread):
     async def _session(self, number: int, end: float) -> None:
         rng = np.random.default_rng(number)
         try:
-            await asyncio.sleep(rng.uniform(0, min(_PAUSE[0], self._seconds / 4)))
+            await asyncio.sleep(rng.uniform(0, self._seconds / 4))
+            begun = time.monotonic()
             token = generate_jwt_token(generate_session_id())
             connection = await websocket_connect(self._address, subprotocols=["bokeh", token])
             await _content(connection, "")
             await _send(connection, "PULL-DOC-REQ", {})
             source = _named(await _content(connection, "doc"), "request")
+            self.opened.append(time.monotonic() - begun)
             asked = 0
             while time.monotonic() < end:
                 asked += 1
                 begun = time.monotonic()
                 words = {"init": f"{10 ** rng.uniform(-3, -1):.3g}"}
                 await _ask(connection, source, {"number": asked, "words": words})
-                await asyncio.wait_for(_answered(connection, asked), _PATIENCE)
-                self.trips.append(time.monotonic() - begun)
+                shown = await asyncio.wait_for(_answered(connection, asked), _PATIENCE)
+                self.shown.append(shown - begun)
+                self.completed.append(time.monotonic() - begun)
                 await asyncio.sleep(rng.uniform(*_PAUSE))
             connection.close()
         except Exception as error:
@@ -77,19 +86,21 @@ async def _ask(connection: WebSocketClientConnection, source: str, request: dict
     await _send(connection, "PATCH-DOC", {"events": [event]})
 
 
-async def _answered(connection: WebSocketClientConnection, number: int) -> None:
-    viewed = False
+async def _answered(connection: WebSocketClientConnection, number: int) -> float:
+    """Wait for all of an answer, and return when the first of it came."""
+    shown = 0.0
     while True:
         for event in (await _content(connection, "events"))["events"]:
             columns = dict(event.get("new", event.get("data", {})).get("entries", []))
             head = json.loads(columns["head"][0])
             if head.get("failed") or head.get("problems"):
                 raise RuntimeError(str(head))
-            viewed = viewed or "view" in head
+            if "view" in head:
+                shown = shown or time.monotonic()
             if head["number"] == number and "done" in head:
-                if not viewed:
+                if not shown:
                     raise RuntimeError("done without a view")
-                return
+                return shown
 
 
 def _named(tree: Any, name: str) -> str:

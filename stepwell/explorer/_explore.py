@@ -1,5 +1,6 @@
 """The explorer, started: the server, what computes for it, and the folders that it may show."""
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ def explore(
     - `warm`: whether programs for shapes that may come next are compiled while nothing is asked for.
     - `announce`: is called with the address once it answers.
     """
+    from . import _linear, _softmax  # noqa: F401  # here rather than while the first page waits
     from ._engine import Engine
     from ._server import Explorer
     from ._stored import Library
@@ -43,5 +45,8 @@ def explore(
 
     explorer = Explorer(port, Engine(compute, warm=warm), library)
     sys.setswitchinterval(_SWITCH)
+    # Bokeh collects garbage whenever a page is closed. Modules are none, and to search them takes most of a second.
+    gc.collect()
+    gc.freeze()
     announce(explorer.address)
     explorer.run(browser=browser)

@@ -39,8 +39,9 @@ def make_page(document: Document, engine: Engine, token: str, boot: str) -> None
     session = Session(document, engine)
     made = pictures(mode)
     made["loss"].tags = [*made["loss"].tags, session.request, session.answer]
-    for plot in made.values():
-        document.add_root(plot)
+    with document.models.freeze():  # or Bokeh would look for all models after each
+        for plot in made.values():
+            document.add_root(plot)
     document.title = f"{TITLES[mode]} · Stepwell"
     document.config.notify_connection_status = False  # the page says it itself
     document.config.reconnect_session = False
