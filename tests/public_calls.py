@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, models, objectives, replay, runs, tasks, theory, trajectory
+from stepwell import dynamics, explorer, models, objectives, replay, runs, tasks, theory, trajectory
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS
 
@@ -208,6 +208,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.SingleIndexRegression.compose": COMPOSED,
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
+    "explorer.controls": {"mode": "linear"},
+    "explorer.query_all": {"states": [explorer.State.default()]},
+    "explorer.read_all": {"words": {"dim": "2"}},
     "runs.canonical_text": {"configuration": {}},
     "runs.run_name": {"configuration": {}},
     "runs.export": {"path": "exported"},
