@@ -296,7 +296,7 @@ LEFT_OUT = re.compile(
     r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
     r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$|runs\.(job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
-    r"(correction_of|correction_sums|of_parts)$"
+    r"(correction_of|correction_sums|of_parts)$|explorer\.explore$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 
