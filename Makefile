@@ -48,7 +48,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(BENCH_INSTALLED): $(INSTALLED)
-	@echo "Installing PyTorch and CVODE for the benchmarks (once)"
+	@echo "Installing PyTorch, CVODE and Dash for the benchmarks (once)"
 	@$(INSTALL) '.[bench]'
 	@touch $@
 

@@ -15,6 +15,8 @@ BENCHMARKS = {
     "natives": "every kernel on and off, beside what a library does, and what a user waits for",
     "store": "the store of runs: adding, asking and listing, beside a file for each run",
     "sweep": "sweeps of thousands of runs, in one process and on workers, beside a loop and a file for each run",
+    "drag": "a slider dragged in a browser, from input to paint: Bokeh beside Dash",
+    "explorer": "the explorer in a browser: drag to paint, frames while it plays, and fifty pages at once",
     "whole_command": "commands from start to finish, as typed",
 }
 """Each is a module of that name with `run(quick)`, which yields rows."""

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "papers": _RUN | {"theory", "probes", "plots", "published"},
     "report": {"native", "papers", "trajectory"},
     "runs": _RUN | {"theory", "probes", "plots", "published"},
+    "explorer": _RUN | {"theory", "probes", "plots", "published", "runs"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 

@@ -19,6 +19,7 @@ VERBS = {
     "replay": "re-run recorded training runs and report the deviation",
     "sweep": "run a study: thousands of runs that differ in some fields, kept in a store",
     "runs": "what a store of runs holds: list, show, open, export, verify, merge, remove",
+    "explore": "open a page in the browser on which runs answer while a slider moves",
     "new": "begin a figure, model or task of your own, from a file that runs as it is",
     "completion": "print what a shell needs to complete verbs, flags and figures with the Tab key",
     "doctor": "what this installation runs on: versions, processor, kernels, cache",

@@ -34,6 +34,7 @@ def descend(
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
     checkpoint: CheckpointPath = None,
+    advice: bool = True,
 ) -> xr.Dataset:
     r"""Train by gradient descent on a fixed objective: one model, or an ensemble of them.
 
@@ -62,6 +63,8 @@ def descend(
     - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
       which says more. The same call with the same path continues a run that was killed or interrupted, and returns the
       trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
+    - `advice`: whether a smaller rate is searched for after a divergence, to be named in the message; that may take
+      some seconds.
 
     **Returns:** a data set with `loss` and the observed curves over (run, step), and every weight over (run, snapshot,
     …). Where rates are known, the coordinates `time` of steps and `snapshot_time` of snapshots have the flow time
@@ -99,6 +102,7 @@ def descend(
         progress=progress,
         configuration=configuration,
         checkpoint=checkpoint,
+        advice=advice,
     )
     return train(model, source, options, {"dynamics": "descend", "objective": objective})
 

@@ -149,7 +149,7 @@ def train(
     progress = _begin(loop, plan, _Now(0, 0, initial, state, step), saves.state)
     if not progress.outcome:
         _run(loop, plan, progress, saves, options.progress)
-        progress.message = _message(loop, plan, progress)
+        progress.message = _message(loop, plan, progress, options.advice)
         if progress.outcome != "interrupted":
             saves.save(progress.saved)
     configuration = {**about, "model": model, **options.provenance()}
@@ -314,7 +314,7 @@ def _assemble(
     )
 
 
-def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
+def _message(loop: TrainLoop, plan: _Plan, progress: _Progress, advised: bool) -> str:
     finite = progress.finite
     if finite.all():
         if progress.outcome == "interrupted":
@@ -330,6 +330,8 @@ def _message(loop: TrainLoop, plan: _Plan, progress: _Progress) -> str:
             f"of {rates.size} runs {diverged.size} diverged, at rates from {diverged.min():.3g} on; the rates of all "
             f"are {rates.min():.3g} to {rates.max():.3g}"
         )
+    elif not advised:
+        advice = "lower the rate"
     else:
         advice = stable_rate(loop, plan.initial, run, step)
     return f"the loss{which} is not finite at step {plan.start + step}; {advice}"

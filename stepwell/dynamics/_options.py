@@ -41,6 +41,7 @@ class TrainOptions:
     progress: bool
     configuration: dict[str, Any] | None
     checkpoint: CheckpointPath
+    advice: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimiser, str | Transformation | None):

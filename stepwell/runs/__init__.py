@@ -31,6 +31,8 @@ from ._sweep import sweep as sweep
 if TYPE_CHECKING:
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
+    from ._fields import configuration_of as configuration_of
+    from ._fields import run_from as run_from
     from ._moments import moments as moments
     from ._result import table_of as table_of
     from ._single_run import load_run as load_run
@@ -40,6 +42,8 @@ _LATER = {
     "save_run": "_single_run",
     "load_run": "_single_run",
     "draw": "_draw",
+    "run_from": "_fields",
+    "configuration_of": "_fields",
     "moments": "_moments",
     "on_cluster": "_cluster",
     "table_of": "_result",

@@ -245,3 +245,14 @@ def test_ctrl_c_ends_a_run_between_two_chunks(monkeypatch):
     assert found.attrs["outcome"] == "interrupted" and len(calls) == 3  # the third chunk is finished and kept
     assert int(found.snapshot[-1]) == found.sizes["step"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_advice_no_smaller_rate_is_searched_for():
+    task = InContextRegression(np.diag([1.0, 0.5]), 8)
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
+    options = {"rate": 1e3, "steps": 50, "progress": False}
+    advised, plain = (descend(model, Population(task), advice=advice, **options) for advice in (True, False))
+    assert advised.attrs["outcome"] == plain.attrs["outcome"] == "diverged"
+    assert "stable" in advised.attrs["message"]
+    assert plain.attrs["message"].endswith("lower the rate")
+    np.testing.assert_array_equal(advised.loss, plain.loss)

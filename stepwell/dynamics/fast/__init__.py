@@ -13,5 +13,6 @@ from ._protocols import Tableau as Tableau
 from ._registry import gradient_form as gradient_form
 from ._registry import multi_step_form as multi_step_form
 from ._registry import stiff_form as stiff_form
+from ._resolvent_merged import ResolventMerged as ResolventMerged
 from ._resolvent_population import ResolventPopulation as ResolventPopulation
 from ._stepping_population import SteppingPopulation as SteppingPopulation

@@ -13,6 +13,7 @@ from stepwell.objectives import AbstractObjective, Population
 
 from ._protocols import AbstractRosenbrock, Tableau
 from ._registry import stiff_form
+from ._resolvent_merged import ResolventMerged
 from ._resolvent_population import ResolventPopulation
 from ._separate_population import applies
 
@@ -65,4 +66,7 @@ class SteppingPopulation(AbstractRosenbrock):
 
 @stiff_form.register
 def _(objective: Population, model: AbstractModel) -> AbstractObjective:
-    return SteppingPopulation.of(objective, model) or ResolventPopulation.of(objective, model) or objective
+    for form in (SteppingPopulation, ResolventPopulation, ResolventMerged):
+        if (fast := form.of(objective, model)) is not None:
+            return fast
+    return objective

@@ -1,0 +1,37 @@
+"""`stepwell explore`: the page in the browser on which runs answer while a slider moves."""
+
+import argparse
+from pathlib import Path
+
+from stepwell._errors import InvalidInput
+from stepwell._parser import Parser
+from stepwell._text import shortened
+
+_PORT, _USUAL = 5137, "reproduction"
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--port", metavar="N", type=int, help=f"of 127.0.0.1; by default {_PORT} or the next free one")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, and open nothing")
+    parser.add_argument("--store", metavar="DIR", help="the store; by default $STEPWELL_STORE or stepwell-runs")
+    parser.add_argument("--reproduction", metavar="DIR", help="folder of figures; by default reproduction, if there")
+    parser.epilog = "example: stepwell explore --port 8000 --no-browser --store runs --reproduction reproduction"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    port = arguments.port
+    if port is not None and not 0 <= port < 65536:
+        raise InvalidInput(f"--port is {port}; it must be a number from 0 to 65535")
+    folder = arguments.reproduction
+    if folder is not None and not Path(folder).is_dir():
+        raise InvalidInput(f"there is no folder {shortened(folder)}; name one that stepwell reproduce has made")
+    from stepwell.explorer import explore
+
+    explore(
+        port,
+        browser=not arguments.no_browser,
+        store=arguments.store,
+        reproduction=folder or (_USUAL if Path(_USUAL).is_dir() else None),
+        announce=lambda address: print(f"the explorer is at {address}; Ctrl-C ends it", flush=True),
+    )
+    return 0

@@ -1,0 +1,13 @@
+"""The explorer: a page in the browser on which runs answer while a slider moves.
+
+Controls and states are plain data; what computes is imported when a view is asked for.
+"""
+
+from ._controls import CONTROLS as CONTROLS
+from ._controls import MODES as MODES
+from ._controls import Control as Control
+from ._controls import controls as controls
+from ._explore import explore as explore
+from ._state import State as State
+from ._state import query_all as query_all
+from ._state import read_all as read_all

@@ -1,0 +1,128 @@
+"""What computes for all pages: one engine a server."""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ._state import State
+from ._turns import FIRST, REST, Turns
+from ._view import Report, Stop, View
+from ._warm import is_warm, mark_warm, neighbours, warm
+
+log = logging.getLogger(__name__)
+
+_IDLE = 1.5
+"""Seconds without a request after which programs for other shapes are compiled."""
+_KEPT = 32
+"""Views that are kept for all pages: the first view of each, and links that are opened again."""
+
+
+_PAUSE, _LONGEST_PAUSE = 2.0, 0.2
+"""After the first that a request shows, a newer one may come for so many times as long as that took, and at most so
+many seconds, before the rest is computed: during a drag the rest would only hold it up."""
+_THREADS = 32
+"""Requests that are under way, most of them waiting for their turn."""
+
+
+class Engine:
+    """Computes views: what takes a moment in turns, what takes longer in a thread of its own; and keeps a few.
+
+    **Arguments:**
+
+    - `compute`: takes a state, `report` and `stop`, and returns a view (`stepwell.explorer._view.view`).
+    - `warm`: whether to compile programs for shapes that may come next.
+    """
+
+    def __init__(self, compute: Callable[..., View], *, warm: bool = True):
+        self.quick = ThreadPoolExecutor(_THREADS, "stepwell-quick")
+        self.long = ThreadPoolExecutor(1, "stepwell-long")
+        self._turns = Turns()
+        self._compute = compute
+        self._kept: OrderedDict[State, View] = OrderedDict()
+        self._lock = threading.Lock()
+        self._background = ThreadPoolExecutor(1, "stepwell-warm")
+        self._warming: Future[None] | None = None
+        self._next_to_warm: State | None = None
+        self._warms, self.closed = warm, False
+        self._busy, self._last = 0, time.monotonic()
+
+    def view(self, state: State, report: Report, stop: Stop, newer: threading.Event) -> View:
+        """The view of a state: one that is kept, or computed in the thread that asks.
+
+        `newer` is set when the page has asked for another one.
+        """
+        with self._lock:
+            if state in self._kept:
+                self._kept.move_to_end(state)
+                return self._kept[state]
+        # Work on sequences, and compilation, leave Python to others most of the time.
+        in_turn = is_warm(state) and not state.on_sequences
+        made = self._in_turns(state, report, stop, newer) if in_turn else self._compute(state, report=report, stop=stop)
+        mark_warm(state)
+        if state.mode != "stored" and "time" in made:
+            with self._lock:
+                self._kept[state] = made
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return made
+
+    def _in_turns(self, state: State, report: Report, stop: Stop, newer: threading.Event) -> View:
+        begun: float | None = None
+
+        def between(part: float, partial_view: View) -> None:
+            nonlocal begun
+            report(part, partial_view)
+            self._turns.give()
+            if begun is not None:
+                newer.wait(min(_PAUSE * (time.monotonic() - begun), _LONGEST_PAUSE))
+                begun = None
+            self._turns.take(REST)
+
+        self._turns.take(FIRST)
+        begun = time.monotonic()
+        try:
+            return self._compute(state, report=between, stop=stop)
+        finally:
+            self._turns.give()
+
+    def has(self, state: State) -> bool:
+        """Whether its view is kept."""
+        return state in self._kept
+
+    def count(self, change: int) -> None:
+        """Note that a request is computed (1), or is no longer (-1)."""
+        with self._lock:
+            self._busy += change
+            self._last = time.monotonic()
+
+    def warm_near(self, state: State) -> None:
+        """Compile programs that the next move of a control may need, one after another, while nothing else is asked."""
+        with self._lock:
+            self._next_to_warm = state
+            if self._warms and not self.closed and (self._warming is None or self._warming.done()):
+                self._warming = self._background.submit(self._warm)
+
+    def _warm(self) -> None:
+        while not self.closed:
+            with self._lock:
+                state, self._next_to_warm = self._next_to_warm, None
+            if state is None:
+                return
+            for near in neighbours(state):
+                while not self.closed and (self._busy or time.monotonic() - self._last < _IDLE):
+                    time.sleep(0.2)
+                if self.closed or self._next_to_warm is not None:
+                    break
+                try:
+                    warm(near)
+                except Exception:  # it will be said when the state is asked for
+                    log.debug("warming failed", exc_info=True)
+
+    def close(self) -> None:
+        self.closed = True
+        self._background.shutdown(wait=False, cancel_futures=True)
+        self.quick.shutdown(wait=False, cancel_futures=True)
+        self.long.shutdown(wait=False, cancel_futures=True)

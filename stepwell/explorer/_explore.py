@@ -1,0 +1,54 @@
+"""The explorer, started: the server, what computes for it, and the folders that it may show."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ._state import State
+
+_SWITCH = 5e-4
+"""Seconds after which a thread that computes lets another one run: answers are sent while the next is computed."""
+
+
+def explore(
+    port: int | None = None,
+    *,
+    browser: bool = True,
+    store: str | None = None,
+    reproduction: str | None = None,
+    warm: bool = True,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve the explorer on loopback until it is interrupted.
+
+    **Arguments:**
+
+    - `port`: of 127.0.0.1; None for 5137 or the next that is free, 0 for any.
+    - `browser`: whether to open the page.
+    - `store`: the store of runs, that is shown and that "store this run" writes to; by default `$STEPWELL_STORE` or
+      `stepwell-runs`.
+    - `reproduction`: a folder that `stepwell reproduce` has made, whose figures are shown.
+    - `warm`: whether programs for shapes that may come next are compiled while nothing is asked for.
+    - `announce`: is called with the address once it answers.
+
+    **Example:**
+
+    >>> from stepwell.explorer import explore
+    >>> explore(8000, browser=False)  # doctest: +SKIP
+    http://127.0.0.1:8000/
+    """
+    from . import _linear, _softmax  # noqa: F401  # here rather than while the first page waits
+    from ._engine import Engine
+    from ._server import Explorer
+    from ._stored import Library
+    from ._view import View, view
+
+    library = Library(store, reproduction)
+
+    def compute(state: State, **options: Any) -> View:
+        return library.view(state) if state.mode == "stored" else view(state, **options)
+
+    explorer = Explorer(port, Engine(compute, warm=warm), library)
+    sys.setswitchinterval(_SWITCH)
+    announce(explorer.address)
+    explorer.run(browser=browser)

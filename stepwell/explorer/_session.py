@@ -1,0 +1,160 @@
+"""One open page: requests come as text, and answers go as messages of one piece (`_message.py`).
+
+A request is the words of an address, with the number that the page gave it. At most one is computed and one waits; a
+newer one takes the place of the one that waits. What a page already has is not computed or sent again.
+"""
+
+import json
+import logging
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tornado.ioloop import IOLoop
+
+from stepwell._errors import InvalidInput
+
+from ._engine import Engine
+from ._message import Message, packed
+from ._state import Problems, State, read_all
+from ._view import Cancelled
+from ._warm import is_warm
+
+log = logging.getLogger(__name__)
+
+LONGEST_REQUEST = 20_000
+"""Characters of a request."""
+_PATIENCE = 0.5
+"""Seconds after which work that has shown nothing yet stops for a newer request."""
+_REPORT_EVERY = 0.2
+"""Seconds between reports of longer work."""
+_PAGE_WORDS = ("t", "axis", "tour", "picked")
+"""Words of the address that only the page reads."""
+
+
+def configurations(words: dict[str, str]) -> tuple[list[State], list[Problems]]:
+    """The states that an address describes, and what was wrong with each."""
+    own = {name: text for name, text in words.items() if name not in _PAGE_WORDS}
+    return read_all(own)
+
+
+class _Request(NamedTuple):
+    number: int
+    states: list[State]
+    problems: list[Problems]
+
+
+class Session:
+    """What computes for a page.
+
+    **Arguments:**
+
+    - `send`: sends bytes to the page, and returns what is done when they have gone.
+    - `engine`: what computes for all pages.
+
+    All but the work itself happens in the thread of the server.
+    """
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]], engine: Engine):
+        self._send = send
+        self._engine = engine
+        self._loop = IOLoop.current()
+        self._waiting: _Request | None = None
+        self._computing: _Request | None = None
+        self._stop = False
+        self._newer = threading.Event()
+        """Set while a request waits."""
+        self._shown: dict[int, State] = {}
+        """What the page has, by the place of the configuration."""
+
+    def close(self) -> None:
+        """The page has been closed."""
+        self._stop, self._waiting = True, None
+
+    def ask(self, text: str) -> None:
+        """A request has come: it replaces the one that waits."""
+        try:
+            if len(text) > LONGEST_REQUEST:
+                raise ValueError(f"a request of {len(text)} characters")
+            asked = json.loads(text)
+            number, words = int(asked["number"]), asked["words"]
+            if asked.get("cancel"):
+                self.close()
+                return
+            states, problems = configurations({str(name): str(word) for name, word in words.items()})
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            log.warning("a request that is none: %s", error)
+            return
+        self._waiting = _Request(number, states, problems)
+        self._newer.set()
+        self._next()
+
+    def _next(self) -> None:
+        """Compute what waits, if nothing is computed."""
+        if self._computing is not None or self._waiting is None:
+            return
+        self._computing, self._waiting, self._stop = self._waiting, None, False
+        self._newer.clear()
+        longer = any(state.on_sequences and not self._engine.has(state) for state in self._computing.states)
+        try:
+            (self._engine.long if longer else self._engine.quick).submit(self._work, self._computing)
+        except RuntimeError:  # the server is ending
+            self._computing = None
+
+    def _work(self, request: _Request) -> None:
+        """All views of a request, sent one after another. In a thread of the engine."""
+        self._engine.count(1)
+        self._shown = {place: state for place, state in self._shown.items() if place < len(request.states)}
+        try:
+            for place, (state, problems) in enumerate(zip(request.states, request.problems, strict=True)):
+                self._answer(request.number, place, state, problems)
+        except Cancelled:
+            pass
+        except Exception as error:  # whatever went wrong is an answer: the page must not wait for ever
+            log.exception("a view failed")
+            self._post({"number": request.number, "failed": f"{type(error).__name__}: {error}"[:500]})
+        finally:
+            self._engine.count(-1)
+        done = {"number": request.number, "done": len(request.states), "stopped": self._stop}
+        self._loop.add_callback(self._finish, packed(done))
+        self._engine.warm_near(request.states[0])
+
+    def _answer(self, number: int, place: int, state: State, problems: Problems) -> None:
+        head = {"number": number, "place": place, "problems": problems}
+        if self._shown.get(place) == state or (problems and place in self._shown):
+            self._post(head)  # the picture stays as it is
+            return
+        begun, last = time.monotonic(), -math.inf
+
+        def stop() -> bool:
+            seen = last > begun or time.monotonic() - begun > _PATIENCE
+            return self._stop or self._engine.closed or (seen and self._waiting is not None)
+
+        def report(part: float, partial_view: dict[str, Any]) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _REPORT_EVERY:
+                last = time.monotonic()
+                self._post({**head, "part": part, "view": partial_view})
+
+        if not self._engine.has(state) and not is_warm(state):
+            self._post({**head, "compiling": True})
+        self._shown.pop(place, None)
+        try:
+            view = self._engine.view(state, report, stop, self._newer)
+        except InvalidInput as error:
+            view = {"problems": {"run" if state.mode == "stored" else "": str(error)}}
+        if "time" in view:
+            self._shown[place] = state
+        self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})
+
+    def _post(self, message: Message) -> None:
+        """Send a message, from any thread."""
+        self._loop.add_callback(self._send, packed(message))
+
+    async def _finish(self, last: bytes) -> None:
+        """Begin the next when all has gone: a page that reads slowly is asked for less."""
+        await self._send(last)
+        self._computing = None
+        self._next()

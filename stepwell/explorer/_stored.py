@@ -1,0 +1,178 @@
+"""What was computed before: runs of a store, and figures of a reproduction, both given when the page is started."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepwell._errors import InvalidInput
+from stepwell._text import shown
+from stepwell.runs import OFF, VARIABLE, Store, run_from
+
+from ._state import State
+
+View = dict[str, Any]
+
+_ROWS = 200
+"""Runs of a listing, at the most."""
+_COLUMNS = ("model", "dim", "heads", "rank", "init", "engine", "lr", "epoch", "seed", "final_loss", "outcome")
+_POINTS = 200
+"""Recorded points of a view, at the most."""
+_ENDINGS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf", "gif": "image/gif"}
+_LONGEST_FILE = 2**25
+
+
+class Library:
+    """Runs and figures that the page may show; nothing else on the disk can be named.
+
+    - `store`: the folder of a store, or None for that of the environment, if it is not off; it need not be there.
+    - `reproduction`: the folder that `stepwell reproduce --out` wrote, or None.
+    """
+
+    def __init__(self, store: str | None = None, reproduction: str | None = None):
+        without = store is None and os.environ.get(VARIABLE) == OFF
+        self.store = None if without else Store(store)
+        self._figures = None if reproduction is None else Path(reproduction) / "figures"
+        self._claims = None if reproduction is None else Path(reproduction) / "claims.json"
+
+    def runs(self, where: Sequence[str] = (), *, sort: str | None = None, limit: int = 50) -> dict[str, Any]:
+        """Runs of the store as `columns`, `rows` (the name first) and `total`.
+
+        `where` are filters of `stepwell runs ls`, such as `final_loss<0.3`. `InvalidInput` says what is wrong with one.
+        """
+        if self.store is None or not self.store.path.is_dir():
+            return {"columns": [], "rows": [], "total": 0}
+        known = self.store.columns()
+        columns = [name for name in _COLUMNS if name in known]
+        listing = self.store.listing(list(where), columns=columns, sort=sort, limit=max(1, min(limit, _ROWS)))
+        values = {name: [_plain(one) for one in column.decoded().tolist()] for name, column in listing.columns.items()}
+        rows = [[name, *(values[column][row] for column in columns)] for row, name in enumerate(listing.names)]
+        return {"columns": ["name", *columns], "rows": rows, "total": listing.total}
+
+    def run_view(self, name: str) -> View:
+        """A run of the store, as the view that a state has."""
+        there = self.store is not None and self.store.path.is_dir()
+        if not (isinstance(name, str) and name and name.isalnum()) or not there:
+            raise InvalidInput(f"{shown(name)} names no run of the store; choose one from the list")
+        assert self.store is not None
+        described = self.store.describe(name)
+        data = self.store.select([f"name={described['name']}"]).load().isel(run=0)
+        made = _view_of(described["configuration"], data)
+        made["scalars"] = {key: _plain(value) for key, value in described["scalars"].items()}
+        made["configuration"] = {key: _plain(value) for key, value in described["configuration"].items()}
+        return made | {"mode": "stored", "kind": made["mode"], "name": described["name"]}
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Figures of the reproduction: `name`, `title`, `caption`, the `files` (by ending) and their `claims`."""
+        if self._figures is None or not self._figures.is_dir():
+            return []
+        about = self._about()
+        made: dict[str, dict[str, Any]] = {}
+        for path in sorted(self._figures.iterdir()):
+            ending = path.suffix.removeprefix(".")
+            if path.is_symlink() or not path.is_file() or ending not in _ENDINGS:
+                continue
+            entry = made.setdefault(path.stem, {"name": path.stem, "files": [], **about.get(path.stem, _UNKNOWN)})
+            entry["files"].append(ending)
+        return list(made.values())
+
+    def figure(self, name: str, ending: str = "svg") -> tuple[str, bytes]:
+        """Media type and content of a figure that `figures` lists."""
+        for entry in self.figures():
+            if entry["name"] == name and ending in entry["files"]:
+                assert self._figures is not None
+                path = self._figures / f"{entry['name']}.{ending}"
+                if path.stat().st_size > _LONGEST_FILE:
+                    raise InvalidInput(f"the figure {shown(name)} is larger than the page shows")
+                return _ENDINGS[ending], path.read_bytes()
+        raise InvalidInput(f"{shown(name)} names no figure of the reproduction; choose one from the list")
+
+    def view(self, state: State) -> View:
+        """The view of a state of the mode "stored": its run; or, without one, lists of what there is."""
+        if state["run"]:
+            return self.run_view(state["run"])
+        return {"mode": "stored", "runs": self.runs(), "figures": self.figures(), "problems": {}}
+
+    def _about(self) -> dict[str, dict[str, Any]]:
+        """Titles, captions and claims by the names of files; nothing where they cannot be read."""
+        assert self._claims is not None
+        try:
+            if self._claims.stat().st_size > _LONGEST_FILE:
+                return {}
+            document = json.loads(self._claims.read_text())
+            claims: dict[str, list[Any]] = {}
+            for claim in document["claims"]:
+                stem = f"{claim['paper']}-{claim['figure']}"
+                claims.setdefault(stem, []).append([str(claim["statement"]), bool(claim["passed"])])
+            return {
+                figure["name"].replace("/", "-"): {
+                    "title": str(figure["title"]),
+                    "caption": str(figure["caption"]),
+                    "claims": claims.get(figure["name"].replace("/", "-"), []),
+                }
+                for figure in document["figures"]
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+
+
+_UNKNOWN: dict[str, Any] = {"title": "", "caption": "", "claims": []}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has: no number that is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _view_of(configuration: dict[str, Any], data: Any) -> View:
+    from stepwell.published.training import levels_of, set_up
+
+    from . import _linear, _softmax
+    from ._training import Recorded, unit_of
+
+    run, _ = run_from(configuration)
+    setup = set_up(run.flags, run.engine, run.beyond)
+    curve = data["loss"].values
+    kept = np.isfinite(curve)
+    steps, loss = data["step"].values[kept], curve[kept]
+    if loss.size == 0:
+        raise InvalidInput("this run has no finite loss; there is nothing to show")
+    names = list(setup.model.weight_dims)
+    points = data["snapshot"].values if all(name in data for name in names) and "snapshot" in data.dims else steps
+    points = points[points <= steps[-1]]
+    places = np.unique(np.linspace(0, points.size - 1, min(points.size, _POINTS)).round().astype(int))
+    weights = {}
+    if all(name in data for name in names):
+        there = np.searchsorted(data["snapshot"].values, points[places])
+        weights = {name: data[name].values[there] for name in names}
+    rate = 2.0 * run.flags.lr
+    shown_loss = np.interp(points[places], steps, loss)
+    outcome = str(data["outcome"].values) if "outcome" in data.coords else ""
+    recorded = Recorded(rate * points[places], points[places], shown_loss, weights, outcome, "")
+    if weights and run.beyond.several:
+        return _softmax.run_view(setup, recorded)
+    if weights and run.beyond.plain and run.flags.kind.layout == "tokens" and levels_of(setup) is not None:
+        made = _linear.run_view(setup, recorded)
+        return made | _linear.theory_view(setup, recorded, made)
+    return {
+        "mode": "curve",
+        "time": unit_of(setup) * recorded.time,
+        "steps": recorded.time / rate,
+        "loss": recorded.loss,
+        "caption": f"{run.flags.model}, {run.engine}, seed {run.flags.seed}",
+        "outcome": outcome,
+        "message": "",
+        "remark": "there is no theory for this run",
+        "problems": {},
+        "levels": np.zeros(0),
+        "level_names": [],
+        "drop_times": np.zeros(0),
+        "drop_names": [],
+        "table": {"columns": [], "rows": []},
+    }

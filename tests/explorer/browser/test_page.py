@@ -1,0 +1,321 @@
+"""The page in a real browser: what it shows, and that every way to use it works."""
+
+import csv
+import io
+import subprocess
+import sys
+import xml.etree.ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import numpy as np
+import pytest
+import xarray as xr
+from explorer_page import settle, wait
+from PIL import Image
+from playwright.sync_api import Page
+
+from stepwell.explorer import State
+from stepwell.explorer._view import view
+
+Open = Callable[..., Page]
+
+
+def query(page: Page) -> dict[str, str]:
+    return {name: given[-1] for name, given in parse_qs(urlsplit(page.url).query, keep_blank_values=True).items()}
+
+
+def fill(page: Page, control: str, text: str) -> None:
+    page.fill(f"#control-{control}", text)
+    settle(page)
+
+
+def loss_of(page: Page, place: int = 0) -> np.ndarray:
+    return np.array(page.evaluate(f"() => Array.from(window.stepwell.views[{place}].loss)"))
+
+
+@pytest.mark.parametrize("words", [{}, {"mode": "softmax"}])
+def test_the_numbers_are_those_of_the_library(open_page: Open, words: dict[str, str]):
+    page = open_page("?" + urlencode(words))
+    expected = view(State.read(words)[0])
+    np.testing.assert_allclose(loss_of(page), expected["loss"], rtol=1e-12)
+    shown = page.evaluate("() => [...document.querySelectorAll('#table td')].map(one => one.dataset.value ?? null)")
+    cells = [cell for row in expected["table"]["rows"] for cell in row]
+    numbers = [(text, cell) for text, cell in zip(shown, cells, strict=True) if type(cell) in (int, float)]
+    assert len(numbers) > 10
+    np.testing.assert_allclose(*np.array([(float(text), cell) for text, cell in numbers]).T, rtol=1e-12)
+
+
+def test_the_first_view_explains_itself(open_page: Open):
+    page = open_page()
+    assert page.title() == "Linear attention · Stepwell"
+    assert page.inner_text(".intro").count(". ") + 1 == 3
+    assert page.inner_text("#caption").startswith("Separate attention with 4 heads")
+    assert page.locator("figure canvas").count() >= 5
+
+
+def test_dragging_a_slider_changes_the_picture_and_the_address(open_page: Open):
+    page = open_page()
+    before = loss_of(page)
+    slider = page.locator('[data-for="init"]')
+    slider.evaluate("one => one.scrollIntoView({block: 'center'})")
+    box = slider.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, y)
+    page.mouse.down()
+    for part in np.linspace(0.5, 0.8, 8):
+        page.mouse.move(box["x"] + part * box["width"], y)
+    page.mouse.up()
+    settle(page)
+    assert float(query(page)["init"]) > 0.02
+    assert page.input_value("#control-init") == query(page)["init"]
+    after = loss_of(page)
+    assert after.shape != before.shape or np.abs(after - before).max() > 1e-3
+    expected = view(State.read({"init": query(page)["init"]})[0])
+    np.testing.assert_allclose(after, expected["loss"], rtol=1e-12)
+    assert len(page.evaluate("() => window.stepwell.latencies")) >= 2
+    assert len(page.evaluate("() => window.stepwell.waits")) >= 8
+
+
+def test_time_is_moved_and_played_in_the_browser_alone(open_page: Open):
+    page = open_page("?t=50")
+    number = page.evaluate("() => window.stepwell.asked")
+    assert page.inner_text("#now") == "t/τ = 50"
+    cells = "() => Array.from(Bokeh.documents[0].get_model_by_name('map.cells').data.value)"
+    early = page.evaluate(cells)
+    page.locator("#time").focus()
+    page.keyboard.press("End")
+    wait(page, "() => !new URLSearchParams(location.search).has('t')")
+    late = page.evaluate(cells)
+    assert np.abs(np.array(late) - np.array(early)).max() > 0.1
+    page.click("#play")
+    wait(page, "() => window.stepwell.frames.length > 10")
+    page.click("#play")
+    assert page.inner_text("#play") == "Play" and "t" in query(page)
+    page.check("#log-time")
+    assert query(page)["axis"] == "log"
+    assert page.evaluate("() => window.stepwell.asked") == number
+
+
+def test_up_to_four_configurations_are_compared(open_page: Open):
+    page = open_page()
+    compare = page.get_by_role("button", name="+ Compare")
+    for scale in ("0.1", "0.3", "0.02"):
+        compare.click()
+        fill(page, "init", scale)
+    assert compare.count() == 0
+    lines = "() => Bokeh.documents[0].get_model_by_name('loss.lines').data.xs.length"
+    assert page.evaluate(lines) == 4
+    assert query(page) == {"b.init": "0.1", "c.init": "0.3", "d.init": "0.02", "picked": "3"}
+    np.testing.assert_allclose(loss_of(page, 1), view(State.read({"init": "0.1"})[0])["loss"], rtol=1e-12)
+    page.get_by_role("button", name="Remove D").click()
+    settle(page)
+    assert page.evaluate(lines) == 3 and "d.init" not in query(page)
+    compare.click()  # a copy of C
+    settle(page)
+    assert page.evaluate(lines) == 4 and query(page)["d.init"] == "0.3"
+    page.get_by_role("button", name="Configuration A").click()
+    assert page.input_value("#control-init") == "0.01"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "dim=3&spectrum=custom&eigenvalues=0.5,0.3,0.1&rank=2&b.init=0.1&picked=1&t=40&axis=log",
+        "mode=softmax&dims=4,6&strengths=1,2&heads=2&c.=",
+    ],
+)
+def test_a_link_reproduces_its_state(open_page: Open, address: str):
+    page = open_page("?" + address)
+    expected = {name: given[-1] for name, given in parse_qs(address, keep_blank_values=True).items()}
+    if "c." in expected:
+        expected["b."] = expected.pop("c.")  # the second configuration, whatever its letter
+    page.click("#link")
+    assert query(page) == expected
+    assert page.locator("#files-say").inner_text() == page.url or "clipboard" in page.inner_text("#files-say")
+
+
+def test_every_download_can_be_opened(open_page: Open, tmp_path: Path):
+    page = open_page("?dim=2&heads=2&init=0.1")
+    kinds = page.locator("#files a").evaluate_all("all => all.map(one => one.dataset.kind)")
+    files = {}
+    for kind in kinds:
+        with page.expect_download() as coming:
+            page.click(f'#files a[data-kind="{kind}"]')
+        files[kind] = tmp_path / coming.value.suggested_filename
+        coming.value.save_as(files[kind])
+    assert xml.etree.ElementTree.parse(files["svg"]).getroot().tag.endswith("svg")
+    assert files["pdf"].read_bytes().startswith(b"%PDF")
+    with Image.open(files["gif"]) as film:
+        assert getattr(film, "n_frames", 1) > 5
+    with xr.open_dataset(files["netcdf"]) as data:
+        assert np.isfinite(data["loss"]).all()
+    rows = list(csv.reader(io.StringIO(files["csv"].read_text())))
+    assert len(rows) > 20 and {row[rows[0].index("quantity")] for row in rows} >= {"loss", "values"}
+    compile(files["script"].read_text(), "script", "exec")
+    assert "stepwell train" in files["command"].read_text()
+
+
+def test_a_bad_value_is_explained_beside_its_control(open_page: Open):
+    page = open_page()
+    before = loss_of(page)
+    page.fill("#control-heads", "99")
+    page.wait_for_selector("#error-heads:not([hidden])")
+    assert "from 1 to 8" in page.inner_text("#error-heads")
+    assert page.get_attribute("#control-heads", "aria-invalid") == "true"
+    np.testing.assert_array_equal(loss_of(page), before)  # the picture stays
+    fill(page, "heads", "3")
+    assert page.locator("#error-heads").is_hidden()
+    assert page.evaluate("() => window.stepwell.views[0].values.shape[1]") == 3
+    linked = open_page("?heads=99&nonsense=1&init=<script>")
+    assert "from 1 to 8" in linked.inner_text("#error-heads")
+    assert "nonsense" in linked.inner_text("#error-")
+    assert loss_of(linked).size > 10
+
+
+def test_eigenvalues_are_dragged_one_by_one(open_page: Open):
+    page = open_page()
+    page.select_option("#control-spectrum", "custom")
+    settle(page)
+    assert page.input_value("#control-eigenvalues") == "0.4,0.3,0.2,0.1"
+    bar = page.get_by_label("Eigenvalues λ, number 2")
+    bar.focus()
+    page.keyboard.press("ArrowUp")
+    settle(page)
+    assert query(page)["eigenvalues"] == "0.4,0.31,0.2,0.1"
+    fill(page, "dim", "3")
+    assert query(page)["eigenvalues"] == "0.4,0.31,0.2"
+
+
+def test_everything_is_reached_by_keyboard(open_page: Open):
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    seen = set()
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("() => document.activeElement.id || document.activeElement.dataset.for || ''"))
+    assert {"tour", "theme", "init", "control-init", "control-model", "time", "play", "log-time", "store"} <= seen
+    page.locator('[data-for="heads"]').focus()
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert query(page)["heads"] == "5"
+    hint = page.get_by_role("button", name="Explain: Rank R")
+    hint.focus()
+    page.keyboard.press("Enter")
+    assert "Pairs of key and query" in page.inner_text("#help-rank")
+    assert "One row of the key" in page.inner_text("#help-rank")  # the glossary
+    page.locator("#play").focus()
+    page.keyboard.press("Space")
+    wait(page, "() => window.stepwell.frames.length > 2")
+
+
+@pytest.mark.parametrize("mode", ["linear", "softmax", "stored"])
+def test_at_phone_width_nothing_is_cut_off(open_page: Open, mode: str):
+    page = open_page(f"?mode={mode}", viewport={"width": 360, "height": 740})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    if mode != "stored":
+        box = page.locator("#card-loss").bounding_box()
+        assert box is not None and box["y"] < 740 and box["width"] > 320
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_readable(open_page: Open, scheme: str):
+    page = open_page(color_scheme=scheme)
+    assert page.get_attribute("html", "data-theme") == scheme
+
+    def luminance(selector: str, name: str) -> float:
+        colour = page.eval_on_selector(selector, f"one => getComputedStyle(one).{name}")
+        parts = np.array([float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    def contrast(text: str, back: str) -> float:
+        light, dark = sorted((luminance(text, "color"), luminance(back, "backgroundColor")), reverse=True)
+        return (light + 0.05) / (dark + 0.05)
+
+    page.fill("#control-heads", "0")
+    page.wait_for_selector("#error-heads:not([hidden])")
+    for text, back in ((".intro", "body"), (".note", ".card"), ("label", "fieldset"), ("td", ".card")):
+        assert contrast(text, back) >= 4.5, text
+    assert contrast("#error-heads", "#error-heads") >= 4.5
+    assert contrast("nav [aria-current]", "nav [aria-current]") >= 4.5
+    page.click("#theme")
+    assert page.get_attribute("html", "data-theme") != scheme
+    page.reload()
+    assert page.get_attribute("html", "data-theme") != scheme  # it is remembered
+
+
+def test_the_tour_has_six_steps(open_page: Open):
+    page = open_page()
+    page.click("#tour")
+    titles = []
+    for number in range(1, 7):
+        wait(page, f"() => document.getElementById('guide-step')?.textContent.startsWith('Step {number} ')")
+        settle(page)
+        titles.append(page.inner_text("#guide-title"))
+        page.click("#guide-next")
+    assert titles == ["Wait", "Drop", "Plateau", "The next component", "Rank", "Softmax"]
+    assert page.locator("#guide").is_hidden()
+    assert query(page)["mode"] == "softmax"
+
+
+def test_longer_work_shows_its_progress_and_can_be_cancelled(open_page: Open):
+    page = open_page("?mode=softmax&loss=sequences&sequences=4000&epoch=20000&dims=20,20,20&heads=8", ready=False)
+    page.wait_for_selector("#progress:not([hidden])")
+    page.click("#cancel")
+    settle(page)
+    assert page.inner_text("#status") == "Stopped."
+    page.select_option("#control-loss", "closed")
+    settle(page)
+    assert loss_of(page).size > 10
+
+
+def test_a_stored_run_is_listed_and_opened(open_page: Open):
+    page = open_page("?dim=2&heads=2&init=0.1&dynamics=descent&epoch=300&lr=0.02")
+    final = loss_of(page)[-1]
+    page.click("#store")
+    wait(page, "() => document.getElementById('files-say').textContent.startsWith('In the store')")
+    stored = open_page("?mode=stored")
+    stored.wait_for_selector("#runs button")
+    stored.fill("#filter", "epoch=300 dim=2")
+    wait(stored, "() => document.querySelectorAll('#runs button').length === 1")
+    stored.click("#runs button")
+    settle(stored)
+    assert len(query(stored)["run"]) == 32
+    assert loss_of(stored)[-1] == pytest.approx(final, rel=1e-9)
+    assert stored.locator("#card-values").is_visible() and stored.locator("#card-omega").is_hidden()
+    stored.fill("#filter", "final_loss<<")
+    stored.wait_for_selector("#filter-error:not([hidden])")
+    stored.select_option("#control-figure", "linear-fig1")
+    wait(stored, "() => document.getElementById('figure-image').naturalWidth === 40")
+
+
+def test_an_open_page_survives_the_end_of_its_server(open_page: Open, server, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.address + "?init=0.1&b.init=0.2&t=30")
+    settle(page)
+    before = loss_of(page, 1)
+    token = page.evaluate("() => JSON.parse(document.getElementById('settings').textContent).token")
+    server.stop()
+    page.wait_for_selector("#lost:not([hidden])")
+    server.start()
+    wait(page, f"() => JSON.parse(document.getElementById('settings').textContent).token !== '{token}'")
+    settle(page)
+    assert query(page) == {"init": "0.1", "b.init": "0.2", "t": "30"}
+    np.testing.assert_allclose(loss_of(page, 1), before, rtol=1e-12)
+    context.close()
+
+
+def test_the_command_says_where_it_is_and_ends_by_ctrl_c(tmp_path: Path):
+    command = [sys.executable, "-m", "stepwell", "explore", "--port", "0", "--no-browser", "--store", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=60)
+    assert line.startswith("the explorer is at http://127.0.0.1:")
+    assert process.returncode == 130 and "Traceback" not in errors
