@@ -25,6 +25,8 @@ _STEP_COST = 2e-8
 """Seconds for a step of one run, by weight: what a core takes for linear attention over infinitely many sequences."""
 _SET_UP_COST = {"population": 1e-5, "population-flow": 2e-3, "moments": 2e-2, "flow": 3e-2, "sampled": 1e-1}
 """Seconds for the set-up of one run, by engine, and for the whole of it where it is a flow."""
+_REGRESSIONS_COST = 1.4e-2
+"""Seconds for a flow of several regressions, by weight."""
 _MOST_AT_ONCE = 8192
 _EARLIEST = 1e-4
 """Of a flow, the part of its length from which on points are spread over all lengths of time."""
@@ -262,7 +264,7 @@ def seconds_of(configuration: Mapping[str, Any]) -> float:
     """What a run takes, about, as one of many."""
     made = _SET_UP_COST[configuration["engine"]]
     if flows(configuration["engine"]):
-        return made
+        return _REGRESSIONS_COST * weights_of(configuration) if "dims" in configuration else made
     scale = 1.0 if infinite(configuration["engine"]) or "dims" in configuration else 50.0
     return made + scale * _STEP_COST * configuration["epoch"] * weights_of(configuration)
 

@@ -393,7 +393,8 @@ def test_the_band_of_a_share_is_its_standard_error():
     result = xr.Dataset({"shared": shared, "stored": xr.ones_like(shared, bool)})
     figure = sw.runs.draw(result, "shared", "heads")
     (band,) = figure.axes[0].collections
-    low, high = (band.get_paths()[0].vertices[:, 1].tolist()[place] for place in (1, -2))
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1].tolist()
+    low, high = heights[1], heights[-2]
     assert sorted([low, high]) == pytest.approx([0.75 - np.sqrt(0.75 * 0.25 / 4), 0.75 + np.sqrt(0.75 * 0.25 / 4)])
     assert "standard error" in figure.axes[0].get_title(loc="left")
 
