@@ -11,7 +11,7 @@ from stepwell.published.training import Setup
 from stepwell.theory import linear
 
 from ._cancelled import Cancelled
-from ._drops import COLUMNS, levels_of, measure, predict, theory_values, theory_weights, weight_scale
+from ._drops import COLUMNS, Curve, levels_of, measure, predict, theory_values, theory_weights, weight_scale
 from ._state import State
 from ._training import Recorded, follow, set_up_state, train, train_in_parts, unit_of
 
@@ -113,7 +113,8 @@ def _no_theory(shape: tuple[int, ...]) -> View:
     }
 
 
-def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
+def theory_view(setup: Setup, recorded: Recorded, made: View, curve: Curve | None = None) -> View:
+    """What the theory says of a run. Drops are measured on `curve`, if the loss was recorded at more points."""
     points = made["time"]
     theory, scale = predict(setup, _BEYOND * float(points[-1])), weight_scale(setup)
     weights = theory_weights(setup, recorded.weights)
@@ -122,7 +123,7 @@ def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
         maps = values * (np.swapaxes(weights["keys"], 2, 3) @ weights["queries"])
     else:
         maps = values * weights["key_queries"]
-    measured = measure(theory, recorded, points, maps)
+    measured = measure(theory, curve or Curve(points, recorded.loss), points, maps)
     missing = [np.nan] * (theory.levels.size - 1 - len(theory.drops))
     return {
         "values_theory": small(theory_values(theory, points, weights["values"][-1]) / scale),

@@ -9,6 +9,7 @@ from stepwell._errors import InvalidInput
 from stepwell.explorer import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
+from stepwell.probes import compare, convention
 from stepwell.published import run_in, training
 from stepwell.runs import save_run
 
@@ -53,6 +54,19 @@ def test_any_run_of_the_store_has_a_view(library, fields, kind):
     steps = opened["steps"].round().astype(int)
     np.testing.assert_array_equal(opened["loss"], made["loss"].values[0, steps])
     assert opened["scalars"]["final_loss"] == opened["loss"][-1]
+
+
+def test_drops_are_measured_on_every_recorded_loss(library):
+    """Weights are recorded at every tenth step alone, and the loss has fallen by the second of them."""
+    fields = {"model": "attnM", "heads": 3, "in_dim": 3, "engine": "population", "init": 0.02, "lr": 0.01}
+    made = trained(library, epoch=1000, **fields)
+    ((name, *_),) = library.runs()["rows"]
+    opened = library.run_view(name)
+    run = run_in(fields | {"epoch": 1000})
+    setup = training.set_up(run.flags, run.engine, run.beyond)
+    expected = compare(made, setup.task)["measured"] * convention(made, setup.task).unit
+    np.testing.assert_allclose(opened["measured_times"], expected, rtol=1e-9)
+    assert opened["table"]["rows"][0][opened["table"]["columns"].index("measured time")] == opened["measured_times"][0]
 
 
 def test_runs_are_listed_with_filters(library):
