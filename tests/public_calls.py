@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, models, objectives, replay, runs, tasks, theory, trajectory
+from stepwell import dynamics, explorer, models, objectives, replay, runs, tasks, theory, trajectory
 from stepwell._errors import InvalidInput
 from stepwell._kinds import KINDS
 
@@ -208,6 +208,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.SingleIndexRegression.compose": COMPOSED,
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
+    "explorer.controls": {"mode": "linear"},
+    "explorer.query_all": {"states": [explorer.State.default()]},
+    "explorer.read_all": {"words": {"dim": "2"}},
     "runs.canonical_text": {"configuration": {}},
     "runs.run_name": {"configuration": {}},
     "runs.export": {"path": "exported"},
@@ -293,7 +296,7 @@ LEFT_OUT = re.compile(
     r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
     r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$|runs\.(job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
-    r"(correction_of|correction_sums|of_parts)$"
+    r"(correction_of|correction_sums|of_parts)$|explorer\.explore$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 

@@ -6,6 +6,8 @@ Nothing here imports JAX.
 from dataclasses import dataclass
 from typing import Literal
 
+from stepwell._arguments import checked
+
 Mode = Literal["linear", "softmax", "stored"]
 MODES: tuple[Mode, ...] = ("linear", "softmax", "stored")
 """One regression, learned by linear attention; several, learned by softmax attention; what was computed before."""
@@ -470,6 +472,7 @@ _STORED: tuple[Control, ...] = (
 CONTROLS: tuple[Control, ...] = (*_LINEAR, *_SOFTMAX, *_STORED)
 
 
+@checked
 def controls(mode: Mode) -> dict[str, Control]:
     """The controls of a mode.
 

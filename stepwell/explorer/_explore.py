@@ -31,6 +31,12 @@ def explore(
     - `reproduction`: a folder that `stepwell reproduce` has made, whose figures are shown.
     - `warm`: whether programs for shapes that may come next are compiled while nothing is asked for.
     - `announce`: is called with the address once it answers.
+
+    **Example:**
+
+    >>> from stepwell.explorer import explore
+    >>> explore(8000, browser=False)  # doctest: +SKIP
+    http://127.0.0.1:8000/
     """
     from . import _linear, _softmax  # noqa: F401  # here rather than while the first page waits
     from ._engine import Engine

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 from stepwell._text import nearest, shown
 
 from ._controls import MODES, Control, Mode, Value, controls
@@ -61,6 +63,7 @@ class State:
         return self.fields[name]
 
     @classmethod
+    @checked
     def default(cls, mode: Mode = "linear") -> "State":
         """The state of a page without an address.
 
@@ -73,6 +76,7 @@ class State:
         return cls(mode, {name: control.default for name, control in controls(mode).items()})
 
     @classmethod
+    @checked
     def read(cls, words: Mapping[str, str]) -> "tuple[State, Problems]":
         """The state that an address describes, and what was wrong with it.
 
@@ -116,6 +120,7 @@ class State:
         changed = {name: value for name, value in self.fields.items() if value != known[name].default}
         return words | {name: _text(value) for name, value in changed.items()}
 
+    @checked
     def shows(self, name: str) -> bool:
         """Whether a control means anything, and is shown, as the others are set.
 
@@ -156,6 +161,7 @@ class State:
         return fields
 
 
+@checked
 def read_all(words: Mapping[str, str]) -> tuple[list[State], list[Problems]]:
     """Up to four configurations of one address.
 
@@ -190,6 +196,7 @@ def read_all(words: Mapping[str, str]) -> tuple[list[State], list[Problems]]:
     return states, all_problems
 
 
+@checked
 def query_all(states: Sequence[State]) -> dict[str, str]:
     """The words of an address that make these configurations: the inverse of `read_all`.
 
@@ -205,6 +212,8 @@ def query_all(states: Sequence[State]) -> dict[str, str]:
     >>> query_all([State.default(), State.read({"init": "0.1"})[0]])
     {'b.init': '0.1'}
     """
+    if not 1 <= len(states) <= len(PREFIXES):
+        raise InvalidInput(f"there are {len(states)} states; give from 1 to {len(PREFIXES)}")
     first = states[0]
     words = first.query()
     for prefix, state in zip(PREFIXES[1:], states[1:], strict=False):
