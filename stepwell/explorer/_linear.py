@@ -131,7 +131,7 @@ def theory_view(setup: Setup, recorded: Recorded, made: View, curve: Curve | Non
         "drop_names": [_drop_name(drop) for drop in theory.drops] + [""] * len(missing),
         "measured_times": np.array([drop.time for drop in measured.drops]),
         "table": {"columns": list(COLUMNS), "rows": measured.rows},
-        "remark": theory.reason,
+        "remark": "; ".join(filter(None, (theory.reason, finite_remark(setup)))),
     }
 
 
@@ -150,8 +150,18 @@ def _level_name(learned: int, dim: int) -> str:
 def training_words(setup: Setup) -> str:
     """How a run is trained."""
     how = "gradient flow" if flows(setup.engine) else f"gradient descent at rate {setup.flags.lr:g}"
-    closed = infinite(setup.engine) or (setup.beyond.several and setup.engine != "sampled")
-    return how if closed else f"{how} on {setup.flags.trainset_size} sequences"
+    return f"{how} on {setup.flags.trainset_size} sequences" if _on_sequences(setup) else how
+
+
+def finite_remark(setup: Setup) -> str:
+    """What a run on finitely many sequences is compared with; empty for others."""
+    if not _on_sequences(setup):
+        return ""
+    return f"predictions are for infinitely many sequences, and the run is on {setup.flags.trainset_size} of them"
+
+
+def _on_sequences(setup: Setup) -> bool:
+    return setup.engine == "sampled" if setup.beyond.several else not infinite(setup.engine)
 
 
 def _caption(setup: Setup, recorded: Recorded) -> str:

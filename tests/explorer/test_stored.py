@@ -69,6 +69,22 @@ def test_drops_are_measured_on_every_recorded_loss(library):
     assert opened["table"]["rows"][0][opened["table"]["columns"].index("measured time")] == opened["measured_times"][0]
 
 
+@pytest.mark.parametrize(
+    ("fields", "finite"),
+    [
+        ({"in_dim": 2, "engine": "population"}, False),
+        ({"in_dim": 2, "engine": "moments", "trainset_size": 50}, True),
+        ({"dims": [3, 4], "engine": "population"}, False),
+        ({"dims": [3, 4], "engine": "sampled", "trainset_size": 50}, True),
+    ],
+)
+def test_a_run_on_finitely_many_sequences_says_what_its_predictions_are_for(library, fields, finite):
+    trained(library, epoch=20, lr=0.01, **fields)
+    ((name, *_),) = library.runs()["rows"]
+    remark = library.run_view(name)["remark"]
+    assert ("infinitely many sequences, and the run is on 50 of them" in remark) == finite
+
+
 def test_runs_are_listed_with_filters(library):
     assert library.runs() == {"columns": [], "rows": [], "total": 0}
     for seed in (1, 2):

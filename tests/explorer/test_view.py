@@ -241,6 +241,17 @@ def test_limits_phases_and_emergence_of_the_first_view():
         assert row[3] * 0.9 < row[5] < row[4]
 
 
+def test_a_flow_that_errors_of_the_solver_have_led_astray_says_so():
+    words = {"mode": "softmax", "dims": "10,20,30", "strengths": "1,0.5,0.3", "heads": 3, "init": 0.001}
+    made = view(read(**words))
+    below = made["mu"].min(axis=(1, 2)) < -0.02
+    assert below.any() and made["loss"][-1] < 0.7 * made["limits"]["flow, one head for each task"]
+    assert "errors of the solver" in made["remark"]
+    said = float(made["remark"].removeprefix("after t = ").split()[0])
+    assert abs(said - made["time"][below][0]) < 0.001 * said
+    assert view(read(**words, until=60))["remark"] == ""
+
+
 def test_what_is_compiled_is_known_and_neighbours_are_near():
     state = read(dim=2, heads=1, init=0.2)
     mark_warm(state)
