@@ -72,7 +72,8 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         progress=False,
         rtol=_DRAFT if draft else _EXACT,
     )
-    return recorded_flow(setup, run)
+    made = recorded_flow(setup, run)
+    return made._replace(outcome="draft") if draft else made
 
 
 def recorded_flow(setup: Setup, run: xr.Dataset) -> Recorded:
@@ -122,7 +123,7 @@ def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Reco
         pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
         place = end
         if place < steps.size - 1:
-            share(float(steps[place] / steps[-1]), made)
+            share(float(steps[place] / steps[-1]), made._replace(outcome=f"step {steps[place]} of {steps[-1]}"))
     assert made is not None
     return made
 

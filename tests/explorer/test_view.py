@@ -171,6 +171,7 @@ def test_a_draft_comes_first_in_many_dimensions():
     # Both end where the gap to the lowest loss is closed, within a thousandth of it.
     np.testing.assert_allclose(draft["loss"][-1], exact["loss"][-1], rtol=1e-3)
     np.testing.assert_array_equal(exact["loss"], made["loss"])
+    assert draft["caption"].endswith("(draft).") and "draft" not in exact["caption"]
 
 
 SEQUENCES = {
@@ -187,6 +188,8 @@ def test_training_on_sequences_streams_and_is_that_of_stepwell_train(mode):
     assert len(parts) >= 2 and all(0 < part < 1 for part, _ in parts)
     sizes = [partial["loss"].size for _, partial in parts]
     assert sizes == sorted(sizes) and sizes[-1] < made["loss"].size
+    assert all(partial["outcome"] == f"step {partial['steps'][-1]:.0f} of 200" for _, partial in parts)
+    assert made["outcome"] == "finished"
     run = run_in(state.run_fields())
     whole = training.train(training.set_up(run.flags, run.engine, run.beyond), None)
     np.testing.assert_allclose(made["loss"], whole["loss"].values[0, made["steps"].astype(int)], rtol=1e-12)
