@@ -2,12 +2,12 @@
 
 import asyncio
 import json
+import struct
 import threading
 import time
-from typing import Any
 
 import numpy as np
-from bokeh.util.token import generate_jwt_token, generate_session_id
+from tornado.httpclient import AsyncHTTPClient
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 _PATIENCE = 30.0
@@ -29,7 +29,7 @@ class Crowd(threading.Thread):
         self.shown: list[float] = []
         self.completed: list[float] = []
         self.failures: list[str] = []
-        self._address, self._sessions, self._seconds = address.replace("http", "ws", 1) + "ws", sessions, seconds
+        self._address, self._sessions, self._seconds = address, sessions, seconds
 
     def run(self) -> None:
         asyncio.run(self._all())
@@ -43,18 +43,15 @@ class Crowd(threading.Thread):
         try:
             await asyncio.sleep(rng.uniform(0, self._seconds / 4))
             begun = time.monotonic()
-            token = generate_jwt_token(generate_session_id())
-            connection = await websocket_connect(self._address, subprotocols=["bokeh", token])
-            await _content(connection, "")
-            await _send(connection, "PULL-DOC-REQ", {})
-            source = _named(await _content(connection, "doc"), "request")
+            await AsyncHTTPClient().fetch(self._address, request_timeout=_PATIENCE)
+            connection = await websocket_connect(self._address.replace("http", "ws", 1) + "ws")
             self.opened.append(time.monotonic() - begun)
             asked = 0
             while time.monotonic() < end:
                 asked += 1
                 begun = time.monotonic()
                 words = {"init": f"{10 ** rng.uniform(-3, -1):.3g}"}
-                await _ask(connection, source, {"number": asked, "words": words})
+                await connection.write_message(json.dumps({"number": asked, "words": words}))
                 shown = await asyncio.wait_for(_answered(connection, asked), _PATIENCE)
                 self.shown.append(shown - begun)
                 self.completed.append(time.monotonic() - begun)
@@ -64,52 +61,19 @@ class Crowd(threading.Thread):
             self.failures.append(f"session {number}: {type(error).__name__}: {error}"[:200])
 
 
-async def _send(connection: WebSocketClientConnection, kind: str, content: Any) -> None:
-    """A message of Bokeh's protocol: header, metadata and content, each a frame."""
-    for part in ({"msgid": str(time.monotonic_ns()), "msgtype": kind}, {}, content):
-        await connection.write_message(json.dumps(part))
-
-
-async def _content(connection: WebSocketClientConnection, key: str) -> dict[str, Any]:
-    """The next content that has a key; headers, metadata and arrays are other frames."""
-    while True:
-        frame = await connection.read_message()
-        if frame is None:
-            raise ConnectionError("the server closed the connection")
-        if isinstance(frame, str) and (not key or f'"{key}"' in frame):
-            return json.loads(frame)
-
-
-async def _ask(connection: WebSocketClientConnection, source: str, request: dict[str, Any]) -> None:
-    data = {"type": "map", "entries": [["text", [json.dumps(request)]]]}
-    event = {"kind": "ModelChanged", "model": {"id": source}, "attr": "data", "new": data}
-    await _send(connection, "PATCH-DOC", {"events": [event]})
-
-
 async def _answered(connection: WebSocketClientConnection, number: int) -> float:
     """Wait for all of an answer, and return when the first of it came."""
     shown = 0.0
     while True:
-        for event in (await _content(connection, "events"))["events"]:
-            columns = dict(event.get("new", event.get("data", {})).get("entries", []))
-            head = json.loads(columns["head"][0])
-            if head.get("failed") or head.get("problems"):
-                raise RuntimeError(str(head))
-            if "view" in head:
-                shown = shown or time.monotonic()
-            if head["number"] == number and "done" in head:
-                if not shown:
-                    raise RuntimeError("done without a view")
-                return shown
-
-
-def _named(tree: Any, name: str) -> str:
-    """The identity of the model that has a name."""
-    if isinstance(tree, dict):
-        if tree.get("attributes", {}).get("name") == name:
-            return tree["id"]
-        tree = list(tree.values())
-    for part in tree if isinstance(tree, list) else []:
-        if found := _named(part, name):
-            return found
-    return ""
+        content = await connection.read_message()
+        if not isinstance(content, bytes):
+            raise ConnectionError("the server closed the connection")
+        head = json.loads(content[4 : 4 + struct.unpack("<I", content[:4])[0]])
+        if head.get("failed") or head.get("problems"):
+            raise RuntimeError(str(head))
+        if "view" in head:
+            shown = shown or time.monotonic()
+        if head["number"] == number and "done" in head:
+            if not shown:
+                raise RuntimeError("done without a view")
+            return shown

@@ -1,6 +1,5 @@
 """The explorer, started: the server, what computes for it, and the folders that it may show."""
 
-import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -51,8 +50,5 @@ def explore(
 
     explorer = Explorer(port, Engine(compute, warm=warm), library)
     sys.setswitchinterval(_SWITCH)
-    # Bokeh collects garbage whenever a page is closed. Modules are none, and to search them takes most of a second.
-    gc.collect()
-    gc.freeze()
     announce(explorer.address)
     explorer.run(browser=browser)

@@ -1,7 +1,4 @@
-"""The pictures of the page as Bokeh figures without data: the page fills their sources, and needs no server for that.
-
-Nothing here is sent back when the page changes it (`syncable=False`).
-"""
+"""The pictures of the page as Bokeh figures without data, which the page fills."""
 
 from typing import Any
 
@@ -21,7 +18,7 @@ Pictures = dict[str, Any]
 
 def pictures(mode: str) -> Pictures:
     """The figures of a mode by name, each a root of the page; a stored run may be of either kind."""
-    time = Range1d(start=0, end=1, name="time", syncable=False)
+    time = Range1d(start=0, end=1, name="time")
     made = {"loss": _curves("loss", time, height=300)}
     if mode in ("softmax", "stored"):
         made |= {"omega": _curves("omega", time), "mu": _curves("mu", time), "allocation": _matrices("allocation")}
@@ -32,7 +29,7 @@ def pictures(mode: str) -> Pictures:
 
 
 def _source(name: str, *columns: str) -> ColumnDataSource:
-    return ColumnDataSource({column: [] for column in columns}, name=name, syncable=False)
+    return ColumnDataSource({column: [] for column in columns}, name=name)
 
 
 def _figure(name: str, **options: Any) -> Any:
@@ -45,16 +42,14 @@ def _figure(name: str, **options: Any) -> Any:
         border_fill_color=None,
         outline_line_color=None,
         min_border=4,
-        syncable=False,
         **options,
     )
-    plot.toolbar.syncable = False
     return plot
 
 
 def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     """Curves against time, with levels, drops, phases, the time chosen, and a dot on each curve at that time."""
-    heights = Range1d(start=0, end=1, name=f"{name}.heights", syncable=False)
+    heights = Range1d(start=0, end=1, name=f"{name}.heights")
     plot = _figure(name, height=height, x_range=time, y_range=heights)
     strips = _source(f"{name}.strips", "x0", "x1", "color")
     plot.vstrip("x0", "x1", source=strips, fill_color="color", fill_alpha=0.12, line_color=None)
@@ -72,24 +67,22 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     )
     dots = _source(f"{name}.dots", "x", "y", "color")
     plot.scatter("x", "y", source=dots, color="color", size=7)
-    plot.add_layout(Span(name=f"{name}.cursor", dimension="height", location=0, line_width=1.5, syncable=False))
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@name"), ("", "$snap_y{0.0000}")], syncable=False))
-    plot.xaxis.ticker = BasicTicker(desired_num_ticks=6, syncable=False)
+    plot.add_layout(Span(name=f"{name}.cursor", dimension="height", location=0, line_width=1.5))
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@name"), ("", "$snap_y{0.0000}")]))
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
     plot.xaxis.axis_label = "time t/τ"
     plot.xaxis.name, plot.yaxis.name = f"{name}.time_axis", f"{name}.axis"
     plot.grid.grid_line_alpha = 0.4
-    plot.tags = [FixedTicker(ticks=[], name=f"{name}.decades", syncable=False)]
-    for part in (*plot.axis, *plot.grid):
-        part.syncable = False
+    plot.tags = [FixedTicker(ticks=[], name=f"{name}.decades")]
     return plot
 
 
 def _matrices(name: str) -> Any:
     """Matrices as coloured squares, with a title over each."""
-    across, down = (Range1d(start=0, end=1, name=f"{name}.{way}", syncable=False) for way in ("across", "down"))
+    across, down = (Range1d(start=0, end=1, name=f"{name}.{way}") for way in ("across", "down"))
     plot = _figure(name, height=220, x_range=across, y_range=down)
     cells = _source(f"{name}.cells", "x", "y", "value", "what")
-    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colours", syncable=False)
+    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colours")
     squares = plot.rect(
         "x", "y", 0.96, 0.96, source=cells, fill_color={"field": "value", "transform": mapper}, line_color=None
     )
@@ -98,7 +91,7 @@ def _matrices(name: str) -> Any:
         "x", "y", "text", source=titles, text_font_size="11px", text_align="center", text_baseline="bottom"
     )
     words.name = f"{name}.title_words"
-    plot.add_tools(HoverTool(renderers=[squares], tooltips=[("", "@what"), ("", "@value{0.0000}")], syncable=False))
+    plot.add_tools(HoverTool(renderers=[squares], tooltips=[("", "@what"), ("", "@value{0.0000}")]))
     plot.axis.visible = False
     plot.grid.visible = False
     return plot

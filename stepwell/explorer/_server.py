@@ -1,10 +1,11 @@
-"""The server of the explorer: Bokeh's, on loopback alone, for pages that it served itself.
+"""The server of the explorer: on loopback alone, for pages that it served itself.
 
 Every request must name this host and port, and come from no other site: other pages in the same browser, and names of
 other hosts that point here, get nothing. Nothing that is asked for is ever a path of the file system.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -18,23 +19,22 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from bokeh.application import Application
-from bokeh.application.handlers import FunctionHandler
-from bokeh.server.server import BaseServer
-from bokeh.server.tornado import BokehTornado
+from bokeh.util.paths import server_path
 from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
 from tornado.netutil import bind_sockets
 from tornado.routing import Router
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from stepwell._errors import InvalidInput
 from stepwell.runs import Store
 
+from ._controls import MODES
 from ._engine import Engine
-from ._page import FOLDER, make_page
-from ._session import configurations
+from ._page import FOLDER, page
+from ._session import Session, configurations
 from ._state import State
 from ._stored import Library
 
@@ -45,8 +45,8 @@ PORT = 5137
 """The usual port; where it is taken, the next that is free."""
 MOST_SESSIONS = 120
 """Open pages. One more is refused with a message."""
-_FORGET_AFTER = 15_000
-"""Milliseconds after which a closed page is forgotten."""
+_FORGET_AFTER = 20
+"""Seconds after which a page that has vanished, and does not answer, is forgotten. A closed one is at once."""
 _LARGEST_MESSAGE = 1 << 20
 """Bytes of a message from a page, and of a request."""
 _MOST_FILES = 16
@@ -73,24 +73,11 @@ class _Headers(web.OutputTransform):
         return status_code, headers, chunk
 
 
-class _PromptServer(HTTPServer):
-    """Sends at once what is written.
-
-    Bokeh writes a message in many small pieces. By Nagle's algorithm the later ones would wait until the browser has
-    acknowledged the first, up to 40 ms.
-    """
-
-    def handle_stream(self, stream: Any, address: Any) -> None:
-        stream.set_nodelay(True)
-        stream.set_nodelay = lambda value: None  # Tornado would turn it off again after the first answer
-        super().handle_stream(stream, address)
-
-
 class _Guard(Router):
     """Hands on what may be answered, and refuses the rest."""
 
-    def __init__(self, application: BokehTornado, hosts: set[str]):
-        self._application = application
+    def __init__(self, application: web.Application, hosts: set[str], sessions: Callable[[], int]):
+        self._application, self._sessions = application, sessions
         self._refusing = web.Application([(".*", _Refuse)], transforms=[_Headers])
         self._hosts = hosts
 
@@ -115,7 +102,7 @@ class _Guard(Router):
         opened = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.path == "/"
         if site not in ("same-origin", "none") and not opened:
             return 403, "This server answers to its own pages alone."
-        if request.path in ("/", "/autoload.js") and len(self._application.get_sessions("/")) >= MOST_SESSIONS:
+        if request.path in ("/", "/ws") and self._sessions() >= MOST_SESSIONS:
             return 503, f"{MOST_SESSIONS} pages are open, and no more can be. Close some, and try again."
         return None
 
@@ -175,11 +162,45 @@ class _Handler(web.RequestHandler):
         return states
 
 
-class _Alive(_Handler):
-    """Which start of the server this is: a page asks when it has lost its own."""
+class _Page(_Handler):
+    """The page, in the mode that its address names."""
 
     def get(self) -> None:
-        self.write({"boot": self.explorer.boot})
+        mode = self.get_query_argument("mode", MODES[0])
+        self.finish(page(mode if mode in MODES else MODES[0], self.explorer.token))
+
+
+class _Socket(WebSocketHandler):
+    """The connection of an open page."""
+
+    def initialize(self, explorer: "Explorer") -> None:
+        self._explorer = explorer
+        self._session: Session | None = None
+
+    def open(self, *_: str) -> None:
+        self.set_nodelay(True)  # or small messages would wait for the acknowledgement of earlier ones, up to 40 ms
+        self._session = Session(self._send, self._explorer.engine)
+        self._explorer.sessions.add(self._session)
+
+    async def _send(self, content: bytes) -> None:
+        with contextlib.suppress(WebSocketClosedError):  # the page has been closed meanwhile
+            await self.write_message(content, binary=True)
+
+    def on_message(self, message: str | bytes) -> None:
+        if self._session is not None and isinstance(message, str):
+            self._session.ask(message)
+
+    def on_close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._explorer.sessions.discard(self._session)
+
+
+class _Alive(_Handler):
+    """Whether there is a server: a page asks when it has lost its own."""
+
+    def get(self) -> None:
+        self.write({"alive": True})
 
 
 class _Download(_Handler):
@@ -269,20 +290,21 @@ class Explorer:
     """
 
     def __init__(self, port: int | None, engine: Engine, library: Library):
-        self.boot, self.token = secrets.token_urlsafe(12), secrets.token_urlsafe(24)
+        self.token = secrets.token_urlsafe(24)
         self.engine, self.library = engine, library
+        self.sessions: set[Session] = set()
         self.files = ThreadPoolExecutor(1, "stepwell-files")
         self.files_waiting = 0
         listening = _listen(port)
         self.port: int = listening.getsockname()[1]
         hosts = {f"{name}:{self.port}" for name in (HOST, "localhost")}
-        page = partial(make_page, engine=engine, token=self.token, boot=self.boot)
         own = {"explorer": self}
-        self._application = BokehTornado(
-            {"/": Application(FunctionHandler(page))},
-            extra_websocket_origins=sorted(hosts),
-            extra_patterns=[
+        application = web.Application(
+            [
+                (r"/", _Page, own),
+                (r"/ws", _Socket, own),
                 (r"/page/(.*)", _Static, {"path": str(FOLDER)}),
+                (r"/bokeh/(bokeh\.min\.js)", web.StaticFileHandler, {"path": str(server_path() / "static" / "js")}),
                 (r"/alive", _Alive, own),
                 (r"/download/([a-z]+)", _Download, own),
                 (r"/store", _Keep, own),
@@ -290,16 +312,14 @@ class Explorer:
                 (r"/figures", _Figures, own),
                 (r"/figure/([A-Za-z0-9_-]+)\.([a-z]+)", _Figure, own),
             ],
-            unused_session_lifetime_milliseconds=_FORGET_AFTER,
-            check_unused_sessions_milliseconds=_FORGET_AFTER // 3,
-            websocket_max_message_size_bytes=_LARGEST_MESSAGE,
-            include_headers=[],
-            include_cookies=[],
             transforms=[_Headers],
+            websocket_max_message_size=_LARGEST_MESSAGE,
+            websocket_ping_interval=_FORGET_AFTER,
+            websocket_ping_timeout=_FORGET_AFTER,
         )
-        http = _PromptServer(_Guard(self._application, hosts), max_body_size=_LARGEST_MESSAGE)  # pyright: ignore
-        http.add_sockets([listening])
-        self._server = BaseServer(IOLoop.current(), self._application, http)
+        guard = _Guard(application, hosts, lambda: len(self.sessions))
+        self._http = HTTPServer(guard, max_body_size=_LARGEST_MESSAGE)  # pyright: ignore[reportArgumentType]
+        self._http.add_sockets([listening])
 
     @property
     def address(self) -> str:
@@ -307,7 +327,6 @@ class Explorer:
 
     def run(self, *, browser: bool) -> None:
         """Serve until a signal comes; `browser` opens the page."""
-        self._server.start()
         if browser:
             threading.Thread(target=webbrowser.open, args=(self.address,), daemon=True).start()
         try:
@@ -315,7 +334,7 @@ class Explorer:
         finally:
             self.engine.close()
             self.files.shutdown(wait=False, cancel_futures=True)
-            self._server.stop(wait=False)
+            self._http.stop()
 
 
 def _listen(port: int | None) -> socket.socket:

@@ -1,4 +1,4 @@
-"""One open page: its requests come up and its answers go down through two data sources of its Bokeh document.
+"""One open page: requests come as text, and answers go as messages of one piece (`_message.py`).
 
 A request is the words of an address, with the number that the page gave it. At most one is computed and one waits; a
 newer one takes the place of the one that waits. What a page already has is not computed or sent again.
@@ -9,17 +9,15 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-from bokeh.document import Document
-from bokeh.models import ColumnDataSource
+from tornado.ioloop import IOLoop
 
 from stepwell._errors import InvalidInput
 
 from ._engine import Engine
+from ._message import Message, packed
 from ._state import Problems, State, read_all
 from ._view import Cancelled
 from ._warm import is_warm
@@ -35,12 +33,10 @@ _REPORT_EVERY = 0.2
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
 """Words of the address that only the page reads."""
 
-Message = dict[str, Any]
-
 
 def configurations(words: dict[str, str]) -> tuple[list[State], list[Problems]]:
     """The states that an address describes, and what was wrong with each."""
-    own = {name: text for name, text in words.items() if name not in _PAGE_WORDS and not name.startswith("bokeh-")}
+    own = {name: text for name, text in words.items() if name not in _PAGE_WORDS}
     return read_all(own)
 
 
@@ -51,15 +47,20 @@ class _Request(NamedTuple):
 
 
 class Session:
-    """The two data sources of a page, and what computes for it."""
+    """What computes for a page.
 
-    def __init__(self, document: Document, engine: Engine):
-        self.request = ColumnDataSource({"text": [""]}, name="request")
-        self.answer = ColumnDataSource({}, name="answer", syncable=False)
-        self.request.on_change("data", self._requested)
-        document.on_session_destroyed(self._destroyed)
-        self._document = document
+    **Arguments:**
+
+    - `send`: sends bytes to the page, and returns what is done when they have gone.
+    - `engine`: what computes for all pages.
+
+    All but the work itself happens in the thread of the server.
+    """
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]], engine: Engine):
+        self._send = send
         self._engine = engine
+        self._loop = IOLoop.current()
         self._waiting: _Request | None = None
         self._computing: _Request | None = None
         self._stop = False
@@ -68,22 +69,22 @@ class Session:
         self._shown: dict[int, State] = {}
         """What the page has, by the place of the configuration."""
 
-    def _destroyed(self, _context: Any) -> None:
+    def close(self) -> None:
+        """The page has been closed."""
         self._stop, self._waiting = True, None
 
-    def _requested(self, _attribute: str, _old: Any, data: Any) -> None:
-        """A request has come, in Bokeh's thread: the newest replaces the one that waits."""
+    def ask(self, text: str) -> None:
+        """A request has come: it replaces the one that waits."""
         try:
-            text = data["text"][0]
             if len(text) > LONGEST_REQUEST:
                 raise ValueError(f"a request of {len(text)} characters")
             asked = json.loads(text)
             number, words = int(asked["number"]), asked["words"]
             if asked.get("cancel"):
-                self._stop, self._waiting = True, None
+                self.close()
                 return
             states, problems = configurations({str(name): str(word) for name, word in words.items()})
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             log.warning("a request that is none: %s", error)
             return
         self._waiting = _Request(number, states, problems)
@@ -91,7 +92,7 @@ class Session:
         self._next()
 
     def _next(self) -> None:
-        """Compute what waits, if nothing is computed. In Bokeh's thread."""
+        """Compute what waits, if nothing is computed."""
         if self._computing is not None or self._waiting is None:
             return
         self._computing, self._waiting, self._stop = self._waiting, None, False
@@ -116,7 +117,8 @@ class Session:
             self._post({"number": request.number, "failed": f"{type(error).__name__}: {error}"[:500]})
         finally:
             self._engine.count(-1)
-        self._post({"number": request.number, "done": len(request.states), "stopped": self._stop}, self._finished)
+        done = {"number": request.number, "done": len(request.states), "stopped": self._stop}
+        self._loop.add_callback(self._finish, packed(done))
         self._engine.warm_near(request.states[0])
 
     def _answer(self, number: int, place: int, state: State, problems: Problems) -> None:
@@ -147,49 +149,12 @@ class Session:
             self._shown[place] = state
         self._post({**head, "problems": {**view.get("problems", {}), **problems}, "view": view})
 
-    def _post(self, message: Message, then: Callable[[], None] | None = None) -> None:
-        """Send a message from any thread; it goes to nobody if the page has been closed."""
-        data = packed(message)
-        try:
-            self._document.add_next_tick_callback(partial(self._send, data, then))
-        except Exception:  # the document of a closed page has no callbacks any more
-            self._stop = True
+    def _post(self, message: Message) -> None:
+        """Send a message, from any thread."""
+        self._loop.add_callback(self._send, packed(message))
 
-    def _send(self, data: dict[str, Any], then: Callable[[], None] | None) -> None:
-        self.answer.data = data
-        if then is not None:
-            then()
-
-    def _finished(self) -> None:
+    async def _finish(self, last: bytes) -> None:
+        """Begin the next when all has gone: a page that reads slowly is asked for less."""
+        await self._send(last)
         self._computing = None
         self._next()
-
-
-def packed(message: Message) -> dict[str, list[Any]]:
-    """A message as columns of one row: arrays by name, and all the rest as JSON under `head`.
-
-    Curves keep float64. Weights, which are shown as colours, go as float32.
-    """
-    view = message.get("view", {})
-    arrays = {name: value for name, value in view.items() if isinstance(value, np.ndarray)}
-    rest = {name: value for name, value in view.items() if name not in arrays}
-    head = {name: value for name, value in message.items() if name != "view"}
-    if "view" in message:
-        head["view"] = rest
-    columns: dict[str, list[Any]] = {"head": [json.dumps(_plain(head), allow_nan=False)]}
-    for name, value in arrays.items():
-        columns[name] = [np.ascontiguousarray(value, np.float32 if value.ndim > 2 else np.float64)]
-    return columns
-
-
-def _plain(value: Any) -> Any:
-    """For JSON: numbers that are none become null."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -48,7 +48,7 @@ function follow(configuration, name) {
 }
 
 // `changed(event)` is called after the picked configuration has changed; `eigenvalues()` gives those that are shown.
-export function connect(changed, eigenvalues) {
+export function connectControls(changed, eigenvalues) {
     const set = (name, text, event) => {
         const configuration = state.configurations[state.picked];
         configuration[name] = text;

@@ -1,5 +1,6 @@
 // The page: gathers the state, asks the server for the newest, and draws what comes.
-import {connect, show, showProblems} from "./controls.js";
+import {connect} from "./connection.js";
+import {connectControls, show, showProblems} from "./controls.js";
 import * as draw from "./draw.js";
 import {query, readAddress, settings, state, words, writeAddress} from "./state.js";
 import {beginStored} from "./stored.js";
@@ -13,7 +14,7 @@ const LETTERS = "ABCD";
 const stepwell = {latencies: [], waits: [], frames: [], views: draw.views, state, ready: false, busy: false, asked: 0};
 window.stepwell = stepwell;
 
-let request, answer; // data sources of the Bokeh document
+let send = null; // takes a request
 let sent = 0, answered = 0; // numbers of requests
 let asked = 0; // when the page began to wait
 const inputs = []; // [time of an input event, number of the request that has it]
@@ -23,11 +24,11 @@ const problems = []; // by configuration
 
 // The server computes one request, keeps one waiting, and lets the newest win.
 function ask() {
-    if (!request) return;
+    if (!send) return;
     if (sent === answered) asked = performance.now();
     stepwell.asked = sent += 1;
     stepwell.busy = true;
-    request.data = {text: [JSON.stringify({number: sent, words: words()})]};
+    send({number: sent, words: words()});
     say("computing …", 300);
 }
 
@@ -38,8 +39,7 @@ function onInput(event) {
     ask();
 }
 
-function receive(data) {
-    const head = JSON.parse(data.head[0]);
+function receive(head) {
     if (head.failed) say(`This could not be computed: ${head.failed}`);
     if (head.place !== undefined) {
         if (JSON.stringify(problems[head.place]) !== JSON.stringify(head.problems)) {
@@ -50,9 +50,7 @@ function receive(data) {
         if (head.compiling) say("compiling a program for this shape, once …");
         progress(head.part !== undefined && performance.now() - asked > 500 ? head.part : undefined);
         if (head.view) {
-            const {head: _, ...arrays} = data;
-            const view = {...head.view};
-            for (const [name, value] of Object.entries(arrays)) view[name] = value[0];
+            const view = head.view;
             // What comes first is the run alone; its table follows with the theory.
             if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
@@ -281,21 +279,15 @@ async function start() {
     show();
     chips();
     files();
-    connect(onInput, () => Array.from(draw.shown()?.eigenvalues ?? [], value => Number(value.toPrecision(3))));
+    connectControls(onInput, () => Array.from(draw.shown()?.eigenvalues ?? [], value => Number(value.toPrecision(3))));
     connectTime();
     connectFiles();
-    connectTheme();
     while (!window.Bokeh?.documents.length) await new Promise(done => setTimeout(done, 10));
-    const bokeh = window.Bokeh.documents[0];
-    draw.begin(bokeh);
-    bokeh.on_event("connection_lost", wait);
+    draw.begin(window.Bokeh.documents[0]);
     draw.dress();
-    request = bokeh.get_model_by_name("request");
-    answer = bokeh.get_model_by_name("answer");
-    answer.properties.data.change.connect(() => receive(answer.data));
-    at("cancel").addEventListener("click", () => {
-        request.data = {text: [JSON.stringify({number: sent, words: {}, cancel: true})]};
-    });
+    connectTheme();
+    send = await connect(receive, wait);
+    at("cancel").addEventListener("click", () => send({number: sent, words: {}, cancel: true}));
     let resized = 0;
     addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { draw.resized(); repaint(0); }, 100); });
     if (settings.mode === "stored") beginStored((name, text) => {

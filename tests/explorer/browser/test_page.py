@@ -299,11 +299,11 @@ def test_an_open_page_survives_the_end_of_its_server(open_page: Open, server, br
     page.goto(server.address + "?init=0.1&b.init=0.2&t=30")
     settle(page)
     before = loss_of(page, 1)
-    boot = page.evaluate("() => JSON.parse(document.getElementById('settings').textContent).boot")
+    token = page.evaluate("() => JSON.parse(document.getElementById('settings').textContent).token")
     server.stop()
     page.wait_for_selector("#lost:not([hidden])")
     server.start()
-    wait(page, f"() => JSON.parse(document.getElementById('settings').textContent).boot !== '{boot}'")
+    wait(page, f"() => JSON.parse(document.getElementById('settings').textContent).token !== '{token}'")
     settle(page)
     assert query(page) == {"init": "0.1", "b.init": "0.2", "t": "30"}
     np.testing.assert_allclose(loss_of(page, 1), before, rtol=1e-12)

@@ -1,12 +1,12 @@
 """What other pages, and requests made by hand, get from the server: nothing."""
 
 import http.client
-from unittest.mock import Mock, create_autospec
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
-from bokeh.server.tornado import BokehTornado
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
+from tornado.web import Application
 
 from stepwell.explorer import _server
 
@@ -25,7 +25,7 @@ def ask(server, path: str, method: str = "GET", **headers: str) -> tuple[int, st
         connection.close()
 
 
-PATHS = ["/", "/ws", "/autoload.js", "/metadata", "/static/js/bokeh.min.js", "/alive", "/runs", "/download/csv"]
+PATHS = ["/", "/ws", "/page/main.js", "/bokeh/bokeh.min.js", "/alive", "/runs", "/figures", "/download/csv", "/nothing"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -54,8 +54,9 @@ def test_a_link_elsewhere_may_open_the_page_and_nothing_else(server):
 
 def test_a_web_socket_of_another_page_is_refused(server):
     wanted = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
-    wanted |= {"Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec_WebSocket_Protocol": "bokeh, token"}
+    wanted |= {"Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
     assert ask(server, "/ws", Origin="http://evil.example", **wanted)[0] == 403
+    assert ask(server, "/ws", Host="evil.example", **wanted)[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_web_socket_of_another_page_is_refused(server):
         "/page/..%2f_server.py",
         "/page/%2e%2e/%2e%2e/_errors.py",
         "/page//etc/passwd",
-        "/static/../../__init__.py",
+        "/bokeh/../../__init__.py",
         "/figure/..%2f..%2fsecret.svg",
         "/figure/secret.svg",
         "/figure/%2fetc%2fpasswd.svg",
@@ -106,14 +107,13 @@ def test_every_answer_forbids_what_is_not_needed(server):
 
 
 def test_one_page_too_many_is_refused():
-    full = create_autospec(BokehTornado, instance=True)
-    full.get_sessions.return_value = [None] * _server.MOST_SESSIONS
-    guard = _server._Guard(full, {"127.0.0.1:1"})
+    guard = _server._Guard(Application(), {"127.0.0.1:1"}, lambda: _server.MOST_SESSIONS)
 
     def refusal(path: str) -> tuple[int, str] | None:
         line, headers = RequestStartLine("GET", path, "HTTP/1.1"), HTTPHeaders({"Host": "127.0.0.1:1"})
         return guard._refusal(HTTPServerRequest(start_line=line, headers=headers, connection=Mock()))
 
-    refused = refusal("/")
-    assert refused is not None and refused[0] == 503
+    for path in ("/", "/ws"):
+        refused = refusal(path)
+        assert refused is not None and refused[0] == 503
     assert refusal("/alive") is None
