@@ -92,9 +92,9 @@ export function drawViews() {
         lines.name.push(several ? `configuration ${LETTERS[place]}` : "loss");
     }
     model("loss.lines").data = lines;
-    setHeights("loss", [...lines.ys, view?.levels ?? []], 0);
-    const levels = view?.levels ? Array.from(view.levels) : [];
-    model("loss.levels").data = {y: levels, text: apart(levels, view?.level_names ?? []), x: levels.map(() => axis.most)};
+    const named = levelsOf(view), levels = named.map(([level]) => level);
+    setHeights("loss", [...lines.ys, levels], 0);
+    model("loss.levels").data = {y: levels, text: apart(levels, named.map(([, name]) => name)), x: levels.map(() => axis.most)};
     const drops = [...view?.drop_times ?? [], ...view?.drop_times_late ?? []].map(coordinate).filter(Number.isFinite);
     model("loss.drops").data = {x: drops, color: drops.map(() => colour(state.picked))};
     const phases = view?.phases ?? [];
@@ -106,6 +106,13 @@ export function drawViews() {
     if (view?.time) drawHeads(view);
     legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, colour(place)]) : [], lossNote(view));
     drawTime();
+}
+
+// Losses that the theory names, the highest first: plateaus of linear attention, limits of softmax attention.
+function levelsOf(view) {
+    const named = view?.limits ? Object.entries(view.limits).map(([name, level]) => [level, name])
+        : Array.from(view?.levels ?? [], (level, number) => [level, view.level_names[number]]);
+    return named.sort(([one], [other]) => other - one);
 }
 
 // Names of levels that are too near to the one above to be read are left out.
@@ -121,7 +128,8 @@ function apart(levels, names) {
 
 function lossNote(view) {
     const parts = [];
-    if (view?.levels?.length) parts.push("dotted: predicted levels");
+    if (view?.limits) parts.push("dotted: limits of the loss");
+    else if (view?.levels?.length) parts.push("dotted: predicted levels");
     if (view?.drop_times_late) parts.push("dashed: each task emerges between two of these times, says theory");
     else if (view?.drop_times?.length) parts.push("dashed: predicted drops");
     if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);

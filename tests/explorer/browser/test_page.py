@@ -45,6 +45,9 @@ def test_the_numbers_are_those_of_the_library(open_page: Open, words: dict[str, 
     numbers = [(text, cell) for text, cell in zip(shown, cells, strict=True) if type(cell) in (int, float)]
     assert len(numbers) > 10
     np.testing.assert_allclose(*np.array([(float(text), cell) for text, cell in numbers]).T, rtol=1e-12)
+    drawn = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('loss.levels').data.y)")
+    levels = expected["limits"].values() if "limits" in expected else expected["levels"]
+    np.testing.assert_allclose(drawn, sorted(levels, reverse=True), rtol=1e-12)
 
 
 def test_the_first_view_explains_itself(open_page: Open):

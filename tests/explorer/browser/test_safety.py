@@ -1,6 +1,7 @@
 """What other pages, and requests made by hand, get from the server: nothing."""
 
 import http.client
+import json
 from unittest.mock import Mock
 from urllib.parse import urlsplit
 
@@ -137,3 +138,21 @@ def test_a_script_that_is_not_of_the_page_does_not_run(server, browser):
     )
     assert refused == "script-src-attr" and page.evaluate("window.broken") is None
     page.close()
+
+
+def test_words_of_a_foreign_reproduction_are_shown_as_they_are(server, open_page):
+    bad = "<img src=x onerror='window.broken = true'><script>window.broken = true</script>"
+    figure = {"name": "linear/fig1", "title": bad, "caption": bad}
+    claim = {"paper": "linear", "figure": "fig1", "statement": bad, "passed": True}
+    claims = server.reproduction / "claims.json"
+    claims.write_text(json.dumps({"figures": [figure], "claims": [claim]}))
+    try:
+        page = open_page("?mode=stored&figure=linear-fig1")
+        page.wait_for_selector("#figure-claims li")
+        for place in ("#title-figure", "#figure-caption"):
+            assert page.text_content(place) == bad
+        assert page.text_content("#figure-claims li") == f"✓ holds: {bad}"
+        assert page.locator("#pictures [onerror], #pictures script").count() == 0
+        assert page.evaluate("window.broken") is None
+    finally:
+        claims.unlink()
