@@ -233,6 +233,16 @@ function blocksOf(name, view) {
     return Array.from({length: heads}, (_, head) => sized(`head ${head + 1}`, array, rows, columns, head * size, heads * size));
 }
 
+const largests = new WeakMap(); // by array: heads share one
+function largest(array) {
+    if (!largests.has(array)) {
+        let most = 0;
+        for (let at = 0; at < array.length; at++) if (Math.abs(array[at]) > most) most = Math.abs(array[at]);
+        largests.set(array, most);
+    }
+    return largests.get(array);
+}
+
 const widths = new Map();
 export const resized = () => widths.clear();
 
@@ -273,7 +283,7 @@ function layOut(view) {
                 cells.what.push(whatOf(name, block.title, row, column));
                 cells.value.push(0);
             }
-            for (const value of block.array) if (Math.abs(value) > most) most = Math.abs(value);
+            most = Math.max(most, largest(block.array));
         });
         model(`${name}.colours`).setv({low: -most || -1, high: most || 1, palette});
         model(`${name}.titles`).data = titles;
