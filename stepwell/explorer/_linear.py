@@ -13,7 +13,7 @@ from stepwell.theory import linear
 from ._cancelled import Cancelled
 from ._drops import COLUMNS, Curve, levels_of, measure, predict, theory_values, theory_weights, weight_scale
 from ._state import State
-from ._training import Recorded, follow, set_up_state, train, train_in_parts, unit_of
+from ._training import Recorded, follow, set_up_state, time_name, train, train_in_parts, unit_of
 
 View = dict[str, Any]
 
@@ -72,6 +72,7 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     made: View = {
         "mode": "linear",
         "time": unit_of(setup) * recorded.time,
+        "time_name": time_name(setup),
         "loss": recorded.loss,
         "values": small(weights["values"]),
         "eigenvalues": modes.variances,

@@ -14,7 +14,7 @@ from stepwell.theory import softmax
 from ._linear import finite_remark, small, training_words
 from ._state import State
 from ._traced import traced
-from ._training import POINTS, Recorded, recorded_flow, set_up_state, train, train_in_parts, unit_of
+from ._training import POINTS, Recorded, recorded_flow, set_up_state, time_name, train, train_in_parts, unit_of
 
 View = dict[str, Any]
 
@@ -22,8 +22,8 @@ COLUMNS = (
     "task",
     "dimension",
     "strength",
-    "emerges after",
-    "and before",
+    "predicted from",
+    "predicted to",
     "measured",
     "head",
     "share",
@@ -80,6 +80,7 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     made: View = {
         "mode": "softmax",
         "time": time,
+        "time_name": time_name(setup),
         "loss": recorded.loss,
         "omega": small(omega),
         "mu": small(mu),

@@ -135,7 +135,7 @@ def _view_of(configuration: dict[str, Any], data: Any) -> View:
 
     from . import _linear, _softmax
     from ._drops import Curve
-    from ._training import Recorded, unit_of
+    from ._training import Recorded, time_name, unit_of
 
     run, _ = run_from(configuration)
     setup = set_up(run.flags, run.engine, run.beyond)
@@ -164,6 +164,7 @@ def _view_of(configuration: dict[str, Any], data: Any) -> View:
     return {
         "mode": "curve",
         "time": unit_of(setup) * recorded.time,
+        "time_name": time_name(setup),
         "steps": recorded.time / rate,
         "loss": recorded.loss,
         "caption": f"{run.flags.model}, {run.engine}, seed {run.flags.seed}",

@@ -55,9 +55,14 @@ def set_up_state(state: State) -> Setup:
 
 
 def unit_of(setup: Setup) -> float:
-    """What the run's own time is multiplied by to be that of the page: the paper's t/τ, as `stepwell train` has it."""
+    """What the run's own time is multiplied by to be that of the page, which is that of `stepwell train`."""
     steps = 1 / (2 * setup.flags.lr)
     return float(paper_time(setup, steps))
+
+
+def time_name(setup: Setup) -> str:
+    """What the time of the page is: t/τ of τ dW/dt = -½ ∂L/∂W; of several regressions t of dW/dt = -∂L/∂W."""
+    return "t" if setup.beyond.several else "t/τ"
 
 
 def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorded:

@@ -234,6 +234,7 @@ def test_the_closed_form_is_that_of_stepwell_train(dynamics):
 
 def test_limits_phases_and_emergence_of_the_first_view():
     made = view(read(mode="softmax"))
+    assert made["time_name"] == "t"  # half of t/τ
     limits = made["limits"]
     assert limits["Bayes risk"] <= limits["lower bound"] <= limits["flow, one head for each task"]
     assert [phase["name"] for phase in made["phases"]] == ["warm-up", "emergence", "convergence"]

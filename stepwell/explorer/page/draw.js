@@ -130,7 +130,7 @@ function lossNote(view) {
     const parts = [];
     if (view?.limits) parts.push("dotted: limits of the loss");
     else if (view?.levels?.length) parts.push("dotted: predicted levels");
-    if (view?.drop_times_late) parts.push("dashed: each task emerges between two of these times, says theory");
+    if (view?.drop_times_late) parts.push("dashed: lower and upper bounds that theory predicts for the time at which each task emerges");
     else if (view?.drop_times?.length) parts.push("dashed: predicted drops");
     if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);
     return parts.join("; ");
@@ -146,6 +146,8 @@ function setTimeAxis(shown) {
     const ticks = [];
     if (state.log) for (let power = Math.ceil(axis.least - 1e-9); power <= axis.most + 1e-9; power++) ticks.push(power);
     if (String(ticks) !== decades) setTicks(ticks);
+    const label = `time ${shown[0].time_name}`;
+    for (const name of curves) if (model(`${name}.time_axis`).axis_label !== label) model(`${name}.time_axis`).axis_label = label;
 }
 
 // The ticks of a logarithmic axis are its decades; of a linear one, Bokeh's own. Set when they change: it is slow.
@@ -324,7 +326,7 @@ export function drawTime() {
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
     const step = view.steps ? `, step ${view.steps[point]}` : "";
-    document.getElementById("now").value = `t/τ = ${number(time)}${step}`;
+    document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 
 // Colours from negative over zero, which is the colour of the page, to positive.

@@ -46,6 +46,9 @@ def test_the_numbers_are_those_of_the_library(open_page: Open, words: dict[str, 
     assert len(numbers) > 10
     np.testing.assert_allclose(*np.array([(float(text), cell) for text, cell in numbers]).T, rtol=1e-12)
     drawn = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('loss.levels').data.y)")
+    assert page.inner_text("#now").startswith("t = " if "mode" in words else "t/τ = ")
+    label = page.evaluate("() => Bokeh.documents[0].get_model_by_name('loss.time_axis').axis_label")
+    assert label == f"time {expected['time_name']}"
     levels = expected["limits"].values() if "limits" in expected else expected["levels"]
     np.testing.assert_allclose(drawn, sorted(levels, reverse=True), rtol=1e-12)
 
