@@ -24,6 +24,7 @@ from ._row import Row
 
 _DRAGGED = {
     "D = 4, H = 4, R = 1": "",
+    "D = 8, H = 4, R = 1": "?dim=8",
     "D = 8, H = 8, R = 1": "?dim=8&heads=8",
     "D = 8, H = 4, R = 8": "?dim=8&heads=4&rank=8",
     "D = 4, H = 4, merged": "?model=merged",

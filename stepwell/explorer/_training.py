@@ -23,7 +23,7 @@ _EITHER = 100
 """Recorded steps of a descent: so many evenly spaced, and as many by their logarithm."""
 SECONDS = 20.0
 """A view may take so long; what has been computed by then is shown."""
-_DRAFT, _EXACT = 1e-3, 1e-6
+_DRAFT, _EXACT = 1e-2, 1e-6
 """Relative tolerance of the first answer, and of the last, which is that of `flow`."""
 _PART = 0.5
 """Seconds of training on sequences after which a view is sent, and a newer state taken."""

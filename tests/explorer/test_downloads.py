@@ -21,6 +21,7 @@ from stepwell.explorer._downloads import KINDS, download
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
 from stepwell.explorer._whole import store_run
+from stepwell.runs import Store
 
 SMALL = {"dim": "2", "heads": "2", "init": "0.2"}
 STATES = {
@@ -109,20 +110,20 @@ def test_the_script_makes_the_same_run(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["flow", "softmax"])
 def test_a_run_is_stored_and_opened_again(name, tmp_path):
-    state, library = read(name), Library(str(tmp_path / "store"))
-    stored = store_run(state, library.store)
+    state, library, store = read(name), Library(str(tmp_path / "store")), Store(str(tmp_path / "store"))
+    stored = store_run(state, store)
     assert [row[0] for row in library.runs()["rows"]] == [stored]
     opened, made = library.run_view(stored), view(state)
     np.testing.assert_allclose(opened["loss"][-1], made["loss"][-1], rtol=TOLERANCE[name])
     np.testing.assert_allclose(opened["time"][-1], made["time"][-1], rtol=1e-12)
     assert opened["mode"] == "stored" and opened["kind"] == made["mode"]
-    assert store_run(state, library.store) == stored
+    assert store_run(state, store) == stored
 
 
 def test_a_run_that_diverges_is_not_stored(tmp_path):
     state, _ = State.read({**SMALL, "dynamics": "descent", "lr": "1", "epoch": "200", "init": "1"})
     with pytest.raises(InvalidInput, match="diverged"):
-        store_run(state, Library(str(tmp_path / "store")).store)
+        store_run(state, Store(str(tmp_path / "store")))
 
 
 def test_there_is_no_other_kind_and_none_of_stored_runs():

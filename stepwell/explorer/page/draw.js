@@ -210,9 +210,10 @@ function legend(name, entries, note) {
     place.dataset.text = text;
     place.replaceChildren(note);
     for (const [words, colour] of entries) {
-        const mark = document.createElement("i");
+        const entry = document.createElement("span"), mark = document.createElement("i");
         mark.style.background = colour;
-        place.append(mark, words);
+        entry.append(mark, words);
+        place.append(entry, " ");
     }
 }
 
