@@ -2,10 +2,10 @@
 import {settings, state} from "./state.js";
 
 export let bokeh = null; // Bokeh's document
-const found = new Map();
+const models = new Map();
 const model = name => {
-    if (!found.has(name)) found.set(name, bokeh.get_model_by_name(name));
-    return found.get(name);
+    if (!models.has(name)) models.set(name, bokeh.get_model_by_name(name));
+    return models.get(name);
 };
 export const begin = document => { bokeh = document; };
 

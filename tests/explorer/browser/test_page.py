@@ -279,6 +279,21 @@ def test_longer_work_shows_its_progress_and_can_be_cancelled(open_page: Open):
     assert loss_of(page).size > 10
 
 
+def test_what_waits_is_cancelled_too(open_page: Open):
+    page = open_page("?mode=softmax&loss=sequences&sequences=4000&dims=20,20,20&heads=8&epoch=10000", ready=False)
+    page.wait_for_selector("#progress:not([hidden])")
+    page.evaluate("""() => {
+        const heads = document.getElementById("control-heads");
+        heads.value = "7";
+        heads.dispatchEvent(new Event("input", {bubbles: true}));
+        heads.dispatchEvent(new Event("change", {bubbles: true}));
+        document.getElementById("cancel").click();
+    }""")
+    assert page.evaluate("() => window.stepwell.asked") >= 2
+    settle(page)
+    assert page.inner_text("#status") == "Stopped."
+
+
 def test_a_stored_run_is_listed_and_opened(open_page: Open):
     page = open_page("?dim=2&heads=2&init=0.1&dynamics=descent&epoch=300&lr=0.02")
     final = loss_of(page)[-1]
