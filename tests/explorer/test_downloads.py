@@ -138,7 +138,9 @@ def test_what_the_page_does_not_finish_in_time_is_neither_stored_nor_recorded(mo
     monkeypatch.setattr("stepwell.explorer._training.SECONDS", 0.0)
     state, _ = State.read({**STATES["sequences"], "seed": "77"})  # of no other test, whose view would be kept
     library = Library(str(tmp_path / "store"))
-    for make in (lambda: store_run(state, library.store), lambda: download([state], "netcdf")):
+    store = library.store
+    assert store is not None
+    for make in (lambda: store_run(state, store), lambda: download([state], "netcdf")):
         with pytest.raises(InvalidInput, match="of 200 steps"):
             make()
     assert library.runs()["total"] == 0

@@ -64,7 +64,7 @@ def test_drops_are_measured_on_every_recorded_loss(library):
     opened = library.run_view(name)
     run = run_in(fields | {"epoch": 1000})
     setup = training.set_up(run.flags, run.engine, run.beyond)
-    expected = compare(made, setup.task)["measured"] * convention(made, setup.task).unit
+    expected = compare(made, setup.task)["measured"] * convention(made, setup.task).unit  # pyright: ignore[reportArgumentType]
     np.testing.assert_allclose(opened["measured_times"], expected, rtol=1e-9)
     assert opened["table"]["rows"][0][opened["table"]["columns"].index("measured time")] == opened["measured_times"][0]
 
