@@ -91,7 +91,7 @@ _STEPS = {
     "step": 0.01,
 }
 _END = {"name": "until", "label": "End of the flow", "group": _DYNAMICS, "kind": "number", "default": 0.0}
-_END |= {"least": 0.0, "most": 1e6, "log": True, "log_least": 1.0, "step": 0.01, "unit": "t/τ"}
+_END |= {"least": 0.0, "most": 1e6, "log": True, "log_least": 1.0, "step": 0.01}
 
 _LINEAR: tuple[Control, ...] = (
     Control(
@@ -291,7 +291,11 @@ _LINEAR: tuple[Control, ...] = (
         when=(_where(model=("separate", "merged")),),
     ),
     Control(
-        mode="linear", help="Time at which the flow ends; 0: when it has converged.", when=_FLOWS["linear"], **_END
+        mode="linear",
+        help="Time at which the flow ends; 0: when it has converged.",
+        when=_FLOWS["linear"],
+        unit="t/τ",
+        **_END,
     ),  # pyright: ignore
     Control(
         name="lr",
@@ -438,15 +442,16 @@ _SOFTMAX: tuple[Control, ...] = (
         _DYNAMICS,
         "choice",
         "flow",
-        "Gradient flow, the limit of small rates; or gradient descent. Over sequences it is descent.",
+        "Gradient flow dW/dt = -∂L/∂W, the limit of small rates; or gradient descent, whose step s of rate η is at "
+        "t = ηs. Over sequences it is descent.",
         choices=(("flow", "gradient flow"), ("descent", "gradient descent")),
-        glossary="Flow, flow time t/τ",
         when=(_where(loss=("closed",)),),
     ),
     Control(
         mode="softmax",
-        help="Time at which the flow ends; 0: twice the last predicted emergence.",
+        help="Time at which the flow ends; 0: well after the last predicted emergence.",
         when=_FLOWS["softmax"],
+        unit="t",
         **_END,
     ),  # pyright: ignore
     Control(

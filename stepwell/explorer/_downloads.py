@@ -1,7 +1,6 @@
 """What can be taken away from the page: figures, data, a film, a script and a command that make the same run."""
 
 import csv
-import functools
 import io
 import tempfile
 import zipfile
@@ -15,7 +14,7 @@ from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
 from ._state import State
-from ._view import View, view
+from ._view import kept_view
 
 _FRAMES = 24
 _NAME = "stepwell"
@@ -52,18 +51,10 @@ def download(states: Sequence[State], kind: str) -> tuple[str, str, bytes]:
     return f"{_NAME}-{what.ending}.zip", "application/zip", archive.getvalue()
 
 
-@functools.lru_cache(maxsize=8)
-def _view(state: State) -> View:
-    made = view(state)
-    if "time" not in made:
-        raise InvalidInput("; ".join(made["problems"].values()))
-    return made
-
-
 def _figure(states: Sequence[State], ending: str) -> bytes:
     from ._picture import draw
 
-    figure = draw([_view(state) for state in states], _names(states))
+    figure = draw([kept_view(state) for state in states], _names(states))
     made = io.BytesIO()
     metadata = {"Date": None} if ending == "svg" else {"CreationDate": None}
     figure.savefig(made, format=ending, metadata=metadata)
@@ -88,14 +79,7 @@ def _netcdf(states: Sequence[State]) -> bytes:
 
     from ._whole import trajectory
 
-    return to_bytes(trajectory(_quick(states[0]))[2])
-
-
-def _quick(state: State) -> State:
-    """The state, if its run ends in time."""
-    if state.on_sequences and _view(state)["outcome"] == "cut off":
-        raise InvalidInput(f"{_view(state)['message']}")
-    return state
+    return to_bytes(trajectory(states[0])[2])
 
 
 def _csv(states: Sequence[State]) -> bytes:
@@ -104,7 +88,7 @@ def _csv(states: Sequence[State]) -> bytes:
     writer = csv.writer(made, lineterminator="\n")
     writer.writerow(["configuration", "time", "step", "quantity", "index", "value"])
     for letter, state in zip("abcd", states, strict=False):
-        shown_view = _view(state)
+        shown_view = kept_view(state)
         time, steps = shown_view["time"], shown_view.get("steps")
         for name in ("loss", "values", "values_theory", "map", "omega", "mu", "allocation"):
             if name not in shown_view:
@@ -127,7 +111,7 @@ def _gif(states: Sequence[State]) -> bytes:
 
     from ._whole import trajectory
 
-    state = _quick(states[0])
+    state = states[0]
     _, setup, made = trajectory(state)
     task: Any = setup.task if state.mode == "linear" and not setup.flags.softmax else None
     with tempfile.TemporaryDirectory() as folder:

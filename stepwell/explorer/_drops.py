@@ -11,8 +11,6 @@ from stepwell.probes import LevelDrop, level_drops
 from stepwell.published.training import Setup
 from stepwell.theory import IntegrationFailed, linear
 
-from ._training import Recorded
-
 _GROWN = (1 - 0.5**0.5) ** (1 / 3)
 """Of its end, the value of a head when the loss has fallen by half of its drop: 1 - (1 - x³)² is a half."""
 _EARLY = 0.02
@@ -124,6 +122,13 @@ COLUMNS = (
 )
 
 
+class Curve(NamedTuple):
+    """A loss, and the times of the page at which it was recorded."""
+
+    time: Float[np.ndarray, " record"]
+    loss: Float[np.ndarray, " record"]
+
+
 class Measured(NamedTuple):
     """The drops of a run, and a row of the table for each, and one for the end."""
 
@@ -132,21 +137,22 @@ class Measured(NamedTuple):
 
 
 def measure(
-    theory: Theory, recorded: Recorded, time: np.ndarray, maps: Float[np.ndarray, "point head dim dim"]
+    theory: Theory, curve: Curve, points: Float[np.ndarray, " point"], maps: Float[np.ndarray, "point head dim dim"]
 ) -> Measured:
-    """Drops of the recorded loss between the theory's levels, beside the predicted ones.
+    """Drops of the loss between the theory's levels, beside the predicted ones.
 
-    `maps` is what each head adds to the effective map, for attention divided by N.
+    `maps` is what each head adds to the effective map at the times `points`, for attention divided by N. The loss may
+    be recorded at more times.
     """
-    if time.size < 2 or theory.levels.size < 2 or np.any(np.diff(theory.levels) >= 0):
+    if curve.time.size < 2 or theory.levels.size < 2 or np.any(np.diff(theory.levels) >= 0):
         return Measured((), [])
-    drops = level_drops(time, recorded.loss, theory.levels)
+    drops = level_drops(curve.time, curve.loss, theory.levels)
     rows: list[list[Any]] = []
     for place, drop in enumerate(drops):
         predicted = theory.drops[place] if place < len(theory.drops) else None
         component, head, in_order = None, None, None
         if theory.kind == "separate" and drop.status != "not reached":
-            component, head, in_order = _learned(theory, drop, place, maps, time)
+            component, head, in_order = _learned(theory, drop, place, maps, points)
         rows.append(
             [
                 place + 1,
@@ -157,12 +163,12 @@ def measure(
                 None if predicted is None else predicted.time,
                 _finite(drop.time),
                 float(theory.levels[place + 1]),
-                _plateau(recorded.loss, time, drops, place),
+                _plateau(curve, drops, place),
                 in_order,
             ]
         )
     end: list[Any] = [None] * len(COLUMNS)
-    end[0], end[-3], end[-2] = "end", float(theory.levels[-1]), float(recorded.loss[-1])
+    end[0], end[-3], end[-2] = "end", float(theory.levels[-1]), float(curve.loss[-1])
     return Measured(drops, [*rows, end])
 
 
@@ -170,9 +176,9 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _plateau(loss: np.ndarray, time: np.ndarray, drops: tuple[LevelDrop, ...], place: int) -> float | None:
+def _plateau(curve: Curve, drops: tuple[LevelDrop, ...], place: int) -> float | None:
     """The loss halfway, by the logarithm of time, between the end of a drop and the start of the next."""
-    begin = drops[place].end
+    begin, (time, loss) = drops[place].end, curve
     if not np.isfinite(begin):
         return None
     following = drops[place + 1].start if place + 1 < len(drops) else np.nan

@@ -70,7 +70,7 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     plot.add_layout(Span(name=f"{name}.cursor", dimension="height", location=0, line_width=1.5))
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@name"), ("", "$snap_y{0.0000}")]))
     plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
-    plot.xaxis.axis_label = "time t/τ"
+    plot.xaxis.axis_label = "time"
     plot.xaxis.name, plot.yaxis.name = f"{name}.time_axis", f"{name}.axis"
     plot.grid.grid_line_alpha = 0.4
     plot.tags = [FixedTicker(ticks=[], name=f"{name}.decades")]

@@ -16,5 +16,5 @@ def glossary() -> dict[str, str]:
     path = next((place for place in _PLACES if place.is_file()), None)
     if path is None:
         return {}
-    found = _ENTRY.findall(path.read_text(encoding="utf-8"))
-    return {word: " ".join(_LINK.sub(r"\1", text).replace("`", "").split()) for word, text in found}
+    entries = _ENTRY.findall(path.read_text(encoding="utf-8"))
+    return {word: " ".join(_LINK.sub(r"\1", text).replace("`", "").split()) for word, text in entries}

@@ -11,9 +11,9 @@ from stepwell.published.training import Setup
 from stepwell.theory import linear
 
 from ._cancelled import Cancelled
-from ._drops import COLUMNS, levels_of, measure, predict, theory_values, theory_weights, weight_scale
+from ._drops import COLUMNS, Curve, levels_of, measure, predict, theory_values, theory_weights, weight_scale
 from ._state import State
-from ._training import Recorded, follow, set_up_state, train, train_in_parts, unit_of
+from ._training import Recorded, follow, set_up_state, time_name, train, train_in_parts, unit_of
 
 View = dict[str, Any]
 
@@ -72,6 +72,7 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     made: View = {
         "mode": "linear",
         "time": unit_of(setup) * recorded.time,
+        "time_name": time_name(setup),
         "loss": recorded.loss,
         "values": small(weights["values"]),
         "eigenvalues": modes.variances,
@@ -113,7 +114,8 @@ def _no_theory(shape: tuple[int, ...]) -> View:
     }
 
 
-def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
+def theory_view(setup: Setup, recorded: Recorded, made: View, curve: Curve | None = None) -> View:
+    """What the theory says of a run. Drops are measured on `curve`, if the loss was recorded at more points."""
     points = made["time"]
     theory, scale = predict(setup, _BEYOND * float(points[-1])), weight_scale(setup)
     weights = theory_weights(setup, recorded.weights)
@@ -122,7 +124,7 @@ def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
         maps = values * (np.swapaxes(weights["keys"], 2, 3) @ weights["queries"])
     else:
         maps = values * weights["key_queries"]
-    measured = measure(theory, recorded, points, maps)
+    measured = measure(theory, curve or Curve(points, recorded.loss), points, maps)
     missing = [np.nan] * (theory.levels.size - 1 - len(theory.drops))
     return {
         "values_theory": small(theory_values(theory, points, weights["values"][-1]) / scale),
@@ -130,7 +132,7 @@ def theory_view(setup: Setup, recorded: Recorded, made: View) -> View:
         "drop_names": [_drop_name(drop) for drop in theory.drops] + [""] * len(missing),
         "measured_times": np.array([drop.time for drop in measured.drops]),
         "table": {"columns": list(COLUMNS), "rows": measured.rows},
-        "remark": theory.reason,
+        "remark": "; ".join(filter(None, (theory.reason, finite_remark(setup)))),
     }
 
 
@@ -149,8 +151,18 @@ def _level_name(learned: int, dim: int) -> str:
 def training_words(setup: Setup) -> str:
     """How a run is trained."""
     how = "gradient flow" if flows(setup.engine) else f"gradient descent at rate {setup.flags.lr:g}"
-    closed = infinite(setup.engine) or (setup.beyond.several and setup.engine != "sampled")
-    return how if closed else f"{how} on {setup.flags.trainset_size} sequences"
+    return f"{how} on {setup.flags.trainset_size} sequences" if _on_sequences(setup) else how
+
+
+def finite_remark(setup: Setup) -> str:
+    """What a run on finitely many sequences is compared with; empty for others."""
+    if not _on_sequences(setup):
+        return ""
+    return f"predictions are for infinitely many sequences, and the run is on {setup.flags.trainset_size} of them"
+
+
+def _on_sequences(setup: Setup) -> bool:
+    return setup.engine == "sampled" if setup.beyond.several else not infinite(setup.engine)
 
 
 def _caption(setup: Setup, recorded: Recorded) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 Message = dict[str, Any]
-"""What the page is told; `view`, if there is one, has arrays among its values."""
+"""What is sent to the page; `view`, if there is one, has arrays among its values."""
 
 
 def packed(message: Message) -> bytes:

@@ -53,10 +53,10 @@ _MOST_FILES = 16
 """Downloads that wait."""
 
 _POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The page loads nothing from elsewhere. Bokeh starts by a script inside the page."""
+"""The page loads nothing from elsewhere. Of scripts inside it, `_Page` allows the one by which Bokeh starts."""
 
 
 class _Headers(web.OutputTransform):
@@ -99,7 +99,7 @@ class _Guard(Router):
             return 403, "This server answers to its own pages alone."
         site = request.headers.get("Sec-Fetch-Site", "none")
         # A link on another page may open this one, at the top of a tab; nothing else may come from there.
-        opened = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.path == "/"
+        opened = request.headers.get("Sec-Fetch-Dest") == "document" and request.path == "/"
         if site not in ("same-origin", "none") and not opened:
             return 403, "This server answers to its own pages alone."
         if request.path in ("/", "/ws") and self._sessions() >= MOST_SESSIONS:
@@ -167,7 +167,9 @@ class _Page(_Handler):
 
     def get(self) -> None:
         mode = self.get_query_argument("mode", MODES[0])
-        self.finish(page(mode if mode in MODES else MODES[0], self.explorer.token))
+        html, script = page(mode if mode in MODES else MODES[0], self.explorer.token)
+        self.set_header("Content-Security-Policy", f"{_POLICY}; script-src 'self' {script}")
+        self.finish(html)
 
 
 class _Socket(WebSocketHandler):

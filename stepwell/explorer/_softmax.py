@@ -11,10 +11,10 @@ from stepwell.published.training import Setup
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 
-from ._linear import small, training_words
+from ._linear import finite_remark, small, training_words
 from ._state import State
 from ._traced import traced
-from ._training import POINTS, Recorded, recorded_flow, set_up_state, train, train_in_parts, unit_of
+from ._training import POINTS, Recorded, recorded_flow, set_up_state, time_name, train, train_in_parts, unit_of
 
 View = dict[str, Any]
 
@@ -22,8 +22,8 @@ COLUMNS = (
     "task",
     "dimension",
     "strength",
-    "emerges after",
-    "and before",
+    "predicted from",
+    "predicted to",
     "measured",
     "head",
     "share",
@@ -34,6 +34,8 @@ COLUMNS = (
 )
 _LATE = 1.5
 """A flow without a time goes on to so many times the last predicted emergence, and through what follows."""
+_NEGATIVE = 1e-3
+"""Of the largest μ, the size from which on one below zero is said."""
 _EMERGED = 0.5
 """Of its last value, the part of the answer at which a task has emerged."""
 
@@ -78,6 +80,7 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     made: View = {
         "mode": "softmax",
         "time": time,
+        "time_name": time_name(setup),
         "loss": recorded.loss,
         "omega": small(omega),
         "mu": small(mu),
@@ -91,7 +94,7 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
         "caption": _caption(setup, recorded),
         "outcome": recorded.outcome,
         "message": recorded.message,
-        "remark": "",
+        "remark": "; ".join(filter(None, (_balance_remark(time, mu), finite_remark(setup)))),
         "problems": {},
     }
     if recorded.steps is not None:
@@ -122,6 +125,21 @@ def _phases(time: np.ndarray, loss: np.ndarray) -> list[dict[str, Any]]:
         return []
     named = {"warm-up": three.warm_up, "emergence": three.emergence, "convergence": three.convergence}
     return [{"name": name, "start": phase.start, "end": phase.end} for name, phase in named.items()]
+
+
+def _balance_remark(time: np.ndarray, mu: np.ndarray) -> str:
+    """Where errors of the solver have turned the sign of a μ; empty where none has.
+
+    Every μ begins as a square, as value and output weight are equal. The flow keeps them so, and no μ changes its sign;
+    but a difference between them grows where a head has no task, and a solver's error is one (docs/differences.md).
+    """
+    below = (mu < -_NEGATIVE * np.abs(mu).max()).any(axis=(1, 2))
+    if below[0] or not below.any():
+        return ""
+    return (
+        f"after t = {time[np.argmax(below)]:.4g} the run is not the flow from these weights, in which no μ is below "
+        "zero: errors of the solver have grown, and the limits do not apply"
+    )
 
 
 def _rows(

@@ -134,7 +134,8 @@ def _view_of(configuration: dict[str, Any], data: Any) -> View:
     from stepwell.published.training import levels_of, set_up
 
     from . import _linear, _softmax
-    from ._training import Recorded, unit_of
+    from ._drops import Curve
+    from ._training import Recorded, time_name, unit_of
 
     run, _ = run_from(configuration)
     setup = set_up(run.flags, run.engine, run.beyond)
@@ -159,10 +160,11 @@ def _view_of(configuration: dict[str, Any], data: Any) -> View:
         return _softmax.run_view(setup, recorded)
     if weights and run.beyond.plain and run.flags.kind.layout == "tokens" and levels_of(setup) is not None:
         made = _linear.run_view(setup, recorded)
-        return made | _linear.theory_view(setup, recorded, made)
+        return made | _linear.theory_view(setup, recorded, made, Curve(unit_of(setup) * rate * steps, loss))
     return {
         "mode": "curve",
         "time": unit_of(setup) * recorded.time,
+        "time_name": time_name(setup),
         "steps": recorded.time / rate,
         "loss": recorded.loss,
         "caption": f"{run.flags.model}, {run.engine}, seed {run.flags.seed}",

@@ -55,9 +55,14 @@ def set_up_state(state: State) -> Setup:
 
 
 def unit_of(setup: Setup) -> float:
-    """What the run's own time is multiplied by to be that of the page: the paper's t/τ, as `stepwell train` has it."""
+    """What the run's own time is multiplied by to be that of the page, which is that of `stepwell train`."""
     steps = 1 / (2 * setup.flags.lr)
     return float(paper_time(setup, steps))
+
+
+def time_name(setup: Setup) -> str:
+    """What the time of the page is: t/τ of τ dW/dt = -½ ∂L/∂W; of several regressions t of dW/dt = -∂L/∂W."""
+    return "t" if setup.beyond.several else "t/τ"
 
 
 def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorded:
@@ -72,7 +77,8 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         progress=False,
         rtol=_DRAFT if draft else _EXACT,
     )
-    return recorded_flow(setup, run)
+    made = recorded_flow(setup, run)
+    return made._replace(outcome="draft") if draft else made
 
 
 def recorded_flow(setup: Setup, run: xr.Dataset) -> Recorded:
@@ -122,7 +128,7 @@ def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Reco
         pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
         place = end
         if place < steps.size - 1:
-            share(float(steps[place] / steps[-1]), made)
+            share(float(steps[place] / steps[-1]), made._replace(outcome=f"step {steps[place]} of {steps[-1]}"))
     assert made is not None
     return made
 

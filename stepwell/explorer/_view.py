@@ -1,5 +1,6 @@
 """What the page shows of a state: flat arrays and short texts, ready to be sent."""
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,15 @@ def view(
         return make(state, report or _ignore, stop or _never)
     except InvalidInput as error:
         return {"mode": state.mode, "problems": {"run" if state.mode == "stored" else "": str(error)}}
+
+
+@functools.lru_cache(maxsize=8)
+def kept_view(state: State) -> View:
+    """The view of a state of which a file is made; `InvalidInput` is raised where there is none."""
+    made = view(state)
+    if "time" not in made:
+        raise InvalidInput("; ".join(made["problems"].values()))
+    return made
 
 
 def _ignore(part: float, partial: View) -> None:

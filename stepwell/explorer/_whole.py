@@ -15,6 +15,7 @@ from stepwell.runs import Record, Store, configuration_of, run_name, save_run
 from ._softmax import end_of
 from ._state import State
 from ._training import follow, set_up_state, unit_of
+from ._view import kept_view
 
 FLOW_STEPS = 1000
 """Recorded steps of a flow, as `stepwell train` counts them."""
@@ -101,7 +102,12 @@ def script(state: State) -> str:
 
 
 def trajectory(state: State) -> tuple[Run, Setup, xr.Dataset]:
-    """The run of a state as `stepwell train` records it: every loss, and weights at up to 101 snapshots."""
+    """The run of a state as `stepwell train` records it: every loss, and weights at up to 101 snapshots.
+
+    `InvalidInput` is raised for what the page itself does not finish in time.
+    """
+    if state.on_sequences and (shown := kept_view(state))["outcome"] == "cut off":
+        raise InvalidInput(shown["message"])
     run, setup = _described(state)
     weights = sum(weight.size for weight in setup.model.weights().values())
     if state.flows and weights * (FLOW_STEPS + 1) > _LARGEST:

@@ -132,3 +132,15 @@ def test_there_is_no_other_kind_and_none_of_stored_runs():
     for kind in KINDS:
         with pytest.raises(InvalidInput, match="stored"):
             download([State.default("stored")], kind)
+
+
+def test_what_the_page_does_not_finish_in_time_is_neither_stored_nor_recorded(monkeypatch, tmp_path):
+    monkeypatch.setattr("stepwell.explorer._training.SECONDS", 0.0)
+    state, _ = State.read({**STATES["sequences"], "seed": "77"})  # of no other test, whose view would be kept
+    library = Library(str(tmp_path / "store"))
+    store = library.store
+    assert store is not None
+    for make in (lambda: store_run(state, store), lambda: download([state], "netcdf")):
+        with pytest.raises(InvalidInput, match="of 200 steps"):
+            make()
+    assert library.runs()["total"] == 0

@@ -196,5 +196,5 @@ def test_every_word_that_a_control_names_is_in_the_glossary():
 
 def test_every_control_is_on_the_page_of_its_mode():
     for control in CONTROLS:
-        assert f'id="control-{control.name}"' in page(control.mode, "token")
+        assert f'id="control-{control.name}"' in page(control.mode, "token").html
     assert State.default("linear").mode == "linear"

@@ -9,6 +9,7 @@ from stepwell._errors import InvalidInput
 from stepwell.explorer import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
+from stepwell.probes import compare, convention
 from stepwell.published import run_in, training
 from stepwell.runs import save_run
 
@@ -53,6 +54,35 @@ def test_any_run_of_the_store_has_a_view(library, fields, kind):
     steps = opened["steps"].round().astype(int)
     np.testing.assert_array_equal(opened["loss"], made["loss"].values[0, steps])
     assert opened["scalars"]["final_loss"] == opened["loss"][-1]
+
+
+def test_drops_are_measured_on_every_recorded_loss(library):
+    """Weights are recorded at every tenth step alone, and the loss has fallen by the second of them."""
+    fields = {"model": "attnM", "heads": 3, "in_dim": 3, "engine": "population", "init": 0.02, "lr": 0.01}
+    made = trained(library, epoch=1000, **fields)
+    ((name, *_),) = library.runs()["rows"]
+    opened = library.run_view(name)
+    run = run_in(fields | {"epoch": 1000})
+    setup = training.set_up(run.flags, run.engine, run.beyond)
+    expected = compare(made, setup.task)["measured"] * convention(made, setup.task).unit  # pyright: ignore[reportArgumentType]
+    np.testing.assert_allclose(opened["measured_times"], expected, rtol=1e-9)
+    assert opened["table"]["rows"][0][opened["table"]["columns"].index("measured time")] == opened["measured_times"][0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "finite"),
+    [
+        ({"in_dim": 2, "engine": "population"}, False),
+        ({"in_dim": 2, "engine": "moments", "trainset_size": 50}, True),
+        ({"dims": [3, 4], "engine": "population"}, False),
+        ({"dims": [3, 4], "engine": "sampled", "trainset_size": 50}, True),
+    ],
+)
+def test_a_run_on_finitely_many_sequences_says_what_its_predictions_are_for(library, fields, finite):
+    trained(library, epoch=20, lr=0.01, **fields)
+    ((name, *_),) = library.runs()["rows"]
+    remark = library.run_view(name)["remark"]
+    assert ("infinitely many sequences, and the run is on 50 of them" in remark) == finite
 
 
 def test_runs_are_listed_with_filters(library):

@@ -171,6 +171,7 @@ def test_a_draft_comes_first_in_many_dimensions():
     # Both end where the gap to the lowest loss is closed, within a thousandth of it.
     np.testing.assert_allclose(draft["loss"][-1], exact["loss"][-1], rtol=1e-3)
     np.testing.assert_array_equal(exact["loss"], made["loss"])
+    assert draft["caption"].endswith("(draft).") and "draft" not in exact["caption"]
 
 
 SEQUENCES = {
@@ -187,6 +188,8 @@ def test_training_on_sequences_streams_and_is_that_of_stepwell_train(mode):
     assert len(parts) >= 2 and all(0 < part < 1 for part, _ in parts)
     sizes = [partial["loss"].size for _, partial in parts]
     assert sizes == sorted(sizes) and sizes[-1] < made["loss"].size
+    assert all(partial["outcome"] == f"step {partial['steps'][-1]:.0f} of 200" for _, partial in parts)
+    assert made["outcome"] == "finished"
     run = run_in(state.run_fields())
     whole = training.train(training.set_up(run.flags, run.engine, run.beyond), None)
     np.testing.assert_allclose(made["loss"], whole["loss"].values[0, made["steps"].astype(int)], rtol=1e-12)
@@ -231,6 +234,7 @@ def test_the_closed_form_is_that_of_stepwell_train(dynamics):
 
 def test_limits_phases_and_emergence_of_the_first_view():
     made = view(read(mode="softmax"))
+    assert made["time_name"] == "t"  # half of t/τ
     limits = made["limits"]
     assert limits["Bayes risk"] <= limits["lower bound"] <= limits["flow, one head for each task"]
     assert [phase["name"] for phase in made["phases"]] == ["warm-up", "emergence", "convergence"]
@@ -239,6 +243,17 @@ def test_limits_phases_and_emergence_of_the_first_view():
     assert sorted(heads) == [1, 2, 3]
     for row in made["table"]["rows"]:
         assert row[3] * 0.9 < row[5] < row[4]
+
+
+def test_a_flow_that_errors_of_the_solver_have_led_astray_says_so():
+    words = {"mode": "softmax", "dims": "10,20,30", "strengths": "1,0.5,0.3", "heads": 3, "init": 0.001}
+    made = view(read(**words))
+    below = made["mu"].min(axis=(1, 2)) < -0.02
+    assert below.any() and made["loss"][-1] < 0.7 * made["limits"]["flow, one head for each task"]
+    assert "errors of the solver" in made["remark"]
+    said = float(made["remark"].removeprefix("after t = ").split()[0])
+    assert abs(said - made["time"][below][0]) < 0.001 * said
+    assert view(read(**words, until=60))["remark"] == ""
 
 
 def test_what_is_compiled_is_known_and_neighbours_are_near():

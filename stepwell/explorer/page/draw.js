@@ -2,10 +2,10 @@
 import {settings, state} from "./state.js";
 
 export let bokeh = null; // Bokeh's document
-const found = new Map();
+const models = new Map();
 const model = name => {
-    if (!found.has(name)) found.set(name, bokeh.get_model_by_name(name));
-    return found.get(name);
+    if (!models.has(name)) models.set(name, bokeh.get_model_by_name(name));
+    return models.get(name);
 };
 export const begin = document => { bokeh = document; };
 
@@ -92,9 +92,9 @@ export function drawViews() {
         lines.name.push(several ? `configuration ${LETTERS[place]}` : "loss");
     }
     model("loss.lines").data = lines;
-    setHeights("loss", [...lines.ys, view?.levels ?? []], 0);
-    const levels = view?.levels ? Array.from(view.levels) : [];
-    model("loss.levels").data = {y: levels, text: apart(levels, view?.level_names ?? []), x: levels.map(() => axis.most)};
+    const named = levelsOf(view), levels = named.map(([level]) => level);
+    setHeights("loss", [...lines.ys, levels], 0);
+    model("loss.levels").data = {y: levels, text: apart(levels, named.map(([, name]) => name)), x: levels.map(() => axis.most)};
     const drops = [...view?.drop_times ?? [], ...view?.drop_times_late ?? []].map(coordinate).filter(Number.isFinite);
     model("loss.drops").data = {x: drops, color: drops.map(() => colour(state.picked))};
     const phases = view?.phases ?? [];
@@ -106,6 +106,13 @@ export function drawViews() {
     if (view?.time) drawHeads(view);
     legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, colour(place)]) : [], lossNote(view));
     drawTime();
+}
+
+// Losses that the theory names, the highest first: plateaus of linear attention, limits of softmax attention.
+function levelsOf(view) {
+    const named = view?.limits ? Object.entries(view.limits).map(([name, level]) => [level, name])
+        : Array.from(view?.levels ?? [], (level, number) => [level, view.level_names[number]]);
+    return named.sort(([one], [other]) => other - one);
 }
 
 // Names of levels that are too near to the one above to be read are left out.
@@ -121,8 +128,9 @@ function apart(levels, names) {
 
 function lossNote(view) {
     const parts = [];
-    if (view?.levels?.length) parts.push("dotted: predicted levels");
-    if (view?.drop_times_late) parts.push("dashed: each task emerges between two of these times, says theory");
+    if (view?.limits) parts.push("dotted: limits of the loss");
+    else if (view?.levels?.length) parts.push("dotted: predicted levels");
+    if (view?.drop_times_late) parts.push("dashed: lower and upper bounds that theory predicts for the time at which each task emerges");
     else if (view?.drop_times?.length) parts.push("dashed: predicted drops");
     if (view?.phases?.length) parts.push(`shaded: ${view.phases.map(phase => phase.name).join(", ")}`);
     return parts.join("; ");
@@ -138,6 +146,8 @@ function setTimeAxis(shown) {
     const ticks = [];
     if (state.log) for (let power = Math.ceil(axis.least - 1e-9); power <= axis.most + 1e-9; power++) ticks.push(power);
     if (String(ticks) !== decades) setTicks(ticks);
+    const label = `time ${shown[0].time_name}`;
+    for (const name of curves) if (model(`${name}.time_axis`).axis_label !== label) model(`${name}.time_axis`).axis_label = label;
 }
 
 // The ticks of a logarithmic axis are its decades; of a linear one, Bokeh's own. Set when they change: it is slow.
@@ -317,7 +327,7 @@ export function drawTime() {
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
     const step = view.steps ? `, step ${view.steps[point]}` : "";
-    document.getElementById("now").value = `t/τ = ${number(time)}${step}`;
+    document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 
 // Colours from negative over zero, which is the colour of the page, to positive.

@@ -15,7 +15,7 @@ const stepwell = {latencies: [], waits: [], frames: [], views: draw.views, state
 window.stepwell = stepwell;
 
 let send = null; // takes a request
-let sent = 0, answered = 0; // numbers of requests
+let sent = 0, answered = 0, cancelled = 0; // numbers of requests
 let asked = 0; // when the page began to wait
 const inputs = []; // [time of an input event, number of the request that has it]
 const problems = []; // by configuration
@@ -60,7 +60,7 @@ function receive(head) {
         }
     }
     if (head.done !== undefined) {
-        answered = head.number;
+        answered = Math.max(head.number, cancelled); // what waited when all was cancelled has no answer of its own
         stepwell.busy = answered < sent;
         progress(undefined);
         if (!head.failed) say(head.stopped ? "Stopped." : [draw.shown()?.message, draw.shown()?.remark].filter(Boolean).join(" "));
@@ -287,7 +287,10 @@ async function start() {
     draw.dress();
     connectTheme();
     send = await connect(receive, wait);
-    at("cancel").addEventListener("click", () => send({number: sent, words: {}, cancel: true}));
+    at("cancel").addEventListener("click", () => {
+        cancelled = sent;
+        send({number: sent, words: {}, cancel: true});
+    });
     let resized = 0;
     addEventListener("resize", () => { clearTimeout(resized); resized = setTimeout(() => { draw.resized(); repaint(0); }, 100); });
     if (settings.mode === "stored") beginStored((name, text) => {

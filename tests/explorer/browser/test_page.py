@@ -45,6 +45,12 @@ def test_the_numbers_are_those_of_the_library(open_page: Open, words: dict[str, 
     numbers = [(text, cell) for text, cell in zip(shown, cells, strict=True) if type(cell) in (int, float)]
     assert len(numbers) > 10
     np.testing.assert_allclose(*np.array([(float(text), cell) for text, cell in numbers]).T, rtol=1e-12)
+    drawn = page.evaluate("() => Array.from(Bokeh.documents[0].get_model_by_name('loss.levels').data.y)")
+    assert page.inner_text("#now").startswith("t = " if "mode" in words else "t/τ = ")
+    label = page.evaluate("() => Bokeh.documents[0].get_model_by_name('loss.time_axis').axis_label")
+    assert label == f"time {expected['time_name']}"
+    levels = expected["limits"].values() if "limits" in expected else expected["levels"]
+    np.testing.assert_allclose(drawn, sorted(levels, reverse=True), rtol=1e-12)
 
 
 def test_the_first_view_explains_itself(open_page: Open):
@@ -271,6 +277,21 @@ def test_longer_work_shows_its_progress_and_can_be_cancelled(open_page: Open):
     page.select_option("#control-loss", "closed")
     settle(page)
     assert loss_of(page).size > 10
+
+
+def test_what_waits_is_cancelled_too(open_page: Open):
+    page = open_page("?mode=softmax&loss=sequences&sequences=4000&dims=20,20,20&heads=8&epoch=10000", ready=False)
+    page.wait_for_selector("#progress:not([hidden])")
+    page.evaluate("""() => {
+        const heads = document.getElementById("control-heads");
+        heads.value = "7";
+        heads.dispatchEvent(new Event("input", {bubbles: true}));
+        heads.dispatchEvent(new Event("change", {bubbles: true}));
+        document.getElementById("cancel").click();
+    }""")
+    assert page.evaluate("() => window.stepwell.asked") >= 2
+    settle(page)
+    assert page.inner_text("#status") == "Stopped."
 
 
 def test_a_stored_run_is_listed_and_opened(open_page: Open):

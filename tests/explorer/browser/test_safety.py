@@ -1,6 +1,7 @@
 """What other pages, and requests made by hand, get from the server: nothing."""
 
 import http.client
+import json
 from unittest.mock import Mock
 from urllib.parse import urlsplit
 
@@ -46,9 +47,10 @@ def test_other_hosts_and_sites_are_refused(server, path: str):
 
 
 def test_a_link_elsewhere_may_open_the_page_and_nothing_else(server):
-    navigation = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    navigation = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert ask(server, "/?init=0.1", **navigation)[0] == 200
     assert ask(server, "/download/csv", **navigation)[0] == 403
+    assert ask(server, "/", **{**navigation, "Sec_Fetch_Dest": "iframe"})[0] == 403
     assert ask(server, "/alive", Host=f"localhost:{urlsplit(server.address).port}")[0] == 200
 
 
@@ -91,6 +93,7 @@ def test_downloads_of_what_is_not_allowed_say_so(server):
     status, text, _ = ask(server, "/download/csv?heads=99&init=nan")
     assert status == 400 and "from 1 to 8" in text and "Scale of the start" in text
     assert ask(server, "/download/csv?" + "&".join(f"a{n}=1" for n in range(3000)))[0] == 400
+    server.store.mkdir(exist_ok=True)  # without a store there are no filters
     status, text, _ = ask(server, "/runs?where=final_loss%3C%3C")
     assert status == 400 and "final_loss" in text
 
@@ -100,6 +103,7 @@ def test_every_answer_forbids_what_is_not_needed(server):
         _, _, headers = ask(server, path)
         assert "default-src 'self'" in headers["Content-Security-Policy"]
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "script-src 'self' 'unsafe-inline'" not in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert "Access-Control-Allow-Origin" not in headers
     figure = ask(server, "/figure/linear-fig1.svg")
@@ -117,3 +121,38 @@ def test_one_page_too_many_is_refused():
         refused = refusal(path)
         assert refused is not None and refused[0] == 503
     assert refusal("/alive") is None
+
+
+def test_a_script_that_is_not_of_the_page_does_not_run(server, browser):
+    page = browser.new_page()
+    page.goto(server.address)
+    refused = page.evaluate(
+        """() => new Promise(done => {
+            addEventListener("securitypolicyviolation", event => done(event.effectiveDirective));
+            const made = document.createElement("div");
+            made.setAttribute("onclick", "window.broken = true");
+            document.body.append(made);
+            made.click();
+            setTimeout(() => done("none"), 1000);
+        })"""
+    )
+    assert refused == "script-src-attr" and page.evaluate("window.broken") is None
+    page.close()
+
+
+def test_words_of_a_foreign_reproduction_are_shown_as_they_are(server, open_page):
+    bad = "<img src=x onerror='window.broken = true'><script>window.broken = true</script>"
+    figure = {"name": "linear/fig1", "title": bad, "caption": bad}
+    claim = {"paper": "linear", "figure": "fig1", "statement": bad, "passed": True}
+    claims = server.reproduction / "claims.json"
+    claims.write_text(json.dumps({"figures": [figure], "claims": [claim]}))
+    try:
+        page = open_page("?mode=stored&figure=linear-fig1")
+        page.wait_for_selector("#figure-claims li")
+        for place in ("#title-figure", "#figure-caption"):
+            assert page.text_content(place) == bad
+        assert page.text_content("#figure-claims li") == f"✓ holds: {bad}"
+        assert page.locator("#pictures [onerror], #pictures script").count() == 0
+        assert page.evaluate("window.broken") is None
+    finally:
+        claims.unlink()
