@@ -20,5 +20,6 @@ export function connect(received, lost) {
         socket.addEventListener("open", () => ready(request => socket.send(JSON.stringify(request))));
         socket.addEventListener("close", lost);
         addEventListener("pagehide", () => socket.removeEventListener("close", lost));
+        addEventListener("pageshow", event => event.persisted && location.reload());  // "back" leads here without a socket
     });
 }
