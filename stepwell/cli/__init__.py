@@ -32,6 +32,10 @@ EXAMPLES = {
         "stepwell reproduce linear/conservation --set context=60 --out changed",
         "stepwell reproduce softmax --jobs 2 --against reproduction --out again",
     ),
+    "explore": (
+        "stepwell explore",
+        "stepwell explore --port 8000 --no-browser --store runs --reproduction reproduction",
+    ),
     "train": (
         "stepwell train --model attnM --head 8 --init 1e-6 --show",
         "stepwell train --model attnS --head 5 --init 1e-2 --epoch 10001 --lr 0.02 --theory --out runs",

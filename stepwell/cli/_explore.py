@@ -15,7 +15,6 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--no-browser", action="store_true", help="print the address, and open nothing")
     parser.add_argument("--store", metavar="DIR", help="the store; by default $STEPWELL_STORE or stepwell-runs")
     parser.add_argument("--reproduction", metavar="DIR", help="folder of figures; by default reproduction, if there")
-    parser.epilog = "example: stepwell explore --port 8000 --no-browser --store runs --reproduction reproduction"
 
 
 def run(arguments: argparse.Namespace) -> int:
