@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from docutils import nodes
-from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.util import logging
+from docutils import nodes  # pyright: ignore[reportMissingModuleSource]
+from docutils.utils.math.latex2mathml import tex2mathml  # pyright: ignore[reportMissingModuleSource]
+from sphinx.util import logging  # pyright: ignore[reportMissingImports]
 
 _LOGGER = logging.getLogger(__name__)
 _OTHERWISE = {r"\dots": r"\ldots ", "…": r"\ldots ", r"\tfrac": r"\frac", r"\big": "", r"\Big": ""}

@@ -7,8 +7,8 @@ contents do.
 import tempfile
 from pathlib import Path
 
-import nbformat
-from nbclient import NotebookClient
+import nbformat  # pyright: ignore[reportMissingImports]
+from nbclient import NotebookClient  # pyright: ignore[reportMissingImports]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
