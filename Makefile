@@ -72,7 +72,7 @@ test-lowest: env
 		pyproject.toml -o build/lowest.txt
 	$(UV) pip install --quiet --python build/lowest/bin/python --constraint build/lowest.txt --editable . \
 		beartype distributed filelock hatchling hypothesis pytest pytest-xdist
-	build/lowest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning $(ARGS)
+	build/lowest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning --ignore=tests/explorer/browser $(ARGS)
 
 lint: env
 	$(PYTHON) -m ruff check .
