@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._types import Loss
 from stepwell.models import AbstractModel, MergedAttention
 from stepwell.objectives import Population
 
+from ._of_population import OfPopulation
 from ._protocols import AbstractResolvent
 
 
-class ResolventMerged(AbstractResolvent):
+class ResolventMerged(OfPopulation, AbstractResolvent):
     r"""What `Population` computes, for merged attention; it solves systems with the Jacobian of its flow by itself.
 
     With $A = \sum_h v_h U_h$ and $G = M\Lambda - C A \Lambda$ the flow is $\dot v_h = \langle U_h, G\rangle$,
@@ -30,9 +30,6 @@ class ResolventMerged(AbstractResolvent):
     there are heads.
     """
 
-    population: Population
-    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
-    r"""$\Lambda$, $M\Lambda$ and $C$."""
     vectors: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
     r"""The eigenvectors of C and of $\Lambda$, as columns."""
     curvature: Float[Array, "*run dim dim"]
@@ -84,18 +81,6 @@ class ResolventMerged(AbstractResolvent):
             return solution.rotated(left, right.T).flat()
 
         return solve
-
-    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
-        return self.population.coefficients(model)
-
-    def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
-        return self.population.quadratic(coefficients)
-
-    def check(self, model: AbstractModel) -> None:
-        self.population.check(model)
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return self.population.floor(model)
 
 
 class _Heads(NamedTuple):

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from stepwell._types import Loss
 from stepwell.models import AbstractModel, is_separate
 from stepwell.objectives import Population
 
+from ._of_population import OfPopulation
 from ._protocols import AbstractResolvent
 from ._separate_population import applies
 
@@ -21,7 +21,7 @@ _WEIGHTS = 100
 """Up to so many, the whole matrix is factorised as fast, in a program that is compiled faster."""
 
 
-class ResolventPopulation(AbstractResolvent):
+class ResolventPopulation(OfPopulation, AbstractResolvent):
     r"""What `Population` computes, for separate attention; it solves systems with the Jacobian of its flow by itself.
 
     With $A = \sum_a v_a k_a q_a^\top$ and $S = C A \Lambda - M\Lambda$, the flow is $\dot v = -\sum_r k_r^\top S q_r$,
@@ -42,10 +42,6 @@ class ResolventPopulation(AbstractResolvent):
     where $a_i, b_i = \tfrac12 \big(\tfrac1{\sigma + v s_i} \pm \tfrac1{\sigma - v s_i}\big)$, $\rho$ is σ less what the
     tip of the arrow loses to the rest, and $u = \Theta$ times the block's solution for the tip.
     """
-
-    population: Population
-    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
-    r"""$\Lambda$, $M\Lambda$ and $C$."""
 
     @classmethod
     def of(cls, population: Population, model: AbstractModel) -> "ResolventPopulation | None":
@@ -83,18 +79,6 @@ class ResolventPopulation(AbstractResolvent):
             return solution.rotated(left.T, right).flat()
 
         return solve
-
-    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
-        return self.population.coefficients(model)
-
-    def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
-        return self.population.quadratic(coefficients)
-
-    def check(self, model: AbstractModel) -> None:
-        self.population.check(model)
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return self.population.floor(model)
 
 
 class _Heads(NamedTuple):

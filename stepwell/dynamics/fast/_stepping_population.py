@@ -11,6 +11,7 @@ from stepwell._types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Population
 
+from ._of_population import OfPopulation
 from ._protocols import AbstractRosenbrock, Tableau
 from ._registry import stiff_form
 from ._resolvent_merged import ResolventMerged
@@ -22,16 +23,13 @@ _DIMENSION = 8
 D = 16, and the lanes of eight runs make up for a factor of two at D = 12."""
 
 
-class SteppingPopulation(AbstractRosenbrock):
+class SteppingPopulation(OfPopulation, AbstractRosenbrock):
     """What `Population` computes, for separate attention in a few dimensions; it takes steps of its flow by itself.
 
     The mathematics is that of `ResolventPopulation`. The native pass takes as many runs at a time as a vector of the
     processor holds, and divides the runs among the cores.
     """
 
-    population: Population
-    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
-    r"""$\Lambda$, $M\Lambda$ and $C$."""
     target: str = eqx.field(static=True)
 
     @classmethod
@@ -50,18 +48,6 @@ class SteppingPopulation(AbstractRosenbrock):
         call = jax.ffi.ffi_call(self.target, results, vmap_method="expand_dims")
         loss, stepped = call(weights, *self.moments, self.population.label_power, length, *map(jnp.asarray, tableau))
         return loss, stepped
-
-    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
-        return self.population.coefficients(model)
-
-    def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
-        return self.population.quadratic(coefficients)
-
-    def check(self, model: AbstractModel) -> None:
-        self.population.check(model)
-
-    def floor(self, model: AbstractModel) -> float | None:
-        return self.population.floor(model)
 
 
 @stiff_form.register

@@ -1,0 +1,27 @@
+"""What the stiff forms of `Population` share: its moments, and the loss itself, which is left to it."""
+
+from jaxtyping import Array, Float
+
+from stepwell._types import Loss
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractQuadraticObjective, Population
+
+
+class OfPopulation(AbstractQuadraticObjective):
+    """A form of `Population` that differs in how weights move alone."""
+
+    population: Population
+    moments: tuple[Float[Array, "*run dim dim"], Float[Array, "*run dim dim"], Float[Array, "*run dim dim"]]
+    r"""$\Lambda$, $M\Lambda$ and $C$."""
+
+    def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
+        return self.population.coefficients(model)
+
+    def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
+        return self.population.quadratic(coefficients)
+
+    def check(self, model: AbstractModel) -> None:
+        self.population.check(model)
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return self.population.floor(model)
