@@ -115,6 +115,8 @@ WORK = [
     Work("population_step", "a flow to convergence, D = H = 4, rank 1", flows(4, 1, 1)),
     Work("population_step", "64 flows to convergence, D = H = 4, rank 1", flows(4, 1, 64)),
     Work("population_step", "a flow to convergence, D = H = 8, rank 8", flows(8, 8, 1)),
+    Work("population_step_alone", "a flow to convergence, D = H = 8, rank 1", flows(8, 1, 1)),
+    Work("population_step_alone", "a flow to convergence, D = H = 8, rank 8", flows(8, 8, 1)),
     Work("normals", f"{STEPS} online steps of 16 sequences, softmax multi-head, d = 30, L = 100", streamed(16)),
     Work("normals", f"{STEPS} online steps of 64 sequences, softmax multi-head, d = 30, L = 100", streamed(64)),
 ]
@@ -124,6 +126,7 @@ COMMANDS: dict[str, list[str]] = {
     "reduced_sums": ["reproduce", "softmax/fig1"],
     "population_descent": ["reproduce", "linear/fig12"],
     "population_step": ["reproduce", "linear/fig3"],
+    "population_step_alone": ["reproduce", "linear/fig3"],
     "normals": ["reproduce", "softmax/fig1"],
 }
 """What a user waits for, for each kernel."""

@@ -155,8 +155,13 @@ def between(
 ) -> Float[np.ndarray, "time weights"]:
     """The weights at fractions of steps, from the dense-output coefficients d."""
     theta = fraction[:, None]
-    polynomial = d[:, 0] + theta * (d[:, 1] + theta * d[:, 2])
-    return (1 - theta) * before + theta * (after + (1 - theta) * polynomial)
+    made = d[:, 2] * theta
+    # In place: for many weights, arrays that are not kept would take most of the time.
+    for term, factor in ((d[:, 1], theta), (d[:, 0], 1 - theta), (after, theta)):
+        made += term
+        made *= factor
+    made += (1 - theta) * before
+    return made
 
 
 def _norm(vector: Vector, size: Vector, rtol: Array, atol: Array) -> Float[Array, ""]:

@@ -11,7 +11,9 @@ the whole matrix (Woodbury's identity).
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,6 +33,7 @@ from .fast import AbstractResolvent, AbstractRosenbrock
 
 Vector = Float[Array, " weights"]
 Solve = Callable[[Vector], Vector]
+Structure = tuple[tuple[int, ...], int | None]
 
 _WHOLE = 100
 """Up to so many weights the whole matrix is formed, and for more where the product is of no lower rank."""
@@ -137,7 +140,7 @@ def _woodbury(
     return solve
 
 
-def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
+def structure(field: Field, weights: Vector) -> Structure:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
     model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
     if not is_proved(model):
@@ -147,10 +150,21 @@ def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | Non
         # That of the same form in the package does neither, and reads the same weights.
         field = dataclasses.replace(field, skeleton=skeleton_of(as_separate(model)))
         model = field.skeleton
-    # A polynomial reads the same everywhere; from where it is not finite that would not be noticed.
-    read = ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights) if quadratic else weights)))
     if not quadratic:
-        return tuple(np.flatnonzero(read).tolist()), None
+        return tuple(np.flatnonzero(~np.isfinite(np.asarray(_spoilt(field, weights)))).tolist()), None
+    leaves, tree = jax.tree.flatten(field)
+    return _of_polynomial(tree, tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves), weights.size)
+
+
+@functools.lru_cache(256)
+def _of_polynomial(tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], size: int) -> Structure:
+    """The same for a polynomial, whose coefficients may be any of these shapes.
+
+    It reads the same at all weights, and at zero they are finite; and a coefficient of zero times not a number is none.
+    """
+    zeros = jax.tree.unflatten(tree, [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves])
+    model = jax.tree.unflatten(tree, leaves).skeleton
+    read = ~np.isfinite(np.asarray(_spoilt(dataclasses.replace(zeros, skeleton=model), jnp.zeros(size))))
     if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None
     head_of = []

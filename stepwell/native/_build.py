@@ -21,7 +21,7 @@ from stepwell._cache import compiled_programs, untrusted
 
 from ._processor import options
 
-_OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fPIC", "-shared")
+_OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fopenmp-simd", "-fPIC", "-shared")
 """Without `errno` a square root is an instruction, of all lanes at once, and no call."""
 _SECONDS = 600
 _UNFINISHED = ".build-"

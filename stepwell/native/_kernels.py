@@ -27,6 +27,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "normals": ("double", "float"),
     "population_descent": ("double",),
     "population_step": ("double",),
+    "population_step_alone": ("double",),
     "reduced_sums": ("double", "float"),
     "softmax_loss": ("double", "float"),
 }

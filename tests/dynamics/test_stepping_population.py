@@ -39,11 +39,11 @@ def model_of(dim, heads, rank=1, seed=0, scale=0.4):
     return SeparateAttention.random(dim=dim, heads=heads, rank=rank, scale=scale, key=jax.random.key(seed))
 
 
-def stepping(objective):
-    """In any dimension; a flow takes it in few only."""
-    kernel = kernels.kernel("population_step", "double")
-    assert kernel is not None
-    return SteppingPopulation(objective, objective.matrices(), kernel.target)
+def stepping(objective, alone="population_step_alone"):
+    """In any dimension; a flow takes it in few only. One run alone has the kernel that is named."""
+    together, own = (kernels.kernel(name, "double") for name in ("population_step", alone))
+    assert together is not None and own is not None
+    return SteppingPopulation(objective, objective.matrices(), together.target, own.target)
 
 
 def read(model):
@@ -55,6 +55,12 @@ def read(model):
 def native(objective, model):
     """weights, length ↦ loss; weights after, estimate, three dense-output coefficients"""
     kernel = stepping(objective)
+    return lambda weights, length: kernel.rosenbrock_step(weights, length, RODAS5P)
+
+
+def in_lanes(objective, model):
+    """The same with the pass for several runs."""
+    kernel = stepping(objective, "population_step")
     return lambda weights, length: kernel.rosenbrock_step(weights, length, RODAS5P)
 
 
@@ -82,7 +88,7 @@ def by_resolvent(objective, model):
     return along
 
 
-FORMS = pytest.mark.parametrize("form", [native, by_resolvent])
+FORMS = pytest.mark.parametrize("form", [native, in_lanes, by_resolvent])
 
 
 def made_step(form, objective, model, length):
@@ -194,7 +200,7 @@ def test_weights_of_zero_that_get_no_gradient_stay_zero(form):
 @pytest.mark.parametrize("own", [False, True])
 def test_every_run_has_its_own_weights_length_and_task(runs, own):
     """Few runs leave lanes empty, several blocks of them go to several threads; one that is lost disturbs no other."""
-    kinds = [stepping(Population(task_of(3, seed))) for seed in range(3 if own else 1)]
+    kinds = [stepping(Population(task_of(3, seed)), "population_step") for seed in range(3 if own else 1)]
     tasks = [kinds[run % len(kinds)] for run in range(runs)]
     weights, lengths = np.random.default_rng(0).normal(size=(runs, 2, 7)), np.geomspace(1e-4, 1.0, runs)
     weights[1] = np.nan

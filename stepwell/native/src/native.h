@@ -36,7 +36,7 @@ static inline void settle(vec *gathered, int64_t count, double *results)
 {
     for (int64_t k = 0; k < count; k++)
         for (int lane = 0; lane < LANES; lane++)
-            results[k] += (double)gathered[k][lane];
+            results[k] += (double)LANE(gathered[k], lane);
     memset(gathered, 0, count * sizeof(vec));
 }
 

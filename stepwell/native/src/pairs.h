@@ -6,7 +6,7 @@ static void bring(Input array, int64_t run, int lanes, int rows, int width, int 
     for (int lane = 0; lane < lanes; lane++)
         for (int r = 0; r < rows; r++)
             for (int k = 0; k < width; k++)
-                out[r * width + k][lane] = of_run(array, run + lane)[r * stride + from + k];
+                LANE(out[r * width + k], lane) = of_run(array, run + lane)[r * stride + from + k];
 }
 
 static void hand_back(REAL *array, int64_t run, int lanes, int rows, int width, int stride, int from, const vec *in)
@@ -14,13 +14,14 @@ static void hand_back(REAL *array, int64_t run, int lanes, int rows, int width, 
     for (int lane = 0; lane < lanes; lane++)
         for (int r = 0; r < rows; r++)
             for (int k = 0; k < width; k++)
-                array[((run + lane) * rows + r) * stride + from + k] = in[r * width + k][lane];
+                array[((run + lane) * rows + r) * stride + from + k] = LANE(in[r * width + k], lane);
 }
 
 /* sum_m left[m] right[m][c] for `columns` of them, written to out[c]. */
 INLINE void row(int columns, int middle, const vec *left, int along, const vec *right, int width, vec *out)
 {
-    vec sum[4] = {{0}};
+    vec sum[4];
+    memset(sum, 0, sizeof(sum));
     for (int m = 0; m < middle; m++)
         for (int c = 0; c < columns; c++)
             sum[c] += left[m * along] * right[m * width + c];

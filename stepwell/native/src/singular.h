@@ -7,7 +7,7 @@
 INLINE vec root(vec x)
 {
     for (int lane = 0; lane < LANES; lane++)
-        x[lane] = __builtin_sqrt(x[lane]);
+        LANE(x, lane) = __builtin_sqrt(LANE(x, lane));
     return x;
 }
 
@@ -16,6 +16,7 @@ INLINE vec size_of(vec x) { return larger(x, -x); }
 INLINE vec dot(int size, const vec *one, const vec *other)
 {
     vec sum = {0};
+    SUM(sum)
     for (int k = 0; k < size; k++)
         sum += one[k] * other[k];
     return sum;
@@ -47,26 +48,26 @@ static void complete(int D, int lane, vec *vectors)
         for (int m = 0; m < D; m++) {
             REAL rest = 1;
             for (int i = 0; i < D; i++)
-                rest -= vectors[i * D + m][lane] * vectors[i * D + m][lane];
+                rest -= LANE(vectors[i * D + m], lane) * LANE(vectors[i * D + m], lane);
             if (rest > most) most = rest, axis = m;
-            there += vectors[j * D + m][lane] * vectors[j * D + m][lane];
+            there += LANE(vectors[j * D + m], lane) * LANE(vectors[j * D + m], lane);
         }
         if (there != 0) continue;
         vec *own = vectors + j * D;
-        own[axis][lane] = 1;
+        LANE(own[axis], lane) = 1;
         for (int time = 0; time < 2; time++) {
             for (int i = 0; i < D; i++) {
                 REAL shared = 0;
                 for (int m = 0; m < D; m++)
-                    shared += vectors[i * D + m][lane] * own[m][lane];
+                    shared += LANE(vectors[i * D + m], lane) * LANE(own[m], lane);
                 for (int m = 0; i != j && m < D; m++)
-                    own[m][lane] -= shared * vectors[i * D + m][lane];
+                    LANE(own[m], lane) -= shared * LANE(vectors[i * D + m], lane);
             }
             REAL square = 0;
             for (int m = 0; m < D; m++)
-                square += own[m][lane] * own[m][lane];
+                square += LANE(own[m], lane) * LANE(own[m], lane);
             for (int m = 0; m < D; m++)
-                own[m][lane] /= __builtin_sqrt(square);
+                LANE(own[m], lane) /= __builtin_sqrt(square);
         }
     }
 }
@@ -111,5 +112,5 @@ static void singular(int D, const vec *matrix, vec *strengths, vec *left, vec *r
         lost |= gone;
     }
     for (int lane = 0; lane < LANES; lane++)
-        if (lost[lane]) complete(D, lane, left);
+        if (LANE(lost, lane)) complete(D, lane, left);
 }

@@ -3,9 +3,9 @@
 INLINE void exchange(vec *one, vec *other, int64_t lane, int count)
 {
     for (int c = 0; c < count; c++) {
-        const REAL held = one[c][lane];
-        one[c][lane] = other[c][lane];
-        other[c][lane] = held;
+        const REAL held = LANE(one[c], lane);
+        LANE(one[c], lane) = LANE(other[c], lane);
+        LANE(other[c], lane) = held;
     }
 }
 
@@ -22,7 +22,7 @@ static void factor(int size, vec *matrix, vec *order)
             order[k] = chosen(more, (vec){0} + (REAL)r, order[k]);
         }
         for (int lane = 0; lane < LANES; lane++)
-            if (order[k][lane] != k) exchange(matrix + k * size, matrix + (int)order[k][lane] * size, lane, size);
+            if (LANE(order[k], lane) != k) exchange(matrix + k * size, matrix + (int)LANE(order[k], lane) * size, lane, size);
         const vec *pivot = matrix + k * size, inverse = (REAL)1 / pivot[k];
         for (int r = k + 1; r < size; r++) {
             vec *row = matrix + r * size;
@@ -38,7 +38,7 @@ static void resolve(int size, const vec *factors, const vec *order, vec *side)
 {
     for (int k = 0; k < size; k++)
         for (int lane = 0; lane < LANES; lane++)
-            if (order[k][lane] != k) exchange(side + k, side + (int)order[k][lane], lane, 1);
+            if (LANE(order[k], lane) != k) exchange(side + k, side + (int)LANE(order[k], lane), lane, 1);
     for (int k = 1; k < size; k++)
         side[k] -= dot(k, factors + k * size, side);
     for (int k = size - 1; k >= 0; k--)

@@ -1,7 +1,8 @@
 /* Vectors of sequences: small loops unrolled, the largest of many, powers of two.
 
    Compiled for each element type, with -DREAL=double and -DREAL=float. Sequences are laid out in blocks of LANES,
-   innermost in memory, so that every operation is one on a vector of sequences. */
+   innermost in memory, so that every operation is one on a vector of sequences. With ALONE defined there is one lane,
+   a plain number, and the compiler fills vectors with what loops run over. */
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -9,7 +10,9 @@
 
 /* The target: bytes of a vector, and how many vectors the registers hold. Wider vectors than the processor has would be
    taken apart by way of memory, which is several times slower. */
-#if defined(__AVX512F__)
+#if defined(ALONE)
+enum { VECTOR_BYTES = sizeof(REAL), REGISTERS = 16 };
+#elif defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, REGISTERS = 32 };
 #elif defined(__AVX__)
 enum { VECTOR_BYTES = 32, REGISTERS = 16 };
@@ -31,7 +34,15 @@ enum { VECTOR_BYTES = 16, REGISTERS = 16 };
 #define UNROLL(times) PRAGMA(GCC unroll times)
 #endif
 
+#if defined(ALONE)
+typedef REAL vec;
+#define LANE(vector, lane) (vector)
+#define SUM(name) PRAGMA(omp simd reduction(+ : name)) /* in any order: a vector of sums at a time */
+#else
 typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
+#define LANE(vector, lane) (vector)[lane]
+#define SUM(name)
+#endif
 typedef __typeof__((vec){0} > (vec){0}) whole; /* whole numbers as wide, or masks: of a comparison, all bits or none */
 
 /* The call with NAME a constant of 1 to 4, so that its loops are unrolled and its sums stay in registers. */
@@ -44,13 +55,22 @@ typedef __typeof__((vec){0} > (vec){0}) whole; /* whole numbers as wide, or mask
     default: { otherwise; }                                                                                            \
     }
 
-INLINE vec chosen(whole which, vec yes, vec no) { return (vec)(((whole)yes & which) | ((whole)no & ~which)); }
+INLINE vec chosen(whole which, vec yes, vec no)
+{
+#if defined(ALONE)
+    return which ? yes : no;
+#else
+    return (vec)(((whole)yes & which) | ((whole)no & ~which));
+#endif
+}
 
 /* b > a ? b : a, and so a if one of them is not a number. x86 has an instruction for just this, which compilers do not
    recognise. */
 INLINE vec larger(vec a, vec b)
 {
-#if defined(__AVX512F__)
+#if defined(ALONE)
+    return b > a ? b : a;
+#elif defined(__AVX512F__)
     return IS_DOUBLE ? (vec)_mm512_max_pd((__m512d)b, (__m512d)a) : (vec)_mm512_max_ps((__m512)b, (__m512)a);
 #elif defined(__AVX__)
     return IS_DOUBLE ? (vec)_mm256_max_pd((__m256d)b, (__m256d)a) : (vec)_mm256_max_ps((__m256)b, (__m256)a);
@@ -80,10 +100,11 @@ INLINE int all_within(vec values, REAL most)
     whole within = values <= most;
     int all = 1;
     for (int lane = 0; lane < LANES; lane++)
-        all &= within[lane] != 0;
+        all &= LANE(within, lane) != 0;
     return all;
 }
 
+#if !defined(ALONE)
 #define LOG2_E ((REAL)1.4426950408889634)
 #define FAR (IS_DOUBLE ? (REAL)400 : (REAL)50) /* 2^-FAR is nothing beside 1; 2^FAR times itself does not overflow */
 
@@ -181,3 +202,4 @@ INLINE vec fraction_of_two(vec x)
     fractions_of_two(1, &x);
     return x;
 }
+#endif

@@ -3,6 +3,10 @@
 #include "self_test.h"
 #include "population.h"
 
+#ifndef NAME
+#define NAME "population_step"
+#endif
+
 enum { STAGES = 4, DENSE = 3, RESULTS = 2 + DENSE };
 
 /* The solution in place of the right side, by elimination with the largest pivots. */
@@ -119,11 +123,11 @@ static void test(Kernel kernel, int D, int H, int R, int runs)
 
 int main(int argc, char **argv)
 {
-    const Kernel kernel = load(argc, argv, "population_step");
+    const Kernel kernel = load(argc, argv, NAME);
     for (int D = 1; D <= 5; D++)
         test(kernel, D, 1 + D % 3, 1 + D % 2, 1 + 2 * D);
     test(kernel, 7, 2, 2, 1);
     test(kernel, 8, 2, 1, 1);
     test(kernel, 2, 2, 1, 300); /* several threads */
-    return done("population_step", kernel);
+    return done(NAME, kernel);
 }
