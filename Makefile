@@ -5,12 +5,14 @@ INSTALLED := $(VENV)/.installed
 # uv resolves and unpacks in seconds what takes pip a minute: the one on the PATH, or else from the package index.
 UV := $(shell command -v uv 2>/dev/null || echo $(VENV)/bin/uv)
 INSTALL = sh -c '{ [ -x "$(UV)" ] || $(PIP) install uv 2>/dev/null; \
-	$(UV) pip install --quiet --python $(PYTHON) --constraint constraints.txt --editable "$$1" 2>/dev/null; } || \
+	$(UV) pip install --quiet --compile-bytecode --python $(PYTHON) --constraint constraints.txt --editable "$$1" 2>/dev/null; } || \
 	$(PIP) install --constraint constraints.txt --editable "$$1"' install
 BENCH_INSTALLED := $(VENV)/.installed-bench
 DOCS_INSTALLED := $(VENV)/.installed-docs
 ARGS ?=
 FIGURES ?=
+# Where it is set, as in many containers, every process would compile JAX and all else from its source: three seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env reproduce test test-fast lint types bench docs wheel sdist test-lowest clean
 
@@ -70,7 +72,7 @@ test-lowest: env
 	$(UV) venv --quiet --clear --python $(PYTHON) build/lowest
 	$(UV) pip compile --quiet --python build/lowest/bin/python --resolution lowest-direct --no-header --no-annotate \
 		pyproject.toml -o build/lowest.txt
-	$(UV) pip install --quiet --python build/lowest/bin/python --constraint build/lowest.txt --editable . \
+	$(UV) pip install --quiet --compile-bytecode --python build/lowest/bin/python --constraint build/lowest.txt --editable . \
 		beartype distributed filelock hatchling hypothesis pytest pytest-xdist
 	build/lowest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning --ignore=tests/explorer/browser $(ARGS)
 

@@ -85,4 +85,4 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"kernels    {used} of {len(facts['kernels'])} in use; in place of others plain JAX is used, which is slower"
     for kernel in facts["kernels"]:
         what = f"{8 * kernel['bytes']}-bit vectors, {kernel['why']}" if kernel["used"] else f"NOT USED: {kernel['why']}"
-        yield f"  {kernel['name']:<19} {kernel['element']:<7} {what}"
+        yield f"  {kernel['name']:<21} {kernel['element']:<7} {what}"

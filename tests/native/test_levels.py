@@ -65,8 +65,7 @@ def test_vectors_are_those_of_the_level(level: str):
     for name, elements in _kernels.KERNELS.items():
         for element in elements:
             kernel = native.kernel(name, element)
-            assert kernel is not None
-            assert kernel.vector_bytes == (8 if name == "population_step_alone" else VECTORS[level])
+            assert kernel is not None and kernel.vector_bytes == VECTORS[level]
 
 
 @eqx.filter_jit

@@ -59,7 +59,7 @@ class SteppingPopulation(OfPopulation, AbstractRosenbrock):
         step = custom_vmap(jax.ffi.ffi_call(self.alone, results))
 
         @step.def_vmap
-        def _(runs: int, batched: list[bool], *given: Any) -> tuple[list[Array], list[bool]]:
+        def _(runs: int, batched: list[bool], *given: Any) -> tuple[Any, list[bool]]:
             return jax.vmap(several, in_axes=[0 if each else None for each in batched])(*given), [True, True]
 
         loss, stepped = step(weights, *self.moments, self.population.label_power, length, *map(jnp.asarray, tableau))

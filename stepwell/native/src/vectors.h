@@ -10,9 +10,7 @@
 
 /* The target: bytes of a vector, and how many vectors the registers hold. Wider vectors than the processor has would be
    taken apart by way of memory, which is several times slower. */
-#if defined(ALONE)
-enum { VECTOR_BYTES = sizeof(REAL), REGISTERS = 16 };
-#elif defined(__AVX512F__)
+#if defined(__AVX512F__)
 enum { VECTOR_BYTES = 64, REGISTERS = 32 };
 #elif defined(__AVX__)
 enum { VECTOR_BYTES = 32, REGISTERS = 16 };
@@ -22,7 +20,6 @@ enum { VECTOR_BYTES = 16, REGISTERS = 32 };
 enum { VECTOR_BYTES = 16, REGISTERS = 16 };
 #endif
 
-#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 #define IS_DOUBLE (sizeof(REAL) == 8)
 #define INLINE static inline __attribute__((always_inline))
 #define ONCE __attribute__((noinline))
@@ -36,10 +33,12 @@ enum { VECTOR_BYTES = 16, REGISTERS = 16 };
 
 #if defined(ALONE)
 typedef REAL vec;
+#define LANES 1
 #define LANE(vector, lane) (vector)
 #define SUM(name) PRAGMA(omp simd reduction(+ : name)) /* in any order: a vector of sums at a time */
 #else
 typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
+#define LANES ((int)(VECTOR_BYTES / sizeof(REAL)))
 #define LANE(vector, lane) (vector)[lane]
 #define SUM(name)
 #endif
