@@ -1,8 +1,8 @@
 """Every code block of the documents works.
 
 A document's blocks run in order, in one temporary folder: `python` blocks in one namespace, and in shell blocks the
-`$` commands that call `stepwell` or `python train.py`. The first command of a document, and those that need a shell,
-run as processes of their own; the others are called here, which spares them the import of JAX. A `toml` block that
+`$` commands that call `stepwell` or `python train.py`. Those of command_line.md, and those that need a shell, run as
+processes of their own; the others are called here, which spares them the import of JAX. A `toml` block that
 begins with a comment of one word is a file of that name. `<!-- not run: reason -->` above a block leaves it out.
 `{code-cell}` blocks are run when the site is built.
 """
@@ -122,7 +122,7 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if (ROOT / "train.py").exists():
         shutil.copy(ROOT / "train.py", tmp_path)
     # A real module, since classes defined in a block look theirs up.
-    module, started = ModuleType("document"), False
+    module = ModuleType("document")
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "python":
@@ -133,9 +133,8 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         elif block.language in _SHELL:
             for command in commands(block):
                 arguments, place = arguments_of(command), f"{document.name}:{block.line}"
-                if arguments is None or not started:
+                if arguments is None or document.name == "command_line.md":
                     _run_command(command, place)
-                    started = True
                 else:
                     _call(arguments, place, capsys)
 
