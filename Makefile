@@ -95,7 +95,9 @@ $(DOCS_INSTALLED): $(INSTALLED)
 # The pages of the papers are made of reproduction/, if it is there, or else of a quick one, which is kept.
 docs: $(DOCS_INSTALLED)
 	@if [ ! -f reproduction/claims.json ]; then \
+		echo "Making the figures, with small settings (once; some minutes)"; \
 		$(VENV)/bin/stepwell reproduce $(FIGURES) --quick --out build/docs/reproduction >/dev/null || [ $$? -eq 1 ]; fi
+	@echo "Running and writing the pages (a minute or two; those that have changed)"
 	@STEPWELL_REPRODUCTION=$$([ -f reproduction/claims.json ] && echo reproduction || echo build/docs/reproduction) \
 		$(PYTHON) -m sphinx --fail-on-warning --keep-going --nitpicky --jobs 2 --quiet -d build/docs/doctrees docs build/site
 	@echo "The site: build/site/index.html"

@@ -43,6 +43,7 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 suppress_warnings = ["misc.highlighting_failure"]
+smartquotes_action = "qe"  # dashes stay as they are: --flags
 
 
 def _digest() -> str:

@@ -18,6 +18,7 @@ from stepwell.tasks import InContextRegression
 
 def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
     older, whole = "--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"
+    monkeypatch.setattr(_compiler, "_KNOWN", True)
     monkeypatch.setenv("XLA_FLAGS", "--xla_other=1")
     _compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_other=1 {older} {whole}"
@@ -43,10 +44,10 @@ def test_xla_knows_the_options():
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     program = (
         "import stepwell._compiler, os, jax; stepwell._compiler.disable_optimisation(); "
-        "jax.numpy.zeros(1) + 1; print(os.environ['XLA_FLAGS'])"
+        "jax.numpy.zeros(1) + 1; print(os.environ.get('XLA_FLAGS', ''))"
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert len(run.stdout.split()) == 3 and run.stderr == ""
+    assert len(run.stdout.split()) == (3 if _compiler._KNOWN else 0) and run.stderr == ""
 
 
 def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):

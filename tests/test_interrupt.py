@@ -54,10 +54,12 @@ def urgent(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(autouse=True)
 def handlers_are_put_back():
+    inherited = signal.signal(HUP, signal.SIG_DFL)  # which `nohup make test` ignores
     before = [signal.getsignal(number) for number in (INT, TERM, HUP)]
     yield
     assert [signal.getsignal(number) for number in (INT, TERM, HUP)] == before
     assert _interrupt._outermost is None
+    signal.signal(HUP, inherited)
 
 
 def test_a_signal_in_a_callback_of_the_collector_is_sent_again():

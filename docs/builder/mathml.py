@@ -7,6 +7,8 @@ from docutils import nodes  # pyright: ignore[reportMissingModuleSource]
 from docutils.utils.math.latex2mathml import tex2mathml  # pyright: ignore[reportMissingModuleSource]
 from sphinx.util import logging  # pyright: ignore[reportMissingImports]
 
+from .formulas import mended
+
 _LOGGER = logging.getLogger(__name__)
 _OTHERWISE = {r"\dots": r"\ldots ", "…": r"\ldots ", r"\tfrac": r"\frac", r"\big": "", r"\Big": ""}
 """What docutils does not know, and what is as good."""
@@ -18,7 +20,7 @@ def _mathml(node: nodes.Element, *, block: bool) -> str:
     source = re.sub(r"\\t?frac(\d)(\d)", r"\\frac{\1}{\2}", source)  # it takes the two digits for one number
     source = _UNKNOWN.sub(lambda match: _OTHERWISE[match[0]], source)
     try:
-        return tex2mathml(source, as_block=block)
+        return mended(tex2mathml(source, as_block=block))
     except Exception as error:  # it has its own, and stumbles over some formulas with others
         _LOGGER.warning("cannot typeset %s: %s", source, error, location=node)
         return ""

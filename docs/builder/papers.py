@@ -97,7 +97,9 @@ def _page(name: str, entry: dict[str, Any] | None, claims: list[dict[str, Any]],
         yield "This copy of the site was made without a reproduction of this figure.\n"
         yield f"{_text(module.CAPTION)}\n"
         return
-    yield f"```{{image}} {_stem(name)}.svg\n:alt: {_one_line(module.TITLE)}\n:class: figure\n```\n"
+    picture = f"{_stem(name)}.svg"  # which opens by itself at any size, for its labels are small here
+    yield f"```{{image}} {picture}\n:alt: {_one_line(module.TITLE)}\n:class: figure"
+    yield f":target: ../../_images/{picture}\n```\n"
     if "gif" in entry["files"]:
         yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(module.TITLE)}, as a film\n:class: figure\n```\n"
     yield f"{_text(entry['caption'])}\n"

@@ -1,4 +1,4 @@
-"""`stepwell new`: a figure, model or task of your own to begin from."""
+"""`stepwell new`: a figure, model, task or study of your own to begin from."""
 
 import argparse
 import keyword
@@ -9,25 +9,36 @@ from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
 from stepwell._parser import Parser
 
-_RUN = {"model": "python {}", "task": "python {}", "figure": "stepwell reproduce --figure {} --quick"}
+_RUN = {
+    "model": "python {}",
+    "task": "python {}",
+    "figure": "stepwell reproduce --figure {} --quick",
+    "study": "stepwell sweep {} --plot regime lr init",
+}
 """Each kind has a file in `_templates`, and this is how what was made of it is run."""
 
 
 def configure(parser: Parser) -> None:
     parser.add_argument("kind", choices=[*_RUN], help="what to begin")
-    parser.add_argument("name", metavar="NAME", help="its name, such as gated-keys: the file is gated_keys.py")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="its name, such as gated-keys: the file is gated_keys.py, or gated_keys.toml of a study",
+    )
     parser.add_argument("--out", metavar="DIR", default=".", help="the folder of the file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    words = re.findall("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", arguments.name.removesuffix(".py"))
+    ending = _ending(arguments.kind)
+    name = arguments.name.removesuffix(ending)
+    words = re.findall("[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     stem = "_".join(words).lower()
-    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,60}(\.py)?", arguments.name) is None or keyword.iskeyword(stem):
+    if re.fullmatch("[A-Za-z][A-Za-z0-9_-]{0,60}", name) is None or keyword.iskeyword(stem):
         raise InvalidInput(
             f"{arguments.name[:80]!r} cannot be the name of a {arguments.kind}; take letters, digits and hyphens, a "
             "letter first, such as gated-keys"
         )
-    path = writable_folder(arguments.out) / f"{stem}.py"
+    path = writable_folder(arguments.out) / f"{stem}{ending}"
     if path.exists():
         raise InvalidInput(f"{path} is there already; choose another name, or remove it")
     write_text(path, _template(arguments.kind, stem, words))
@@ -35,9 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _ending(kind: str) -> str:
+    return ".toml" if kind == "study" else ".py"
+
+
 def _template(kind: str, stem: str, words: list[str]) -> str:
     """The text of a new file, under its names."""
-    text = (Path(__file__).parent / "_templates" / f"{kind}.py").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "_templates" / f"{kind}{_ending(kind)}").read_text(encoding="utf-8")
     names = {
         f"Own{kind.capitalize()}": "".join(word[0].upper() + word[1:] for word in words),
         f"own_{kind}": stem,

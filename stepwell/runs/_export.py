@@ -39,7 +39,7 @@ def export(
     - `path`: the file, or for zarr the folder, which must not be there.
     - `where`: filters, as for `Store.table`.
     - `format`: "netcdf" or "zarr", for fields, scalars and recorded arrays; "parquet" or "csv", for a table of fields
-      and scalars. Lists become JSON. zarr and parquet need `pip install stepwell[export]`.
+      and scalars. Lists become JSON. zarr and parquet need `pip install 'stepwell[export]'`.
     - `variables`: the arrays wanted, by default all, as for `Store.select`.
 
     **Returns:** the path.
@@ -61,7 +61,8 @@ def export(
             __import__(_NEEDS[format])
         except ImportError:
             raise InvalidInput(
-                f"the format {format} needs {_NEEDS[format]}, which is not installed; run pip install stepwell[export]"
+                f"the format {format} needs {_NEEDS[format]}, which is not installed; "
+                "run pip install 'stepwell[export]'"
             ) from None
     if format in ("parquet", "csv") and variables is not None:
         raise InvalidInput(f"{format} holds no recorded arrays; leave variables out, or take netcdf or zarr")

@@ -105,6 +105,13 @@ class Row(NamedTuple):
     names: np.ndarray
 
 
+class _Memory(sqlite3.Connection):
+    """An index in memory, closed when nothing refers to it any more: Python 3.13 warns of those that are not."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Index:
     """The index of the store in `folder`; `read` gives the summary of a shard file, or raises `InvalidInput`."""
 
@@ -195,7 +202,7 @@ class Index:
 
     def copy(self) -> sqlite3.Connection:
         """The index of the file in memory, empty if it cannot be read; the file is not touched."""
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Memory)
         try:
             if stat.S_ISREG(os.lstat(self.path).st_mode):
                 content = bytearray(self.path.read_bytes())
@@ -321,7 +328,7 @@ def _well_formed(what: str) -> Iterator[None]:
 
 def _empty() -> sqlite3.Connection:
     """An index in memory."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Memory)
     for statement in _SCHEMA:
         connection.execute(statement)
     return connection

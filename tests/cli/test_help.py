@@ -28,10 +28,11 @@ def test_the_help_of_a_verb_ends_with_examples_and_names_no_empty_defaults(verb:
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "completion"])
 def test_examples_are_understood(verb: str):
+    assert any(example.startswith(f"stepwell {verb}") for example in EXAMPLES[verb])
     for example in EXAMPLES[verb]:
-        program, named, *words = shlex.split(example)
-        assert (program, named) == ("stepwell", verb)
-        parser = _parser(verb)
+        program, named, *words = shlex.split(example, comments=True)
+        assert program == "stepwell"
+        parser = _parser(named)
         parser.expand = None  # a file of the example would have to exist
         parser.parse_args(words)
 

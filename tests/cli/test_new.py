@@ -59,6 +59,16 @@ def test_what_is_written_runs_as_it_is(kind: str, tmp_path: Path, capsys: pytest
         assert float(level) == pytest.approx(float(loss), abs=1e-3)
 
 
+def test_a_study_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "study", "First-rates.toml"]) == 0
+    written, command = (line.partition(":")[2].strip() for line in capsys.readouterr().out.splitlines())
+    assert written == "first_rates.toml" and "own_study" not in Path(written).read_text()
+    assert f"#     {command}\n" in Path(written).read_text()
+    assert main([*command.split()[1:], "--store", "runs", "--limit", "50"]) == 0
+    assert "2400 runs" in capsys.readouterr().out
+
+
 def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "mine.py").write_text("mine")
     assert main(["new", "model", "mine", "--out", str(tmp_path)]) == 2

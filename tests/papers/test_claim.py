@@ -33,7 +33,7 @@ def test_passed_cannot_be_given():
     claim = Claim.close(ID, "s", predicted=0, measured=1, tolerance=0.5, basis="b", **ORIGIN)
     with pytest.raises(dataclasses.FrozenInstanceError):
         claim.passed = True  # pyright: ignore
-    with pytest.raises(ValueError):
+    with pytest.raises((ValueError, TypeError)):  # from Python 3.13 on it is the second
         dataclasses.replace(claim, passed=True)
     assert dataclasses.replace(claim, tolerance=1.0).passed
 
