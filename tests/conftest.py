@@ -11,6 +11,7 @@ import jax
 import jaxtyping
 import pytest
 from slow_tests import SLOW
+from traces import USUAL, traced_as
 from typechecking import watched
 
 Result = TypeVar("Result")
@@ -77,6 +78,13 @@ def pytest_make_collect_report():
 
 
 @pytest.fixture
+def own_traces(request: pytest.FixtureRequest):
+    """Nothing that was traced before the test is used in it, and nothing that is traced in it after it."""
+    with traced_as(request.node.nodeid):
+        yield
+
+
+@pytest.fixture
 def optimised():
     """XLA's optimisation is on: for a test that computes for longer than that takes."""
     jax.config.update("jax_disable_most_optimizations", False)
@@ -91,13 +99,12 @@ def with_and_without(monkeypatch: pytest.MonkeyPatch):
 
     def both(run: Callable[[], Result]) -> tuple[Result, Result]:
         found = []
-        for switch in ("on", "off"):
+        for switch, traces in (("on", USUAL), ("off", "off")):
             monkeypatch.setenv("STEPWELL_NATIVE", switch)
             _kernels.state.cache_clear()
-            jax.clear_caches()  # or what was traced with them would be called without
-            found.append(run())
+            with traced_as(traces):
+                found.append(run())
         _kernels.state.cache_clear()
-        jax.clear_caches()
         return found[0], found[1]
 
     return both

@@ -180,11 +180,11 @@ def test_other_solvers_of_diffrax_follow_the_same_flow(solver):
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("own_traces")
 @pytest.mark.parametrize("solver", ["kvaerno5", "tsit5"])
 def test_diffrax_ends_a_run_at_the_event_of_its_convergence(solver, monkeypatch):
     """The runs end at different times, in several segments; the path is that of another solver to the same time."""
     monkeypatch.setattr(_diffrax, "_STEPS", 64)
-    jax.clear_caches()
     models = [separate(seed, scale) for seed, scale in enumerate((0.3, 0.03))]
     found = flow(Ensemble.of(models), OBJECTIVE, solver=solver, save=50, rtol=1e-8, atol=1e-9)
     assert found.attrs["outcome"] == "converged"

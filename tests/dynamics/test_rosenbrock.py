@@ -96,13 +96,13 @@ def test_systems_from_heads_are_those_of_the_plain_jacobian(model, heads, object
     assert np.all(np.asarray(jax.jit(lambda w: field(w))(weights))[unread] == 0.0)
 
 
+@pytest.mark.usefixtures("own_traces")
 @pytest.mark.parametrize(("scale", "way"), [(1e-2, "by parts"), (1e-6, "whole"), (1e-6, "native")])
 def test_default_curves_are_within_a_ten_thousandth_of_a_tight_run_of_lsoda(scale, way, monkeypatch):
     """In time or in loss: a front is some ten units of time wide after a wait of 1/scale."""
     monkeypatch.setattr(_stiffness, "_WHOLE", 1000 if way == "whole" else 0)
     if way != "native":
         monkeypatch.setattr(_rodas, "stiff_form", lambda objective, model: objective)
-    jax.clear_caches()
     model, objective = separate(scale), Population(TASK)
     found = flow(model, objective, save=201, progress=False)
     assert found.attrs["outcome"] == "converged"

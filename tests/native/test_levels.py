@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from traces import traced_as
 
 from stepwell import native
 from stepwell.dynamics import Ensemble, descend, flow
@@ -31,10 +32,9 @@ def level(request, monkeypatch: pytest.MonkeyPatch):
     """Kernels of this level until the end of the test."""
     monkeypatch.setenv("STEPWELL_NATIVE", request.param)
     _kernels.state.cache_clear()
-    jax.clear_caches()
-    yield request.param
+    with traced_as(request.param):
+        yield request.param
     _kernels.state.cache_clear()
-    jax.clear_caches()
 
 
 def plain(call):
@@ -45,10 +45,9 @@ def plain(call):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("STEPWELL_NATIVE", "off")
             _kernels.state.cache_clear()
-            jax.clear_caches()
-            result = call(*arguments)
+            with traced_as("off"):
+                result = call(*arguments)
         _kernels.state.cache_clear()
-        jax.clear_caches()
         return result
 
     return found
