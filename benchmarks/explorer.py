@@ -27,6 +27,7 @@ _DRAGGED = {
     "D = 8, H = 4, R = 1": "?dim=8",
     "D = 8, H = 8, R = 1": "?dim=8&heads=8",
     "D = 8, H = 4, R = 8": "?dim=8&heads=4&rank=8",
+    "D = 8, H = 8, R = 8": "?dim=8&heads=8&rank=8",
     "D = 4, H = 4, merged": "?model=merged",
     "D = 8, H = 4, descent": "?dim=8&dynamics=descent",
 }

@@ -17,8 +17,8 @@ from stepwell.published.training import Setup, objective, paper_time, set_up
 from ._cancelled import Cancelled
 from ._state import State
 
-POINTS = 160
-"""Recorded points of a flow."""
+POINTS, _DRAFT_POINTS = 128, 80
+"""Recorded points of a flow, and of its draft, which takes about as many steps."""
 _EITHER = 100
 """Recorded steps of a descent: so many evenly spaced, and as many by their logarithm."""
 SECONDS = 20.0
@@ -71,7 +71,7 @@ def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorde
         setup.model,
         objective(setup),
         until="converged" if until is None else until,
-        save=POINTS,
+        save=_DRAFT_POINTS if draft else POINTS,
         spacing="steps",
         solver="rodas5p",  # what would be chosen
         progress=False,

@@ -1,6 +1,7 @@
 """Which programs are compiled: values are traced, so that one program serves every state of the same shapes."""
 
 import contextlib
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -39,14 +40,22 @@ def is_warm(state: State) -> bool:
 
 
 def mark_warm(state: State) -> None:
-    """A view of the state was computed. Where there are too many programs, all are given up, and compiled anew."""
+    """A view of the state was computed. Where there are too many programs, all are given up, and compiled anew.
+
+    Programs are no garbage: looking through them for some would hold up all pages for a tenth of a second or two.
+    """
     with _LOCK:
+        shapes = shapes_of(state)
+        if shapes in _WARM:
+            return
         if len(_WARM) >= MOST_SHAPES:
             import jax
 
+            gc.unfreeze()
             jax.clear_caches()
             _WARM.clear()
-        _WARM.add(shapes_of(state))
+        _WARM.add(shapes)
+        gc.freeze()
 
 
 def warm(state: State) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import stepwell as sw
 from stepwell.explorer import State
-from stepwell.explorer._training import set_up_state, unit_of
+from stepwell.explorer._training import POINTS, set_up_state, unit_of
 from stepwell.explorer._view import Cancelled, view
 from stepwell.explorer._warm import counted_compilations, is_warm, mark_warm, neighbours, warm
 from stepwell.published import run_in, training
@@ -33,7 +33,7 @@ def test_a_flow_is_that_of_the_library(words):
         setup.model,
         sw.objectives.Population(setup.task, "none"),
         until=until,
-        save=160,
+        save=POINTS,
         spacing="steps",
         progress=False,
     )
@@ -58,7 +58,9 @@ def test_a_descent_is_that_of_stepwell_train(model):
 def test_the_table_is_that_of_compare():
     state = read(heads=3, dim=3)
     made, setup = view(state), set_up_state(state)
-    run = sw.flow(setup.model, sw.objectives.Population(setup.task, "none"), save=160, spacing="steps", progress=False)
+    run = sw.flow(
+        setup.model, sw.objectives.Population(setup.task, "none"), save=POINTS, spacing="steps", progress=False
+    )
     table = sw.compare(run, setup.task)  # pyright: ignore[reportArgumentType]
     rows = made["table"]["rows"]
     assert len(rows) == len(table) + 1
