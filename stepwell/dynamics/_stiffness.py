@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from stepwell._types import Loss
 from stepwell.models import as_separate, is_proved, is_separate
@@ -33,7 +33,6 @@ from .fast import AbstractResolvent, AbstractRosenbrock
 
 Vector = Float[Array, " weights"]
 Solve = Callable[[Vector], Vector]
-Structure = tuple[tuple[int, ...], int | None]
 
 _WHOLE = 100
 """Up to so many weights the whole matrix is formed, and for more where the product is of no lower rank."""
@@ -140,7 +139,7 @@ def _woodbury(
     return solve
 
 
-def structure(field: Field, weights: Vector) -> Structure:
+def structure(field: Field, weights: Vector) -> tuple[tuple[int, ...], int | None]:
     """`places` and `heads` of a `Reading`: not a number in a place that is read makes the loss not a number."""
     model, quadratic = field.skeleton, isinstance(field.objective, AbstractQuadraticObjective)
     if not is_proved(model):
@@ -150,21 +149,9 @@ def structure(field: Field, weights: Vector) -> Structure:
         # That of the same form in the package does neither, and reads the same weights.
         field = dataclasses.replace(field, skeleton=skeleton_of(as_separate(model)))
         model = field.skeleton
+    read = _read(field, weights)
     if not quadratic:
-        return tuple(np.flatnonzero(~np.isfinite(np.asarray(_spoilt(field, weights)))).tolist()), None
-    leaves, tree = jax.tree.flatten(field)
-    return _of_polynomial(tree, tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves), weights.size)
-
-
-@functools.lru_cache(256)
-def _of_polynomial(tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], size: int) -> Structure:
-    """The same for a polynomial, whose coefficients may be any of these shapes.
-
-    It reads the same at all weights, and at zero they are finite; and a coefficient of zero times not a number is none.
-    """
-    zeros = jax.tree.unflatten(tree, [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves])
-    model = jax.tree.unflatten(tree, leaves).skeleton
-    read = ~np.isfinite(np.asarray(_spoilt(dataclasses.replace(zeros, skeleton=model), jnp.zeros(size))))
+        return tuple(np.flatnonzero(read).tolist()), None
     if not read.any() or not all("head" in dims for dims in model.weight_dims.values()):
         return tuple(np.flatnonzero(read).tolist()), None
     head_of = []
@@ -177,6 +164,31 @@ def _of_polynomial(tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], size: in
     places = tuple(np.flatnonzero(read)[order].tolist())
     sizes = np.bincount(heads)
     return places, int(sizes.size) if np.all(sizes == sizes[0]) else None
+
+
+def _read(field: Field, weights: Vector) -> Bool[np.ndarray, " weights"]:
+    """Which weights the loss reads.
+
+    A polynomial reads the same everywhere, and at zero it is finite. Those of the package are sums of products with
+    their coefficients, and read the same whatever these are, since zero times not a number is not a number: so the
+    answer is kept for each shape.
+    """
+    if not isinstance(field.objective, AbstractQuadraticObjective):
+        return ~np.isfinite(np.asarray(_spoilt(field, weights)))
+    leaves, tree = jax.tree.flatten(field)
+    kinds = jax.Array, np.ndarray, jax.ShapeDtypeStruct
+    if type(field.objective).__module__.startswith("stepwell.") and all(isinstance(leaf, kinds) for leaf in leaves):
+        shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+        return _read_by_shape(tree, shapes, weights.size)
+    return ~np.isfinite(np.asarray(_spoilt(field, jnp.zeros_like(weights))))
+
+
+@functools.lru_cache(256)
+def _read_by_shape(tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], size: int) -> Bool[np.ndarray, " weights"]:
+    """Which weights a field with such leaves reads, its coefficients zero."""
+    zeros = jax.tree.unflatten(tree, [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves])
+    skeleton = jax.tree.unflatten(tree, leaves).skeleton
+    return ~np.isfinite(np.asarray(_spoilt(dataclasses.replace(zeros, skeleton=skeleton), jnp.zeros(size))))
 
 
 @eqx.filter_jit

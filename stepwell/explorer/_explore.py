@@ -1,5 +1,6 @@
 """The explorer, started: the server, what computes for it, and the folders that it may show."""
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -51,4 +52,7 @@ def explore(
     explorer = Explorer(port, Engine(compute, warm=warm), library)
     sys.setswitchinterval(_SWITCH)
     announce(explorer.address)
-    explorer.run(browser=browser)
+    try:
+        explorer.run(browser=browser)
+    finally:
+        gc.unfreeze()  # see `mark_warm`

@@ -55,6 +55,7 @@ def mark_warm(state: State) -> None:
             jax.clear_caches()
             _WARM.clear()
         _WARM.add(shapes)
+        gc.collect()
         gc.freeze()
 
 

@@ -22,7 +22,8 @@ from stepwell._cache import compiled_programs, untrusted
 from ._processor import options
 
 _OPTIONS = ("-O3", "-std=gnu11", "-fno-math-errno", "-fopenmp-simd", "-fPIC", "-shared")
-"""Without `errno` a square root is an instruction, of all lanes at once, and no call."""
+"""Without `errno` a square root is an instruction, of all lanes at once, and no call. OpenMP's `simd` is a word to the
+compiler alone (`SUM` in `vectors.h`), without threads."""
 _SECONDS = 600
 _UNFINISHED = ".build-"
 _TEMPORARY = "stepwell-kernel-"

@@ -13,7 +13,7 @@ from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._field import Field
 from stepwell.dynamics._rosenbrock import RODAS5P, Pace, between, next_pace, step
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
-from stepwell.objectives import Moments, Population, Sampled
+from stepwell.objectives import AbstractQuadraticObjective, Moments, Population, Sampled
 from stepwell.tasks import InContextRegression
 
 KEY = jax.random.key(0)
@@ -22,6 +22,26 @@ TASK = InContextRegression(np.diag([0.5, 0.3]), 10)
 
 def separate(scale, seed=0):
     return SeparateAttention.random(dim=2, heads=3, scale=scale, key=jax.random.key(seed))
+
+
+class Divided(AbstractQuadraticObjective):
+    """A loss from outside the package, with a number among its fields, and no number where its array is zero."""
+
+    population: Population
+    divisor: jax.Array
+    target: float
+
+    def coefficients(self, model):
+        return self.population.coefficients(model)
+
+    def quadratic(self, coefficients):
+        return jnp.sum((coefficients / self.divisor - self.target) ** 2)
+
+    def check(self, model):
+        self.population.check(model)
+
+    def floor(self, model):
+        return None
 
 
 def logistic(count):
@@ -80,6 +100,7 @@ def test_a_shrinking_pace_is_followed():
             Moments.of_task(TASK, 50, key=KEY, progress=False),
         ),
         (CubicMLP.random(dim=2, heads=3, scale=0.7, key=KEY), 3, Population(TASK)),
+        (separate(0.7), 3, Divided(Population(TASK), jnp.asarray(2.0), 0.7)),
     ],
 )
 def test_systems_from_heads_are_those_of_the_plain_jacobian(model, heads, objective, whole, monkeypatch):
