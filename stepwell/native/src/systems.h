@@ -21,8 +21,10 @@ static void factor(int size, vec *matrix, vec *order)
             best = chosen(more, here, best);
             order[k] = chosen(more, (vec){0} + (REAL)r, order[k]);
         }
-        for (int lane = 0; lane < LANES; lane++)
-            if (LANE(order[k], lane) != k) exchange(matrix + k * size, matrix + (int)LANE(order[k], lane) * size, lane, size);
+        for (int lane = 0; lane < LANES; lane++) {
+            const int from = (int)LANE(order[k], lane);
+            if (from != k) exchange(matrix + k * size, matrix + from * size, lane, size);
+        }
         const vec *pivot = matrix + k * size, inverse = (REAL)1 / pivot[k];
         for (int r = k + 1; r < size; r++) {
             vec *row = matrix + r * size;

@@ -42,8 +42,9 @@ typedef REAL vec __attribute__((vector_size(VECTOR_BYTES)));
 #define LANE(vector, lane) (vector)[lane]
 #define SUM(name)
 #endif
-typedef __typeof__((vec){0} > (vec){0}) whole; /* whole numbers as wide, or masks: of a comparison, all
-   bits or none; with ALONE one or zero, for `chosen`, & and | alone */
+/* Whole numbers as wide, or masks: of a comparison all bits or none, and with ALONE one or zero, to be used by
+   `chosen`, & and | alone. */
+typedef __typeof__((vec){0} > (vec){0}) whole;
 
 /* The call with NAME a constant of 1 to 4, so that its loops are unrolled and its sums stay in registers. */
 #define FOR_SMALL(NAME, size, call, otherwise)                                                                         \
