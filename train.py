@@ -1,4 +1,4 @@
-"""`python train.py …` is `stepwell train …`: the published script's commands run as they are."""
+"""`python train.py …`: the published script's commands run as they are."""
 
 import importlib.util
 import os
@@ -15,4 +15,4 @@ if importlib.util.find_spec("jax") is None:
 from stepwell.cli import main  # noqa: E402
 
 if __name__ == "__main__":
-    sys.exit(main(["train", *sys.argv[1:]]))
+    sys.exit(main(["train.py", *sys.argv[1:]]))

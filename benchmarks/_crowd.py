@@ -50,7 +50,7 @@ class Crowd(threading.Thread):
             while time.monotonic() < end:
                 asked += 1
                 begun = time.monotonic()
-                words = {"init": f"{10 ** rng.uniform(-3, -1):.3g}"}
+                words = {"model.scale": f"{10 ** rng.uniform(-3, -1):.3g}"}
                 await connection.write_message(json.dumps({"number": asked, "words": words}))
                 shown = await asyncio.wait_for(_answered(connection, asked), _PATIENCE)
                 self.shown.append(shown - begun)

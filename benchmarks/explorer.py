@@ -24,12 +24,13 @@ from ._row import Row
 
 _DRAGGED = {
     "D = 4, H = 4, R = 1": "",
-    "D = 8, H = 4, R = 1": "?dim=8",
-    "D = 8, H = 8, R = 1": "?dim=8&heads=8",
-    "D = 8, H = 4, R = 8": "?dim=8&heads=4&rank=8",
-    "D = 8, H = 8, R = 8": "?dim=8&heads=8&rank=8",
-    "D = 4, H = 4, merged": "?model=merged",
-    "D = 8, H = 4, descent": "?dim=8&dynamics=descent",
+    "D = 8, H = 4, R = 1": "?task.dim=8&model.heads=4",
+    "D = 8, H = 8, R = 1": "?task.dim=8",
+    "D = 8, H = 4, R = 8": "?task.dim=8&model.heads=4&model.rank=8",
+    "D = 8, H = 8, R = 8": "?task.dim=8&model.rank=8",
+    "D = 4, H = 4, merged": "?model.kind=merged",
+    "D = 8, H = 4, descent": "?task.dim=8&model.heads=4&training.kind=descent",
+    "three regressions": "?task.kind=multitask&model.scale=0.004&seed=9",
 }
 _READY = "() => Boolean(window.stepwell?.ready) && !window.stepwell.busy"
 
@@ -69,7 +70,7 @@ def _drag_row(page: Any, name: str, address: str, seconds: float) -> Row:
     page.goto(address)
     _wait(page)
     page.wait_for_timeout(500)
-    slider = page.locator('[data-for="init"]')
+    slider = page.locator('[data-for="model.scale"]')
     slider.evaluate("one => one.scrollIntoView({block: 'center'})")
     drag(page, slider, seconds, 0.3)
     _wait(page)

@@ -52,7 +52,7 @@ def _compared(case: Case, *, alone: int, rounds: int) -> Iterator[Row]:
 
     times = interleaved({"together": together, "alone": one_by_one}, rounds=rounds)
     single = times["alone"] / alone
-    name = f"drop schedules, attnS rank 1, D = H = {dim}, init {INIT:g}"
+    name = f"drop schedules, separate attention of rank 1, D = H = {dim}, init {INIT:g}"
     yield Row(f"{name}: one start", single, "s", most=case.most, note=f"the mean of {alone}")
     yield Row(
         f"{name}: {case.starts:,} starts in one call, against one by one",

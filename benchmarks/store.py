@@ -58,7 +58,7 @@ def run(quick: bool) -> Iterator[Row]:
         known = _best(lambda: store.known(every), 3)
         yield Row(f"which of {total:,} runs are known", known, "s", most=1.0)
         command = [sys.executable, "-m", "stepwell", "runs", "ls", "--store", str(store.path)]
-        command += ["model=attnS", "rank=2", "final_loss<0.01", "--limit", "20"]
+        command += ["model=separate", "rank=2", "final_loss<0.01", "--limit", "20"]
         listing = _best(lambda: _call(command), 3)
         yield Row(
             f"stepwell runs ls, {total:,} runs, three filters, from a cold process",
@@ -73,7 +73,7 @@ def run(quick: bool) -> Iterator[Row]:
         rebuilt = _best(store.rebuild_index, 1)
         yield Row("making the index anew, a run", rebuilt / total, "s")
         yield Row("runs listed a second", total / listing, "")
-        chosen = store.listing(["model=attnS", "rank=2", "final_loss<0.01"], columns=["seed"])
+        chosen = store.listing(["model=separate", "rank=2", "final_loss<0.01"], columns=["seed"])
         losses = [_shard(number).scalars["final_loss"].values for number in range(1, shards + 1, 2)]
         expected = int((np.concatenate(losses) < 0.01).sum())
         yield Row("runs found and not expected", abs(chosen.total - expected), "", most=0, check=True)
@@ -83,8 +83,13 @@ def _shard(number: int) -> Shard:
     rng = np.random.default_rng(number)
     loss = rng.uniform(size=(RUNS, STEPS))
     return Shard(
-        {"model": "attnS" if number % 2 else "attnM", "rank": 2, "eigenvalues": [0.4, 0.3, 0.2, 0.1], "epoch": STEPS},
-        {"seed": np.arange(RUNS) + number * RUNS, "init": rng.uniform(size=RUNS)},
+        {
+            "model.kind": "separate" if number % 2 else "merged",
+            "model.rank": 2,
+            "task.eigenvalues": [0.4, 0.3, 0.2, 0.1],
+            "training.steps": STEPS,
+        },
+        {"seed": np.arange(RUNS) + number * RUNS, "model.scale": rng.uniform(size=RUNS)},
         {"final_loss": loss[:, -1], "outcome": rng.choice(["finished", "diverged"], RUNS).tolist()},
         xr.Dataset({"loss": (("run", "step"), loss), "step": np.arange(STEPS)}),
     )
@@ -109,7 +114,7 @@ def _loop(folder: Path, files: int) -> dict[str, float]:
     found = 0
     for path in folder.iterdir():
         record = json.loads(path.read_text())
-        found += record["model"] == "attnS" and record["rank"] == 2 and record["final_loss"] < 0.01
+        found += record["model.kind"] == "separate" and record["model.rank"] == 2 and record["final_loss"] < 0.01
     read = time.perf_counter()
     return {"write": (written - begun) / files, "find": (read - written) / files}
 

@@ -15,28 +15,22 @@ from typing import Any
 import numpy as np
 
 import stepwell as sw
-from stepwell.published import run_in
-from stepwell.published.training import objective, set_up
 from stepwell.runs import Shard, Store, Study, compute_in_process, on_cluster, plan_sweep, run_job, sweep
 
 from ._row import Row
 
-RUN: dict[str, Any] = {
-    "model": "attnM",
-    "heads": 1,
-    "dim": 2,
-    "spectrum": "white",
-    "context": 31,
-    "engine": "population",
-    "epoch": 300,
-}
+RUN = sw.Experiment(
+    task={"dim": 2, "spectrum": "white", "context": 31},
+    model={"kind": "merged", "heads": 1, "normalization": "none"},
+    training={"kind": "descent", "steps": 300},
+)
 RECORD = {"points": 5, "measure": ["regime"]}
 
 
 def study(rates: int, scales: int, seeds: int) -> Study:
     over = {
-        "lr": {"from": 1e-4, "to": 1e-1, "count": rates, "spacing": "log"},
-        "init": {"from": 1e-3, "to": 1.0, "count": scales, "spacing": "log"},
+        "rate": {"from": 1e-4, "to": 1e-1, "count": rates, "spacing": "log"},
+        "scale": {"from": 1e-3, "to": 1.0, "count": scales, "spacing": "log"},
         "seed": {"from": 0, "count": seeds},
     }
     return Study.of(RUN, over, record=RECORD)
@@ -144,21 +138,22 @@ def _on_one_core(call: Callable[[], None]) -> None:
 def _loop(folder: Path, count: int) -> tuple[float, float]:
     """Seconds for a run that is trained alone and saved, and by how much its loss differs from that of a sweep."""
     folder.mkdir()
-    runs = [{**RUN, "init": 0.1, "lr": 1e-3 * (1 + number % 3), "seed": number} for number in range(count + 1)]
+    base = RUN.replace(model={"scale": 0.1})
+    runs = [base.replace(training={"rate": 1e-3 * (1 + n % 3)}, seed=n) for n in range(count + 1)]
     losses, begun = [], 0.0
-    for number, fields in enumerate(runs):
+    for number, experiment in enumerate(runs):
         if number == 1:  # the first compiles
             begun = time.perf_counter()
-        flags, beyond, engine, _ = run_in(fields)
-        setup = set_up(flags, engine, beyond)
-        keep = {"record": RUN["epoch"] // 4, "snapshots": [0, RUN["epoch"]]}
-        made = sw.descend(setup.model, objective(setup), rate=flags.lr, steps=flags.epoch, progress=False, **keep)
+        _, model, objective = experiment.build()
+        rate, steps = experiment.training.rate, experiment.training.steps
+        keep: Any = {"record": steps // 4, "snapshots": [0, steps]}
+        made = sw.descend(model, objective, rate=rate, steps=steps, progress=False, **keep)
         arrays: Any = {str(name): made[name].values for name in made}
         np.savez(folder / f"{number}.npz", **arrays)
         losses.append(made.loss.values.ravel()[-1])
     seconds = (time.perf_counter() - begun) / count
-    together = [{name: [one[name] for one in runs] for name in ("lr", "seed")}]
-    result = sweep({**RUN, "init": 0.1}, together=together, record=RECORD, store=folder / "store", progress=False)
+    together = [{"rate": [one.training.rate for one in runs], "seed": [one.seed for one in runs]}]
+    result = sweep(base, together=together, record=RECORD, store=folder / "store", progress=False)
     return seconds, float(np.max(np.abs(result.final_loss.values / np.array(losses) - 1)))
 
 
@@ -166,7 +161,8 @@ def _bookkeeping(folder: Path, count: int) -> Iterator[Row]:
     """What it takes to note a configuration and its result, durably, with nothing computed."""
     runs = 4096
     values = np.linspace(0.0, 1.0, runs)
-    shard = Shard(RUN, {"seed": np.arange(runs), "lr": values}, {"final_loss": values})
+    common = {name: value for name, value in RUN.canonical().items() if name not in ("seed", "training.rate")}
+    shard = Shard(common, {"seed": np.arange(runs), "training.rate": values}, {"final_loss": values})
     begun = time.perf_counter()
     Store(folder / "books").add(shard)
     ours = (time.perf_counter() - begun) / runs
@@ -189,7 +185,7 @@ def _optuna(folder: Path, count: int) -> float:
     made = optuna.create_study(storage=f"sqlite:///{folder}/optuna.sqlite")
     begun = time.perf_counter()
     for number in range(count):
-        trial = made.ask({"lr": optuna.distributions.FloatDistribution(0.0, 1.0)})
+        trial = made.ask({"rate": optuna.distributions.FloatDistribution(0.0, 1.0)})
         made.tell(trial, number / count)
     return begun
 
@@ -200,7 +196,7 @@ def _signac(folder: Path, count: int) -> float:
     project = signac.init_project(str(folder / "signac"))
     begun = time.perf_counter()
     for number in range(count):
-        job = project.open_job({**RUN, "seed": number, "lr": number / count}).init()
+        job = project.open_job({**RUN.canonical(), "seed": number, "training.rate": number / count}).init()
         job.document["final_loss"] = number / count
     return begun
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .dynamics import descend as descend
     from .dynamics import flow as flow
     from .dynamics import online as online
+    from .experiments import Experiment as Experiment
     from .models import MergedAttention as MergedAttention
     from .models import MultiHeadAttention as MultiHeadAttention
     from .models import SeparateAttention as SeparateAttention
@@ -52,6 +53,7 @@ _ROOMS = (
     "dynamics",
     "trajectory",
     "theory",
+    "experiments",
     "probes",
     "plots",
     "replay",
@@ -62,6 +64,7 @@ _ROOMS = (
 )
 
 _NAMES = {
+    "Experiment": "experiments",
     "InContextRegression": "tasks",
     "MultiTaskRegression": "tasks",
     "covariance": "tasks",

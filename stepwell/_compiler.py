@@ -6,8 +6,9 @@ older way is taken, but for loops that are long enough to earn it back. Programs
 for several threads to compile takes a sixth more work and saves no time.
 """
 
+import importlib.util
 import os
-from importlib.metadata import PackageNotFoundError, version
+import re
 from typing import Any
 
 _NEWER = "xla_cpu_use_fusion_emitters"
@@ -16,10 +17,17 @@ _LEVEL = "xla_backend_optimization_level"
 
 
 def _known() -> bool:
-    """XLA ends the process that names an option it does not have, so other versions are left as they are."""
+    """XLA ends the process that names an option it does not have, so other versions are left as they are.
+
+    The version is read from its file: `importlib.metadata` takes a quarter of the time that help takes.
+    """
+    found = importlib.util.find_spec("jaxlib")
+    if found is None or found.origin is None:
+        return False
     try:
-        return version("jaxlib").startswith("0.10.")
-    except PackageNotFoundError:
+        with open(os.path.join(os.path.dirname(found.origin), "version.py"), encoding="utf-8") as file:
+            return re.search(r"""^_version = ["']0\.10\.""", file.read(), re.MULTILINE) is not None
+    except OSError:
         return False
 
 

@@ -7,9 +7,8 @@ and it is imported in no time.
 import argparse
 import difflib
 import re
-import sys
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from typing import NoReturn
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shortened
@@ -23,36 +22,18 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises `InvalidInput` instead of printing the usage and leaving.
+    """Raises `InvalidInput` instead of printing the usage and leaving; flags are not abbreviated unless asked for.
 
-    `expand` is set by a verb whose words may come from a file: it gets the parser and the words that were typed, and
-    returns all that are meant. `examples` are command lines that its help ends with.
+    `examples` are command lines that its help ends with.
     """
 
     def __init__(self, **options):
-        super().__init__(**options, formatter_class=_Formatter)
-        self.expand: Callable[[Parser, list[str]], list[str]] | None = None
+        super().__init__(**{"allow_abbrev": False, **options}, formatter_class=_Formatter)
         self.examples: tuple[str, ...] = ()
 
     def format_help(self) -> str:
         lines = ["", "examples:", *(f"  $ {example}" for example in self.examples), ""] if self.examples else []
         return super().format_help() + "\n".join(lines)
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        return super().parse_args(words if self.expand is None else self.expand(self, words), namespace)
-
-    def given(self, words: list[str]) -> dict[str, Any]:
-        """What the words say themselves, defaults left out, by the name of the argument."""
-        absent = object()
-        seen = argparse.Namespace(**{action.dest: absent for action in self._actions})
-        super().parse_args(words, seen)
-        return {name: value for name, value in vars(seen).items() if value is not absent}
-
-    def action_of(self, name: str) -> argparse.Action | None:
-        """The argument of a flag, whose name may be written with either of - and _."""
-        named = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-        return next((self._option_string_actions[flag] for flag in named if flag in self._option_string_actions), None)
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (\S+)", message)

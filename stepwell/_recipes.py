@@ -2,32 +2,37 @@
 
 import functools
 import inspect
-import weakref
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+
+import equinox as eqx
 
 Parameters = ParamSpec("Parameters")
 Made = TypeVar("Made")
 
-_RECIPES: dict[int, tuple[Any, dict[str, Any]]] = {}
-"""By the identity of the thing: a weak reference to it, and the arguments of the call that made it.
 
-Modules are frozen, and another one, such as `eqx.tree_at` makes, has no recipe. Nothing is added to the module itself:
-its leaves, its equality and the programs compiled for it stay as they are.
-"""
+class Remembering(eqx.Module):
+    """A module that may know how it was made.
+
+    It is in a slot, beside the fields and outside of `__dict__`, which Equinox flattens: leaves, structure, equality
+    and compiled programs do not know of it, and another module, such as `eqx.tree_at` or a copy, has none.
+    """
+
+    __slots__ = ("_recipe",)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
 
 
 def remember(thing: Any, call: str, **arguments: Any) -> Any:
     """The thing, of which it is known from now on that `call` made it of these arguments."""
-    name = id(thing)
-    _RECIPES[name] = weakref.ref(thing, lambda _: _RECIPES.pop(name, None)), {"call": call, **arguments}
+    object.__setattr__(thing, "_recipe", {"call": call, **arguments})  # modules are frozen
     return thing
 
 
 def recipe_of(thing: Any) -> dict[str, Any] | None:
     """The call that made it and its arguments, or None."""
-    reference, recipe = _RECIPES.get(id(thing), (None, None))
-    return recipe if reference is not None and reference() is thing else None
+    return getattr(thing, "_recipe", None)
 
 
 def remembered(method: Callable[Parameters, Made]) -> Callable[Parameters, Made]:

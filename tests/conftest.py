@@ -3,7 +3,9 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
@@ -75,6 +77,24 @@ def pytest_make_collect_report():
     if report.skipped:
         _fail_skip(report, "Skip tests, marked optional, rather than a whole file.")
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_kind_stays():
+    """Kinds that a test registers, and the files that they came from, are forgotten at its end."""
+    from stepwell.experiments import _kind, _plugins
+
+    before = {section: dict(_kind.kinds(section)) for section in _kind.SECTIONS}
+    files, modules = list(_plugins.LOADED), set(sys.modules)
+    yield
+    for section, known in before.items():
+        _kind._REGISTRY[section].clear()
+        _kind._REGISTRY[section].update(known)
+    for name in set(sys.modules) - modules:  # also those that a document imports from its own folder
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if file in _plugins.LOADED or Path(file).stem in ("my_lab", "own_model", "own_task"):
+            del sys.modules[name]
+    _plugins.LOADED[:] = files
 
 
 @pytest.fixture

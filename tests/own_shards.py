@@ -13,13 +13,16 @@ from stepwell._netcdf import END, checksum_line
 from stepwell.runs import Shard
 
 
-def shard_of(first: int = 0, runs: int = 5, **common: Any) -> Shard:
-    """Runs with the seeds `first` on; the final loss is a tenth of the seed."""
+def shard_of(first: int = 0, runs: int = 5, **model: Any) -> Shard:
+    """Runs with the seeds `first` on, of a model with these fields; the final loss is a tenth of the seed."""
     seeds = np.arange(first, first + runs)
     loss = seeds[:, None] / 10 + np.array([2.0, 1.0, 0.0])
     return Shard(
-        {"model": "attnS", "rank": 2, "eigenvalues": [0.6, 0.4], **common},
-        {"seed": seeds, "lr": 0.1 + seeds / 3},
+        {
+            "task.eigenvalues": [0.6, 0.4],
+            **{f"model.{name}": value for name, value in {"kind": "separate", "rank": 2, **model}.items()},
+        },
+        {"seed": seeds, "training.rate": 0.1 + seeds / 3},
         {"final_loss": loss[:, -1], "outcome": ["diverged" if seed % 3 == 0 else "finished" for seed in seeds]},
         xr.Dataset({"loss": (("run", "step"), loss), "step": [0, 5, 10]}),
     )

@@ -29,9 +29,8 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, explorer, models, objectives, replay, runs, tasks, theory, trajectory
+from stepwell import dynamics, experiments, explorer, models, objectives, replay, runs, tasks, theory, trajectory
 from stepwell._errors import InvalidInput
-from stepwell._kinds import KINDS
 
 SECONDS = 60
 """How long a call may take: what takes longer was accepted, and should not have been."""
@@ -78,7 +77,9 @@ SPECTRAL = models.SpectralAttention.balanced(np.eye(2), np.eye(2), (2, 2))
 BATCH = REGRESSION.sample(8, key=KEY)
 RUN = dynamics.descend(SEPARATE, objectives.Population(REGRESSION), rate=0.1, steps=4, progress=False)
 
-SHARD = runs.Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]})
+EXPERIMENT = experiments.Experiment(task={"dim": 2, "context": 5}, training={"until": 1.0}, record={"points": 5})
+
+SHARD = runs.Shard({"model.kind": "separate"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]})
 
 BY_NAME: dict[str, Any] = {
     "key": KEY,
@@ -168,6 +169,7 @@ EXAMPLES: list[Any] = [
     objectives.ReducedSampled(MULTI, 64, key=KEY),
     dynamics.Ensemble.of([SEPARATE, SEPARATE]),
     RUN,
+    EXPERIMENT,
     runs.Store("store"),
     SHARD,
 ]
@@ -177,6 +179,13 @@ INPUTS, RELATION, NOISE = jnp.ones((2, 6, 2)), jnp.ones((2, 2, 1)), jnp.ones((2,
 COMPOSED = {"inputs": INPUTS, "tasks": RELATION, "noise": NOISE, "index": jnp.arange(2), "total": 2}
 SPECIAL: dict[str, dict[str, Any]] = {
     "dynamics.rate_for": {"time": 1.0},
+    "experiments.eigenvalues_by_name": {"spectrum": "white", "dim": 2},
+    "experiments.full_name": {"name": "heads"},
+    "experiments.Experiment": {"task": "regression"},
+    "experiments.Experiment.from_canonical": {"canonical": EXPERIMENT.canonical()},
+    "experiments.Experiment.from_dict": {"document": EXPERIMENT.to_dict()},
+    "experiments.experiment_of": {"trajectory": EXPERIMENT.run(progress=False)},
+    "experiments.compare_run": {"trajectory": EXPERIMENT.run(progress=False)},
     "dynamics.renormalised": {"normalisation": "none"},
     "models.ConvolutionalAttention": {"key": jnp.ones((2, 2))},
     "models.CubicMLP": {"hidden": jnp.ones((2, 4))},
@@ -209,25 +218,22 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.SingleIndexRegression.compose": COMPOSED,
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
-    "explorer.controls": {"mode": "linear"},
+    "explorer.controls": {"section": "model", "kind": "separate"},
     "explorer.query_all": {"states": [explorer.State.default()]},
-    "explorer.read_all": {"words": {"dim": "2"}},
-    "runs.canonical_text": {"configuration": {}},
-    "runs.run_name": {"configuration": {}},
+    "explorer.read_all": {"words": {"task.dim": "2"}},
     "runs.export": {"path": "exported"},
     "runs.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
     "runs.Shard.take": {"rows": np.array([1])},
     "runs.Store.known": {"names": np.zeros((1, 16), np.uint8)},
     "runs.Store.lookup": {"names": np.zeros((1, 16), np.uint8)},
     "runs.Store.merge": {"other": "."},
-    "runs.sweep": {"study": {"model": "attnM", "dim": 2, "engine": "population", "epoch": 2}},
+    "runs.sweep": {"study": {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 2}}},
     "dynamics.Ensemble.like": {"member": SEPARATE, "weights": np.ones((2, 16))},
     "dynamics.Ensemble": {"stacked": SEPARATE, "size": 2},
     "dynamics.Ensemble.member": {"number": 1},
     "dynamics.Ensemble.of": {"members": [SEPARATE, SEPARATE]},
     "models.require_linear": {"measured": models.measured_map(SEPARATE, BATCH)},
     "papers.add_figure": {"path": __file__},
-    "models.class_of": {"kind": KINDS["attnS"]},
     "models.ConvolutionalAttention.__call__": {"example": jnp.ones(4)},
     **{
         f"models.{owner}.predict": {"inputs": jnp.ones((3, 2)), "labels": jnp.ones(3), "query": jnp.ones(2)}
@@ -284,20 +290,24 @@ SPECIAL: dict[str, dict[str, Any]] = {
 """Arguments of single functions, where those by name would not do."""
 
 AS_IT_IS = {
+    "experiments.Experiment.from_dict(source=None)",
+    "experiments.Experiment.from_dict(source=object)",
     "objectives.Moments.of_task(n=trillion)",
     "tasks.check_moments(n=trillion)",
     "theory.softmax.flow.spectral_flow(loss_factor=twenty digits)",
     "theory.softmax.nonlinear.hermite_coefficients(target=class)",
     "theory.softmax.nonlinear.nonlinear_loss(target=class)",
 }
-"""Calls that take long because they are asked to, or call what was given, whose errors are its own."""
+"""Calls that take long because they are asked to, call what was given, whose errors are its own, or take any name."""
 
 LEFT_OUT = re.compile(
     r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
     r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
-    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.describe$|runs\.(job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
-    r"(correction_of|correction_sums|of_parts)$|explorer\.explore$"
+    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
+    r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"
+    r"experiments\.(canonical_text|name_of|sections_of|training_of|add_experiment_flags|experiment_from|seeds_from|"
+    r"seeds_of|keys_of|find_kind|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 

@@ -2,8 +2,8 @@
 
 A document's blocks run in order, in one temporary folder: `python` blocks in one namespace, and in shell blocks the
 `$` commands that call `stepwell` or `python train.py`. Those of command_line.md, and those that need a shell, run as
-processes of their own; the others are called here, which spares them the import of JAX. A `toml` block that
-begins with a comment of one word is a file of that name. `<!-- not run: reason -->` above a block leaves it out.
+processes of their own; the others are called here, which spares them the import of JAX. A `toml` or `python` block that
+begins with the name of a file as a comment is that file. `<!-- not run: reason -->` above a block leaves it out.
 `{code-cell}` blocks are run when the site is built.
 """
 
@@ -20,6 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from stepwell.cli import main
+from stepwell.experiments import LOADED, SECTIONS, kinds
 from stepwell.papers import FIGURES
 
 ROOT = Path(__file__).parents[1]
@@ -106,15 +107,21 @@ def _run_command(command: str, place: str) -> None:
 
 
 @pytest.fixture
-def no_figure_stays():
-    """Figures that a command adds to the list go at the end."""
-    before = dict(FIGURES)
+def nothing_stays(tmp_path: Path):
+    """Figures, kinds and modules that a document adds go at the end."""
+    lists = [FIGURES, *(kinds(section) for section in SECTIONS)]
+    before, files, path = [dict(each) for each in lists], list(LOADED), list(sys.path)
     yield
-    FIGURES.clear()
-    FIGURES.update(before)
+    for each, earlier in zip(lists, before, strict=True):
+        each.clear()
+        each.update(earlier)
+    LOADED[:], sys.path[:] = files, path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
-@pytest.mark.usefixtures("no_figure_stays")
+@pytest.mark.usefixtures("nothing_stays")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)
@@ -125,11 +132,12 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     module = ModuleType("document")
     monkeypatch.setitem(sys.modules, "document", module)
     for block in blocks(document.read_text(encoding="utf-8")):
-        if block.language == "python":
+        named = re.match(r"# (\S+\.(?:toml|py))\n", block.text)
+        if named and block.language in ("toml", "python"):
+            (tmp_path / named[1]).write_text(block.text)
+        elif block.language == "python":
             # The empty lines make a traceback point at the line of the document.
             exec(compile("\n" * block.line + block.text, document, "exec"), module.__dict__)
-        elif block.language == "toml" and (named := re.match(r"# (\S+\.toml)\n", block.text)):
-            (tmp_path / named[1]).write_text(block.text)
         elif block.language in _SHELL:
             for command in commands(block):
                 arguments, place = arguments_of(command), f"{document.name}:{block.line}"

@@ -3,13 +3,15 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from test_docs import ROOT, is_notebook
 
-from docs.builder import formulas, papers, project, reference
+from docs.builder import fields, formulas, papers, project, reference
 
 PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts]
 
@@ -28,6 +30,14 @@ def test_every_public_name_is_in_the_reference(module: ModuleType):
         assert entry is not None, f"{module.__name__}.{name} is not in the reference"
         home = page if entry.module == module.__name__ else reference.page(entry.module)
         assert re.search(rf"^:::+{{py:\w+}} {entry.name}\b", home, re.MULTILINE), name
+
+
+def test_the_table_of_fields_and_the_schema_are_those_of_the_declarations():
+    """Renewed by `python -m docs.builder.fields`."""
+    text = fields.PAGE.read_text(encoding="utf-8")
+    assert fields.page(text) == text
+    printed = subprocess.run([sys.executable, "-m", "stepwell.experiments"], capture_output=True, text=True, check=True)
+    assert printed.stdout == fields.SCHEMA.read_text(encoding="utf-8")
 
 
 def test_names_of_the_package_itself_are_listed():

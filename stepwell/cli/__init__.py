@@ -14,8 +14,8 @@ from . import _output
 
 VERBS = {
     "reproduce": "run the papers' figures and check their claims",
-    "train": "train one model: the published script's flags and a few more",
-    "predict": "what theory says before anything is trained: levels, drops, limits",
+    "train": "train one experiment",
+    "predict": "what theory says of the same experiment before it is trained: levels, drops, limits",
     "replay": "re-run recorded training runs and report the deviation",
     "sweep": "run a study: thousands of runs that differ in some fields, kept in a store",
     "runs": "what a store of runs holds: list, show, open, export, verify, merge, remove",
@@ -37,25 +37,25 @@ EXAMPLES = {
         "stepwell explore --port 8000 --no-browser --store runs --reproduction reproduction",
     ),
     "train": (
-        "stepwell train --model attnM --head 8 --init 1e-6 --show",
-        "stepwell train --model attnS --head 5 --init 1e-2 --epoch 10001 --lr 0.02 --theory --out runs",
-        "stepwell train --spectrum power:1.5 --noise 0.1 --optimiser adam --seeds 8 --epoch 500 --dry-run",
+        "stepwell train --model merged --heads 8 --scale 1e-6 --show",
+        "stepwell train --heads 5 --scale 0.01 --training descent --rate 0.02 --steps 10000 --theory --out runs",
+        "stepwell train --spectrum power --exponent 1.5 --noise 0.1 --training descent --optimizer adam --dry-run",
     ),
     "predict": (
-        "stepwell predict --eigenvalues .4 .3 .2 .1 --context 31 --model attnS --heads 4 --init 1e-3 --seed 0",
-        "stepwell predict --dims 4 10 7 --strengths 2 .6 .05 --noise .8 --heads 3 --context 50",
+        "stepwell predict --eigenvalues .4 .3 .2 .1 --context 31 --heads 4 --scale 1e-3 --seed 0",
+        "stepwell predict --task multitask --dims 4 10 7 --strengths 2 .6 .05 --noise .8 --heads 3 --context 50",
     ),
     "replay": ("stepwell replay tests/data/attnM_linear.npz --engine moments  # a recording in the repository",),
     "sweep": (
         "stepwell new study first  # writes first.toml",
         "stepwell sweep first.toml --dry-run",
-        "stepwell sweep first.toml --plot regime lr init --out diagram.pdf",
+        "stepwell sweep first.toml --plot regime rate scale --out diagram.pdf",
         "stepwell sweep first.toml --shard 1/4 --store part-1  # as job 1 of 4",
     ),
     "runs": (
-        "stepwell train --model attnS --head 4 --init 0.1  # keeps its run in the store stepwell-runs",
-        "stepwell runs ls model=attnS 'final_loss<0.9' --sort final_loss --columns lr,init,final_loss",
-        "stepwell runs export table.csv model=attnS --format csv",
+        "stepwell train --heads 4 --scale 0.1  # keeps its run in the store stepwell-runs",
+        "stepwell runs ls model=separate 'final_loss<0.9' --sort final_loss --columns heads,scale,final_loss",
+        "stepwell runs export table.csv model=separate --format csv",
         "stepwell runs verify",
     ),
     "new": ("stepwell new model gated-keys", "stepwell new study first", "stepwell new figure first --out figures"),
@@ -63,6 +63,12 @@ EXAMPLES = {
     "doctor": ("stepwell doctor --json",),
 }
 """Command lines that the help of each verb ends with."""
+SCRIPT = "train.py"
+"""The published script's door: in place of a verb, it names the module `_published`."""
+_SCRIPT_EXAMPLES = (
+    "python train.py --model attnM --head 8 --init 1e-6 --show",
+    "python train.py --model attnS --head 5 --init 1e-2 --epoch 10001 --lr 0.02 --theory --out runs",
+)
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 """What a disk answers on which nothing more can be written."""
@@ -108,16 +114,18 @@ def _run(given: list[str]) -> int:
         print(_version())
         return 0
     verb = given[0]
-    parser = Parser(prog=f"stepwell {verb}" if verb in VERBS else "stepwell", description=VERBS.get(verb, ""))
+    program = verb if verb == SCRIPT else f"stepwell {verb}" if verb in VERBS else "stepwell"
+    parser = Parser(prog=program, description=VERBS.get(verb, ""))
     try:
-        if verb not in VERBS:
+        if verb not in VERBS and verb != SCRIPT:
             parser.unknown("verb", verb, VERBS)
         with _interrupt.delivering_interrupts(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
-            module = importlib.import_module(f"stepwell.cli._{verb}")
-            parser.examples = EXAMPLES[verb]
+            words = _with_kinds(given[1:])
+            module = importlib.import_module(f"stepwell.cli._{'published' if verb == SCRIPT else verb}")
+            parser.examples = _SCRIPT_EXAMPLES if verb == SCRIPT else EXAMPLES[verb]
             module.configure(parser)
-            status = module.run(parser.parse_args(given[1:]))
+            status = module.run(parser.parse_args(words))
             return _interrupt.exit_status() if status == _INTERRUPTED else status
     except InvalidInput as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
@@ -132,6 +140,29 @@ def _run(given: list[str]) -> int:
         return _interrupt.exit_status()
     except SystemExit as leaving:  # after --help
         return leaving.code if isinstance(leaving.code, int) else 2
+
+
+def _with_kinds(words: list[str]) -> list[str]:
+    """Load the files after `--with`, before flags are made of the kinds that they register; return the other words."""
+    rest: list[str] = []
+    files: list[str] = []
+    naming = False
+    for word in words:
+        if naming or word.startswith("--with="):
+            files.append(word if naming else word.partition("=")[2])
+            naming = False
+        elif word == "--with":
+            naming = True
+        else:
+            rest.append(word)
+    if naming:
+        raise InvalidInput("--with names no file; give a Python file that registers kinds, such as my_lab.py")
+    if files:
+        from stepwell.experiments import load_kinds
+
+        for file in files:
+            load_kinds(file)
+    return rest
 
 
 def _version() -> str:
@@ -152,6 +183,7 @@ def _overview() -> str:
     lines = ["stepwell VERB …", "", "How attention acquires in-context learning while it trains.", ""]
     lines += [f"  {name:<10} {text}" for name, text in VERBS.items()]
     lines += ["", "  -V, --version  version, commit and engine"]
+    lines += ["  --with FILE.py (with any verb) kinds of task, model, objective or training of your own"]
     lines += ["", "stepwell VERB --help says more. Exit status: 0 done, 1 a claim or check failed, 2 bad usage or"]
     lines += ["a file that cannot be written, 3 a reproduction that could not finish, 128 and the number of a signal"]
     lines += ["that ended it."]

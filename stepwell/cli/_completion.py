@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stepwell._parser import Parser
+from stepwell.experiments import SECTIONS, kinds
 
 _BASH = """_stepwell() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=
@@ -57,9 +58,7 @@ def _verbs() -> Iterator[_Verb]:
         importlib.import_module(f"stepwell.cli._{name}").configure(parser)
         flags, words = [], []
         for action in _actions(parser):
-            if action.help == argparse.SUPPRESS:  # the published script's abbreviations
-                continue
-            choices = [str(choice) for choice in action.choices or ()]
+            choices = [str(choice) for choice in action.choices or _words(action.dest)]
             if action.option_strings:
                 flags.append(_Flag(list(action.option_strings), (action.help or "").split("; ")[0], choices))
             else:
@@ -69,6 +68,17 @@ def _verbs() -> Iterator[_Verb]:
 
             words += [*PAPERS, *FIGURES]
         yield _Verb(name, text, flags, words)
+
+
+def _words(name: str) -> list[str]:
+    """The words that a field of an experiment may be, or the kinds of a section."""
+    section, _, field = name.partition(".")
+    if section not in SECTIONS:
+        return []
+    if field == "kind":
+        return list(kinds(section))
+    choices = (kind.fields[field].choices for kind in kinds(section).values() if field in kind.fields)
+    return list(dict.fromkeys(str(word) for words in choices for word in words))
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

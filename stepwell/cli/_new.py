@@ -1,6 +1,7 @@
 """`stepwell new`: a figure, model, task or study of your own to begin from."""
 
 import argparse
+import contextlib
 import keyword
 import re
 from pathlib import Path
@@ -10,10 +11,10 @@ from stepwell._files import writable_folder, write_text
 from stepwell._parser import Parser
 
 _RUN = {
-    "model": "python {}",
-    "task": "python {}",
-    "figure": "stepwell reproduce --figure {} --quick",
-    "study": "stepwell sweep {} --plot regime lr init",
+    "model": "stepwell train --with {path} --model {name} --sequences 500 --rate 0.5 --steps 500",
+    "task": "stepwell train --with {path} --task {name} --objective population",
+    "figure": "stepwell reproduce --figure {path} --quick",
+    "study": "stepwell sweep {path} --plot regime rate scale",
 }
 """Each kind has a file in `_templates`, and this is how what was made of it is run."""
 
@@ -41,9 +42,24 @@ def run(arguments: argparse.Namespace) -> int:
     path = writable_folder(arguments.out) / f"{stem}{ending}"
     if path.exists():
         raise InvalidInput(f"{path} is there already; choose another name, or remove it")
+    _check_free(arguments.kind, stem)
     write_text(path, _template(arguments.kind, stem, words))
-    print(f"written: {path}\nrun it:  {_RUN[arguments.kind].format(path)}")
+    print(f"written: {path}\nrun it:  {_RUN[arguments.kind].format(path=path, name=stem)}")
     return 0
+
+
+def _check_free(kind: str, stem: str) -> None:
+    """Refuse the name of a module or of a kind that is known: the file would be taken for it, or refused."""
+    from importlib.util import find_spec
+
+    from stepwell.experiments import find_kind
+
+    known = find_spec(stem) is not None and kind != "study"
+    if not known and (kind == "model" or kind == "task"):
+        with contextlib.suppress(InvalidInput):
+            known = find_kind(kind, stem) is not None
+    if known:
+        raise InvalidInput(f"{stem} is the name of another module or {kind}; choose another, such as my_{stem}")
 
 
 def _ending(kind: str) -> str:

@@ -13,8 +13,9 @@ from stepwell._text import shortened
 if TYPE_CHECKING:
     from stepwell.runs import Column, Store
 
-_FILTER = "filters that must all hold, such as model=attnS rank=2 'final_loss<0.3'; signs: = != < <= > >= ~"
+_FILTER = "filters that must all hold, such as model=separate rank=2 'final_loss<0.3'; signs: = != < <= > >= ~"
 _LIMIT = 50
+"""Rows of a table, unless more are asked for. A JSON document is whole."""
 _FORMATS = ("netcdf", "zarr", "parquet", "csv")
 _WIDEST = 40
 """Characters of a value that are shown in a table."""
@@ -33,7 +34,9 @@ def configure(parser: Parser) -> None:
     listed.add_argument("where", metavar="FILTER", nargs="*", help=_FILTER)
     listed.add_argument("--columns", metavar="NAME,…", help="the columns wanted; by default those that differ")
     listed.add_argument("--sort", metavar="NAME", help="order by a column; --sort=-NAME puts the largest first")
-    listed.add_argument("--limit", metavar="N", type=int, default=_LIMIT, help="rows at the most; 0 for all")
+    listed.add_argument(
+        "--limit", metavar="N", type=int, help=f"rows at the most; 0 for all (default: {_LIMIT}; with --json all)"
+    )
     shown = action("show", "show one run: configuration, scalars, what was recorded, and where")
     shown.add_argument("name", metavar="NAME", help="the name of the run, or the digits that it begins with")
     opened = action("open", "show what runs recorded as a data set, and how to open it in Python")
@@ -76,19 +79,16 @@ Answer = tuple[int, Any, Iterator[str] | list[str]]
 
 
 def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
-    if arguments.limit < 0:
-        raise InvalidInput(f"--limit is {arguments.limit}; it must be 0, for all, or more")
+    limit = (0 if arguments.json else _LIMIT) if arguments.limit is None else arguments.limit
+    if limit < 0:
+        raise InvalidInput(f"--limit is {limit}; it must be 0, for all, or more")
     columns = _words(arguments.columns)
-    listing = store.listing(arguments.where, columns=columns, sort=arguments.sort, limit=arguments.limit or None)
-    document = (
-        {
-            "store": str(store.path),
-            "total": listing.total,
-            "runs": _rows(listing.names, listing.columns),
-        }
-        if arguments.json
-        else None
-    )
+    listing = store.listing(arguments.where, columns=columns, sort=arguments.sort, limit=limit or None)
+    rest = listing.total - len(listing.names)
+    document = None
+    if arguments.json:
+        runs = _rows(listing.names, listing.columns)
+        document = {"store": str(store.path), "total": listing.total, "left_out": rest, "runs": runs}
 
     def lines() -> Iterator[str]:
         varying = dict(listing.columns)
@@ -98,7 +98,6 @@ def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
                 yield "in all rows: " + " ".join(f"{name}={_cell(column.value(0))}" for name, column in same.items())
             varying = {name: column for name, column in varying.items() if name not in same}
         yield from _aligned(["name", *varying], _cells(listing.names, varying))
-        rest = listing.total - len(listing.names)
         yield f"{listing.total} runs" + (f", {rest} of them not shown (--limit 0 for all)" if rest else "")
 
     return 0, document, lines()

@@ -19,7 +19,9 @@ def add_store_flag(group: Any, what: str) -> None:
 
 def chosen_store(arguments: argparse.Namespace) -> "Store | None":
     """The store; None where that is switched off."""
-    from stepwell.runs import OFF, VARIABLE, Store
-
     named = arguments.store
-    return None if named is None and os.environ.get(VARIABLE) == OFF else Store(named)
+    if named is None and os.environ.get("STEPWELL_STORE") == "off":  # `VARIABLE` and `OFF` of a room not imported then
+        return None
+    from stepwell.runs import Store
+
+    return Store(named)

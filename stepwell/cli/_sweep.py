@@ -26,9 +26,10 @@ _FORMATS = ("png", "pdf", "svg")
 def configure(parser: Parser) -> None:
     parser.description = (
         "Run a study: many runs that differ in some fields, computed thousands at a time and kept in a store. The TOML "
-        "file has the run as `stepwell train --dry-run` prints it, and what is varied in a table [sweep]. What the "
-        "store has already is not computed again: Ctrl-C at any time, the same command goes on. Exit status: 0 done, "
-        "1 some runs diverged or could not be solved (only with --strict), 2 bad usage, 128 and the number of a signal."
+        "file has an experiment as `stepwell train --dry-run` prints it, and what is varied in a table [sweep]. What "
+        "the store has already is not computed again: Ctrl-C at any time, the same command goes on. Exit status: 0 "
+        "done, 1 some runs diverged or could not be solved (only with --strict), 2 bad usage, 128 and the number of "
+        "a signal."
     )
     parser.add_argument("study", metavar="STUDY.toml", help="what is run")
     parser.add_argument(
@@ -45,8 +46,8 @@ def configure(parser: Parser) -> None:
         "--plot",
         nargs="+",
         metavar="NAME",
-        help="draw a scalar against one or two fields: final_loss init, regime lr init; what else varies is averaged, "
-        "and of words the share of each is drawn, or the most frequent",
+        help="draw a scalar against one or two fields: final_loss scale, regime rate scale; what else varies is "
+        "averaged, and of words the fraction of each is drawn, or the most frequent",
     )
     parser.add_argument("--table", metavar="FILE.csv", help="write the scalars of all runs as a table")
     parser.add_argument(
@@ -105,17 +106,20 @@ def _picture(arguments: argparse.Namespace, study: "Study") -> "Path | None":
     from pathlib import Path
 
     if arguments.plot is None:
+        if arguments.out is not None:
+            raise InvalidInput("--out names the file of --plot, and nothing is drawn; give --plot too, or leave it out")
         return None
     scalar, *fields = arguments.plot
     if not 1 <= len(fields) <= 2:
         raise InvalidInput(f"--plot has {len(arguments.plot)} names; give a scalar and one or two fields")
-    varied = [name.replace("-", "_") for axis in study.axes for name in axis.fields]
-    for field in fields:
-        if field not in varied:
-            raise InvalidInput(f"{field} is not varied in this study; {nearest(field, varied)}")
-    from stepwell.runs import scalars_in
+    from stepwell.runs import scalars_in, short_name
 
-    known = scalars_in(study.record.measure)
+    varied = [short_name(name) for axis in study.axes for name in axis.fields]
+    for place, field in enumerate(fields, start=1):
+        arguments.plot[place] = short_name(field)
+        if arguments.plot[place] not in varied:
+            raise InvalidInput(f"{field} is not varied in this study; {nearest(field, varied)}")
+    known = scalars_in(study.base.record.measure)
     if not any(re.fullmatch(pattern, scalar) for pattern in known):
         raise InvalidInput(
             f"there is no scalar {scalar}; {nearest(scalar, [one.replace('[0-9]+', '1') for one in known])}"

@@ -12,6 +12,7 @@ from ._diffrax import Diffrax as Diffrax
 from ._ensemble import Ensemble as Ensemble
 from ._flow import flow as flow
 from ._lsoda import LSODA as LSODA
+from ._lsoda import prepare_lsoda as prepare_lsoda
 from ._named_optimiser import named_optimiser as named_optimiser
 from ._online import online as online
 from ._rodas import Rodas5P as Rodas5P

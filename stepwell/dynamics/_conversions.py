@@ -8,12 +8,11 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
-from stepwell import _check
+from stepwell import _check, _time
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._types import Normalisation
 from stepwell.models import AbstractAttention, is_attention
-from stepwell.tasks import attention_scale
 
 Attention = TypeVar("Attention", bound=AbstractAttention)
 
@@ -39,7 +38,7 @@ def flow_time(steps, rate: float):
     """
     steps = _check.number_or_array("steps", steps)
     with np.errstate(over="ignore"):
-        return 2.0 * (rate * steps)
+        return _time.flow_time(steps, rate)
 
 
 @checked
@@ -108,7 +107,7 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
     _check.one_of("normalisation", given, get_args(Normalisation))
     _check.one_of("normalisation", wanted, get_args(Normalisation))
     length, factors = _check.whole("length", length), _check.whole("factors", factors)
-    return (attention_scale(given, length) / attention_scale(wanted, length)) ** (1.0 / factors)
+    return float(_time.weight_factor(given, wanted, length=length, factors=factors))
 
 
 @checked

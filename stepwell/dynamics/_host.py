@@ -17,7 +17,7 @@ from stepwell._interrupt import Interruptible, interrupted, interruptible
 from stepwell._memory import require_memory
 from stepwell._progress import Meter
 from stepwell.models import AbstractModel
-from stepwell.trajectory import TIME_UNIT, build
+from stepwell.trajectory import build, time_unit
 
 from ._checkpoint import Saves, arrays_of, open_saves, with_arrays
 from ._chunk_size import ChunkSize
@@ -153,7 +153,7 @@ def train(
         if progress.outcome != "interrupted":
             saves.save(progress.saved)
     configuration = {**about, "model": model, **options.provenance()}
-    return _with_time(_assemble(loop, plan, progress, template, configuration), options)
+    return _with_time(_assemble(loop, plan, progress, template, configuration), options, time_unit(template))
 
 
 def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRule | Ensemble:
@@ -355,7 +355,7 @@ def _check_schedule(schedule: Any) -> None:
         raise InvalidInput("rate is a function that does not return one number; give a number, or a schedule of optax")
 
 
-def _with_time(trajectory: xr.Dataset, options: TrainOptions) -> xr.Dataset:
+def _with_time(trajectory: xr.Dataset, options: TrainOptions, unit: str) -> xr.Dataset:
     r"""Beside the step, the flow time $t/\tau = 2\sum\eta$, where rates are known; for snapshots `snapshot_time`."""
     rate = options.rate
     if rate is None or options.optimiser is not None:
@@ -371,5 +371,5 @@ def _with_time(trajectory: xr.Dataset, options: TrainOptions) -> xr.Dataset:
             times = (axis,), flow_time(steps, float(rate))
         else:
             times = ("run", axis), np.asarray(flow_time(steps * np.ravel(rate)[:, None], 1.0))
-        coordinates[name] = (*times, {"units": TIME_UNIT})
+        coordinates[name] = (*times, {"units": unit})
     return trajectory.assign_coords(coordinates)

@@ -17,8 +17,8 @@ from stepwell._progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
-from ._ensemble import Ensemble
-from ._field import Field
+from ._ensemble import Ensemble, flatten
+from ._field import Field, make_fields
 from ._lsoda_state import Piece, packed, restore, state_of, unpacked
 from ._plan import MOST_STEPS, Plan, Solution
 from ._solver import AbstractFlowSolver
@@ -187,3 +187,22 @@ def _read(pieces: list[Piece], times: np.ndarray, start: np.ndarray) -> np.ndarr
     states = np.stack([pieces[place].at(t) for place, t in zip(places, times, strict=True)])
     states[times == 0.0] = start
     return states
+
+
+def prepare_lsoda(model: AbstractModel, objective: AbstractObjective) -> None:
+    """Compile what LSODA needs once a flow turns stiff, so that a later run does not wait for it.
+
+    **Arguments:**
+
+    - `model`: a model of the shape that will be trained.
+    - `objective`: the loss.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
+    >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> sw.dynamics.prepare_lsoda(model, sw.Population(task))
+    """
+    _Compiled(make_fields(objective, model, LSODA().form)).jacobian(0.0, np.asarray(flatten(model)))

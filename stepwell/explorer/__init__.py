@@ -3,8 +3,7 @@
 Controls and states are plain data; what computes is imported when a view is asked for.
 """
 
-from ._controls import CONTROLS as CONTROLS
-from ._controls import MODES as MODES
+from ._controls import PRESETS as PRESETS
 from ._controls import Control as Control
 from ._controls import controls as controls
 from ._explore import explore as explore

@@ -1,23 +1,34 @@
-"""What can be taken away from the page: figures, data, a film, a script and a command that make the same run."""
+"""What can be taken away from the page: figures, data, an animation, and files that describe the same experiment."""
 
 import csv
+import inspect
 import io
+import shlex
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
+from stepwell.experiments import LOADED, SECTIONS, Experiment, command_of, find_kind
 
 from ._state import State
 from ._view import kept_view
 
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from stepwell.runs import Store
+
 _FRAMES = 24
-_NAME = "stepwell"
+_NAME = "explorer_run"
+"""Of files. A script that is called like the package would import itself."""
+_LARGEST = 2**24
+"""Numbers that the weights of a recorded run take up, at the most: 128 MiB."""
 
 
 class Kind(NamedTuple):
@@ -37,10 +48,9 @@ def download(states: Sequence[State], kind: str) -> tuple[str, str, bytes]:
     `InvalidInput` is raised where there is none: for a stored run, or one that takes too long.
     """
     if kind not in KINDS:
-        raise InvalidInput(f"{shown(kind)} is no kind of download; there are {', '.join(KINDS)}")
+        raise InvalidInput(f"there is no download {shown(kind)}; there are {', '.join(KINDS)}")
     for state in states:
-        if state.mode == "stored":
-            raise InvalidInput("a stored run is exported by `stepwell runs export`")
+        state.run  # noqa: B018  (there is none of stored runs)
     what = KINDS[kind]
     if not what.alone or len(states) == 1:
         return f"{_NAME}.{what.ending}", what.media, what.make(states)
@@ -63,73 +73,126 @@ def _figure(states: Sequence[State], ending: str) -> bytes:
 
 def _names(states: Sequence[State]) -> list[str]:
     """What a configuration is called: what differs from the first."""
-    first = states[0]
-    names = ["first"]
+    first, names = states[0].run.canonical(), ["first"]
     for state in states[1:]:
-        if state.mode != first.mode:
-            names.append(state.mode)
-            continue
-        changed = [f"{name} {value}" for name, value in state.fields.items() if value != first.fields[name]]
+        own = state.run.canonical()
+        changed = [f"{name} {value}" for name, value in own.items() if first.get(name) != value]
         names.append(", ".join(changed)[:60] or "the same")
     return names
+
+
+def trajectory(state: State) -> "xr.Dataset":
+    """The run of a state: what `Experiment.run` returns.
+
+    `InvalidInput` is raised for what the page itself does not finish in time.
+    """
+    experiment = state.run
+    if state.long and (shown_view := kept_view(state))["outcome"] == "cut off":
+        raise InvalidInput(shown_view["message"])
+    weights = sum(weight.size for weight in experiment.build().model.weights().values())
+    if weights * experiment.record.snapshots > _LARGEST:
+        raise InvalidInput(f"a run of {weights} weights is too large to be recorded here; run the command instead")
+    return experiment.run(progress=False)
+
+
+def store_run(state: State, store: "Store") -> str:
+    """Put the run of a state into a store; the name by which the store knows it."""
+    from stepwell.runs import save_run
+
+    made = trajectory(state)
+    if made.attrs["outcome"] not in ("finished", "converged"):
+        raise InvalidInput(f"the run ended as {made.attrs['outcome']}, and is not stored: {made.attrs['message']}")
+    save_run(store, made)
+    return state.run.name
 
 
 def _netcdf(states: Sequence[State]) -> bytes:
     from stepwell.trajectory import to_bytes
 
-    from ._whole import trajectory
-
-    return to_bytes(trajectory(states[0])[2])
+    return to_bytes(trajectory(states[0]))
 
 
 def _csv(states: Sequence[State]) -> bytes:
-    """A row for each point and quantity: configuration, time, quantity, its indices from 1, and value."""
+    """A row for each point and quantity: configuration, time, step, quantity, its indices from 1, and value."""
     made = io.StringIO()
     writer = csv.writer(made, lineterminator="\n")
-    writer.writerow(["configuration", "time", "step", "quantity", "index", "value"])
+    writer.writerow(["configuration", "time_t_over_tau", "step", "quantity", "index", "value"])
     for letter, state in zip("abcd", states, strict=False):
         shown_view = kept_view(state)
         time, steps = shown_view["time"], shown_view.get("steps")
+        timed = shown_view["time_name"] != "step"
         for name in ("loss", "values", "values_theory", "map", "omega", "mu", "allocation"):
             if name not in shown_view:
                 continue
             values = np.asarray(shown_view[name])
             flat = values.reshape(values.shape[0], -1)
-            places = list(np.ndindex(values.shape[1:]))
-            for column, place in enumerate(places):
+            for column, place in enumerate(np.ndindex(values.shape[1:])):
                 index = ":".join(str(number + 1) for number in place)
                 for row in range(len(flat)):
                     value = float(flat[row, column])
                     if np.isfinite(value):
                         step = "" if steps is None else int(steps[row])
-                        writer.writerow([letter, repr(float(time[row])), step, name, index, repr(value)])
+                        when = repr(float(time[row])) if timed else ""
+                        writer.writerow([letter, when, step, name, index, repr(value)])
     return made.getvalue().encode()
 
 
 def _gif(states: Sequence[State]) -> bytes:
+    from stepwell.experiments import no_theory
     from stepwell.plots import animate
 
-    from ._whole import trajectory
-
-    state = states[0]
-    _, setup, made = trajectory(state)
-    task: Any = setup.task if state.mode == "linear" and not setup.flags.softmax else None
+    experiment = states[0].run
+    task: Any = None if no_theory(experiment) else experiment.build().task
     with tempfile.TemporaryDirectory() as folder:
         film = Path(folder) / "film.gif"
-        animate(made, task, frames=_FRAMES).save(film, writer="pillow")
+        animate(trajectory(states[0]), task, frames=_FRAMES).save(film, writer="pillow")
         return film.read_bytes()
 
 
-def _script(states: Sequence[State]) -> bytes:
-    from ._whole import script
+def _files(experiment: Experiment) -> list[str]:
+    """The files of a user's that register kinds of the experiment."""
+    builders = [find_kind(section, getattr(experiment, section).kind).build for section in SECTIONS]
+    sources = {str(Path(inspect.getsourcefile(builder) or "").resolve()) for builder in builders}
+    return [path for path in LOADED if path in sources]
 
-    return script(states[0]).encode()
+
+_SCRIPT = '''"""A run of the explorer."""
+
+import stepwell as sw
+
+{loads}experiment = sw.Experiment(
+{sections}
+)
+run = experiment.run(progress=False)
+print(f"final loss {{float(run['loss'][0, -1]):.10g}}")
+{compared}run.stepwell.plot({task}log=True).savefig("{name}.png")
+'''
+
+
+def _script(states: Sequence[State]) -> bytes:
+    from stepwell.experiments import no_theory
+
+    experiment = states[0].run
+    lines = [f"    {section}={value!r}," for section, value in experiment.given().items()]
+    loads = "".join(f"sw.experiments.load_kinds({path!r})\n" for path in _files(experiment))
+    predicted = not no_theory(experiment) and experiment.model.kind != "mlp"
+    compared = "print(run.stepwell.compare())  # drops, predicted and measured, in t/τ\n" if predicted else ""
+    task = "experiment.build().task, " if predicted else ""
+    return _SCRIPT.format(
+        loads=loads and f"{loads}\n", sections="\n".join(lines), compared=compared, task=task, name=_NAME
+    ).encode()
 
 
 def _command(states: Sequence[State]) -> bytes:
-    from ._whole import command
+    lines = []
+    for state in states:
+        loads = [word for path in _files(state.run) for word in ("--with", path)]
+        lines.append(shlex.join([*command_of(state.run), *loads]))
+    return "".join(f"{line}\n" for line in lines).encode()
 
-    return "".join(f"{command(state)}\n" for state in states).encode()
+
+def _toml(states: Sequence[State]) -> bytes:
+    return states[0].run.to_toml().encode()
 
 
 KINDS: dict[str, Kind] = {
@@ -137,8 +200,9 @@ KINDS: dict[str, Kind] = {
     "pdf": Kind("Figure (PDF)", "pdf", "application/pdf", lambda states: _figure(states, "pdf")),
     "netcdf": Kind("Data (netCDF)", "nc", "application/x-netcdf", _netcdf, alone=True),
     "csv": Kind("Data (CSV)", "csv", "text/csv", _csv),
-    "gif": Kind("Film (GIF)", "gif", "image/gif", _gif, alone=True),
+    "gif": Kind("Animation (GIF)", "gif", "image/gif", _gif, alone=True),
     "script": Kind("Python script", "py", "text/x-python", _script, alone=True),
+    "toml": Kind("Experiment (TOML)", "toml", "application/toml", _toml, alone=True),
     "command": Kind("Command", "sh", "text/x-shellscript", _command),
 }
 """Kinds of downloads by name."""

@@ -59,7 +59,7 @@ class Engine:
                 self._kept.move_to_end(state)
                 return self._kept[state]
         # Work on sequences, and compilation, leave Python to others most of the time.
-        in_turn = is_warm(state) and not state.on_sequences
+        in_turn = is_warm(state) and not state.long
         made = self._in_turns(state, report, stop, newer) if in_turn else self._compute(state, report=report, stop=stop)
         mark_warm(state)
         if state.mode != "stored" and "time" in made:

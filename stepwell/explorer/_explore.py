@@ -38,7 +38,7 @@ def explore(
     >>> explore(8000, browser=False)  # doctest: +SKIP
     http://127.0.0.1:8000/
     """
-    from . import _linear, _softmax  # noqa: F401  # here rather than while the first page waits
+    from . import _linear, _softmax, _training  # noqa: F401  # here rather than while the first page waits
     from ._engine import Engine
     from ._server import Explorer
     from ._stored import Library

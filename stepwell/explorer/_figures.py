@@ -16,16 +16,15 @@ from bokeh.plotting import figure
 Pictures = dict[str, Any]
 
 
-def pictures(mode: str) -> Pictures:
-    """The figures of a mode by name, each a root of the page; a stored run may be of either kind."""
+CURVES, MATRICES = ("values", "omega", "mu"), ("map", "keys", "queries", "allocation")
+
+
+def pictures() -> Pictures:
+    """All figures by name, each a root of the page, which shows those that a run has."""
     time = Range1d(start=0, end=1, name="time")
     made = {"loss": _curves("loss", time, height=300)}
-    if mode in ("softmax", "stored"):
-        made |= {"omega": _curves("omega", time), "mu": _curves("mu", time), "allocation": _matrices("allocation")}
-    if mode in ("linear", "stored"):
-        made |= {"values": _curves("values", time)}
-        made |= {"keys": _matrices("keys"), "queries": _matrices("queries"), "map": _matrices("map")}
-    return made
+    made |= {name: _curves(name, time) for name in CURVES}
+    return made | {name: _matrices(name) for name in MATRICES}
 
 
 def _source(name: str, *columns: str) -> ColumnDataSource:
@@ -70,7 +69,7 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
     plot.add_layout(Span(name=f"{name}.cursor", dimension="height", location=0, line_width=1.5))
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@name"), ("", "$snap_y{0.0000}")]))
     plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
-    plot.xaxis.axis_label = "time"
+    plot.xaxis.axis_label = "time t/τ"
     plot.xaxis.name, plot.yaxis.name = f"{name}.time_axis", f"{name}.axis"
     plot.grid.grid_line_alpha = 0.4
     plot.tags = [FixedTicker(ticks=[], name=f"{name}.decades")]

@@ -1,61 +1,58 @@
-"""One regression, learned by attention: the run, and what the theory says of it, as arrays for the page."""
+"""One regression, learned by attention: the run, and what theory says of it, as arrays for the page."""
 
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
-from stepwell.published import flows, infinite
-from stepwell.published.training import Setup
+from stepwell._time import TIME_NAME, weight_factor
+from stepwell.experiments import Built, Experiment, no_theory, normalization_of, time_scale
+from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.tasks import InContextRegression
 from stepwell.theory import linear
 
-from ._cancelled import Cancelled
-from ._drops import COLUMNS, Curve, levels_of, measure, predict, theory_values, theory_weights, weight_scale
-from ._state import State
-from ._training import Recorded, follow, set_up_state, time_name, train, train_in_parts, unit_of
+from ._drops import drops_of, table_of, theory_of, theory_values
 
 View = dict[str, Any]
 
+_POINTS, _FEW = 1000, 30
+"""Points of a view, at the most; and snapshots of the weights at the least."""
 _LARGEST = 1e30
 """Numbers are cut off here, so that they fit into 32 bits: of what diverges."""
-_DRAFT_FROM = 6
-"""Dimension from which on a draft of the flow comes first: it takes half the time there."""
-_LONG_FROM, _PAUSE = 100, 0.15
-"""Weights from which on the rest takes so long that it waits, so many seconds, whether a newer state comes."""
-_BEYOND = 4.0
-"""Drops are predicted up to so many times the end of the run."""
 
 
-def linear_view(state: State, report: Callable[[float, View], None], stop: Callable[[], bool]) -> View:
-    """The run of a state, first alone and then with the theory."""
-    setup = set_up_state(state)
-    if state.on_sequences:
-        recorded = train_in_parts(setup, lambda part, now: report(part, run_view(setup, now)), stop)
-        return run_view(setup, recorded)
-    if state.flows:
-        until = None if state["until"] == 0 else state["until"] / unit_of(setup)
-        if state["dim"] >= _DRAFT_FROM:
-            report(0.3, run_view(setup, follow(setup, until, draft=True)))
-            _give_way(setup, stop)
-        recorded = follow(setup, until)
-    else:
-        recorded = train(setup)
-    made = run_view(setup, recorded)
-    report(0.6, made)
-    _give_way(setup, stop)
-    return made | theory_view(setup, recorded, made)
+class Points(NamedTuple):
+    """What was recorded of one run where its weights were: times t/τ, steps of a descent, losses, and weights."""
+
+    time: np.ndarray
+    """Steps, where an optimizer or a schedule has no flow time."""
+    steps: np.ndarray | None
+    loss: np.ndarray
+    weights: dict[str, np.ndarray]
 
 
-def _give_way(setup: Setup, stop: Callable[[], bool]) -> None:
-    """Raise `Cancelled` if a newer state waits; before longer work, also if one comes within a moment."""
-    weights = sum(weight.size for weight in setup.model.weights().values())
-    end = time.monotonic() + (_PAUSE if weights > _LONG_FROM else 0.0)
-    while not stop():
-        if time.monotonic() >= end:
-            return
-        time.sleep(0.01)
-    raise Cancelled
+def points_of(run: xr.Dataset, names: Any = ()) -> Points:
+    """Recorded points of a run as far as its loss is finite; with `names` of weights, those that have them."""
+    axis = "step" if "step" in run.dims else "time"
+    loss = run["loss"].values[0]
+    finite = np.isfinite(loss)
+    end = loss.size if finite.all() else int(np.argmin(finite))
+    along, loss = run[axis].values[:end], loss[:end]
+    kept = "snapshot" if names and "snapshot" in run.dims else axis
+    places = np.flatnonzero(run[kept].values <= along[-1])
+    places = places[np.unique(np.linspace(0, places.size - 1, min(places.size, _POINTS)).round().astype(int))]
+    points = run[kept].values[places].astype(float)
+    weights = {name: run[name].values[0][places] for name in names}
+    time = points
+    if axis == "step" and "time" in run.coords:
+        time = np.interp(points, along, run["time"].values.reshape(-1, run.sizes["step"])[0][:end])
+    return Points(time, points if axis == "step" else None, np.interp(points, along, loss), weights)
+
+
+def has_weights(run: xr.Dataset, names: Any) -> bool:
+    """Whether weights were recorded about as often as the loss: at few snapshots there is nothing to be seen."""
+    axis = "snapshot" if "snapshot" in run.dims else "time"
+    return all(name in run for name in names) and run.sizes.get(axis, 0) >= min(_FEW, run["loss"].shape[1])
 
 
 def small(values: np.ndarray) -> np.ndarray:
@@ -65,26 +62,52 @@ def small(values: np.ndarray) -> np.ndarray:
     )
 
 
-def run_view(setup: Setup, recorded: Recorded) -> View:
-    """What was recorded, in the eigenvectors of the task."""
-    modes = linear.modes(setup.task)  # pyright: ignore
-    basis, weights = modes.directions, theory_weights(setup, recorded.weights)
+def curve_view(experiment: Experiment, run: xr.Dataset, points: Points) -> View:
+    """What any run has: its loss."""
+    timed = "time" in run.coords
     made: View = {
-        "mode": "linear",
-        "time": unit_of(setup) * recorded.time,
-        "time_name": time_name(setup),
-        "loss": recorded.loss,
-        "values": small(weights["values"]),
-        "eigenvalues": modes.variances,
-        "outcome": recorded.outcome,
-        "message": recorded.message,
-        "caption": _caption(setup, recorded),
+        "kind": "curve",
+        "time": points.time,
+        "time_name": TIME_NAME if timed else "step",
+        "time_unit": time_scale(experiment.task, experiment.model).unit if timed else "step",
+        "loss": points.loss,
+        "outcome": str(run.attrs.get("outcome", "")),
+        "message": str(run.attrs.get("message", "")),
+        "caption": caption(experiment, run, points),
         "problems": {},
         "levels": np.zeros(0),
         "level_names": [],
+        "drop_times": np.zeros(0),
+        "drop_names": [],
+        "measured_times": np.zeros(0),
+        "table": {"columns": [], "rows": []},
+        "remark": no_theory(experiment),
     }
-    if recorded.steps is not None:
-        made["steps"] = recorded.steps.astype(float)
+    if points.steps is not None:
+        made["steps"] = points.steps
+    return made
+
+
+def is_linear(built: Built) -> bool:
+    """Whether a run has the pictures of one regression."""
+    task, model, _ = built
+    if not isinstance(model, SeparateAttention | MergedAttention) or not isinstance(task, InContextRegression):
+        return False
+    return task.outputs == 1
+
+
+def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:
+    """What was recorded, in the eigenvectors of the task."""
+    points = points_of(run, built.model.weight_dims)
+    task: Any = built.task
+    modes, weights = linear.modes(task), type(built.model).theory_weights(points.weights)  # pyright: ignore
+    basis = modes.directions
+    made = curve_view(experiment, run, points) | {
+        "kind": "linear",
+        "values": small(weights["values"]),
+        "eigenvalues": modes.variances,
+        "values_theory": np.full(weights["values"].shape, np.nan, np.float32),
+    }
     if "keys" in weights:
         keys, queries = weights["keys"] @ basis, weights["queries"] @ basis
         made |= {"keys": small(keys), "queries": small(queries)}
@@ -92,54 +115,52 @@ def run_view(setup: Setup, recorded: Recorded) -> View:
     else:
         heads = basis.T @ weights["key_queries"] @ basis
         made["merged"] = small(heads)
-    if not setup.flags.softmax:
-        learned, levels = levels_of(setup)
-        made |= {
-            "map": small(np.einsum("th,thij->tij", weights["values"], heads)),
-            "target": np.diag(modes.ends) / weight_scale(setup) ** setup.model.factors,  # pyright: ignore
-            "levels": levels,
-            "level_names": [_level_name(number, setup.flags.in_dim) for number in learned],
-        }
-    return made | _no_theory(weights["values"].shape)
+    if experiment.model.get("activation", "linear") == "linear":
+        made["map"] = small(np.einsum("th,thij->tij", weights["values"], heads))
+        made["target"] = np.diag(modes.ends) / _scale(experiment, built.model) ** built.model.factors  # pyright: ignore
+    if not no_theory(experiment) and experiment.objective.kind == "population":
+        made |= _levels(theory_of(experiment, task, built.model), task.dim)
+    return made
 
 
-def _no_theory(shape: tuple[int, ...]) -> View:
-    return {
-        "values_theory": np.full(shape, np.nan, np.float32),
-        "drop_times": np.zeros(0),
-        "drop_names": [],
-        "measured_times": np.zeros(0),
-        "table": {"columns": list(COLUMNS), "rows": []},
-        "remark": "",
+def _scale(experiment: Experiment, model: Any) -> float:
+    """What a weight of the run is multiplied by to be one of attention divided by N."""
+    given, context = normalization_of(experiment), experiment.task.get("context")
+    if given == "1/N" or not isinstance(context, int):
+        return 1.0
+    return float(weight_factor(given, "1/N", length=context, factors=model.factors))
+
+
+def _levels(theory: Any, dim: int) -> View:
+    return {"levels": theory.levels, "level_names": [_level_name(number, dim) for number in theory.learned]}
+
+
+def theory_view(experiment: Experiment, built: Built, run: xr.Dataset, made: View) -> View:
+    """What theory says of a run: that of its own sample, where finitely many sequences are trained on."""
+    if no_theory(experiment) or made["time"].size < 2:
+        return {}
+    theory = theory_of(experiment, built.task, built.model)
+    drops, reason = drops_of(experiment, built.task, run)
+    view = _levels(theory, built.task.dim) | {"remark": reason or theory.remark}
+    if "values" in made:
+        values = theory_values(theory, drops, made["time"], made["values"][-1])
+        view["values_theory"] = small(values / _scale(experiment, built.model))
+    if drops is None:
+        return view
+    return view | {
+        "drop_times": drops["predicted"].to_numpy(float),
+        "drop_names": [_drop_name(row) for _, row in drops.iterrows()],
+        "measured_times": drops["measured"].to_numpy(float),
+        "table": table_of(drops),
     }
 
 
-def theory_view(setup: Setup, recorded: Recorded, made: View, curve: Curve | None = None) -> View:
-    """What the theory says of a run. Drops are measured on `curve`, if the loss was recorded at more points."""
-    points = made["time"]
-    theory, scale = predict(setup, _BEYOND * float(points[-1])), weight_scale(setup)
-    weights = theory_weights(setup, recorded.weights)
-    values = weights["values"][..., None, None] * scale**setup.model.factors  # pyright: ignore
-    if "keys" in weights:
-        maps = values * (np.swapaxes(weights["keys"], 2, 3) @ weights["queries"])
-    else:
-        maps = values * weights["key_queries"]
-    measured = measure(theory, curve or Curve(points, recorded.loss), points, maps)
-    missing = [np.nan] * (theory.levels.size - 1 - len(theory.drops))
-    return {
-        "values_theory": small(theory_values(theory, points, weights["values"][-1]) / scale),
-        "drop_times": np.array([drop.time for drop in theory.drops] + missing),
-        "drop_names": [_drop_name(drop) for drop in theory.drops] + [""] * len(missing),
-        "measured_times": np.array([drop.time for drop in measured.drops]),
-        "table": {"columns": list(COLUMNS), "rows": measured.rows},
-        "remark": "; ".join(filter(None, (theory.reason, finite_remark(setup)))),
-    }
-
-
-def _drop_name(drop: linear.PredictedDrop) -> str:
-    if drop.component is None or drop.head is None:
+def _drop_name(row: Any) -> str:
+    if not np.isfinite(row["predicted"]):
+        return ""
+    if row.isna()["head"]:
         return "all components, all heads"
-    return f"component {drop.component + 1}, head {drop.head + 1}"
+    return f"component {row['component']}, head {row['head']}"
 
 
 def _level_name(learned: int, dim: int) -> str:
@@ -148,31 +169,22 @@ def _level_name(learned: int, dim: int) -> str:
     return f"all {dim} learned" if learned == dim and dim > 1 else f"{learned} learned"
 
 
-def training_words(setup: Setup) -> str:
-    """How a run is trained."""
-    how = "gradient flow" if flows(setup.engine) else f"gradient descent at rate {setup.flags.lr:g}"
-    return f"{how} on {setup.flags.trainset_size} sequences" if _on_sequences(setup) else how
-
-
-def finite_remark(setup: Setup) -> str:
-    """What a run on finitely many sequences is compared with; empty for others."""
-    if not _on_sequences(setup):
-        return ""
-    return f"predictions are for infinitely many sequences, and the run is on {setup.flags.trainset_size} of them"
-
-
-def _on_sequences(setup: Setup) -> bool:
-    return setup.engine == "sampled" if setup.beyond.several else not infinite(setup.engine)
-
-
-def _caption(setup: Setup, recorded: Recorded) -> str:
-    flags = setup.flags
-    heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
-    rank = f" of rank {flags.rank}" if flags.kind.has_rank else ""
-    first, last = recorded.loss[0], recorded.loss[-1]
-    name = "Softmax attention" if flags.softmax else f"{flags.kind.description.capitalize()} attention"
-    how = training_words(setup)
-    return (
-        f"{name} with {heads}{rank}, D = {flags.in_dim}, N = {flags.context}: {how} takes the loss "
-        f"from {first:.4g} to {last:.4g} ({recorded.outcome})."
-    )
+def caption(experiment: Experiment, run: xr.Dataset, points: Points) -> str:
+    """What was run, and what came of it."""
+    task, model, training = experiment.task, experiment.model, experiment.training
+    activation = {"softmax": "softmax "}.get(model.get("activation", ""), "")
+    heads = f", {model.heads} head{'' if model.heads == 1 else 's'}" if "heads" in model else ""
+    rank = f" of rank {model.rank}" if "rank" in model else ""
+    context = task.get("context")
+    length = "" if context is None else f", {'L' if task.kind == 'multitask' else 'N'} = {context}"
+    dim = f", D = {len(task.eigenvalues)}" if task.get("eigenvalues") else ""
+    how = {"flow": "gradient flow"}.get(training.kind, training.kind)
+    if training.kind == "descent":
+        how = f"{training.optimizer} at rate {training.rate:g}".replace("sgd", "gradient descent")
+    count = experiment.objective.get("sequences")
+    on = "" if count is None else f" on {count} sequences"
+    loss = "no finite loss" if not points.loss.size else f"the loss falls from {points.loss[0]:.4g} to "
+    loss += f"{points.loss[-1]:.4g}" if points.loss.size else ""
+    named = f"{model.kind.capitalize()} {activation}attention" if heads else model.kind
+    outcome = run.attrs.get("outcome", "")
+    return f"{named}{heads}{rank}; {task.kind}{dim}{length}; {how}{on}: {loss} ({outcome})."

@@ -43,7 +43,7 @@ def draw(views: Sequence[View], names: Sequence[str], *, log: bool = True) -> Fi
 
 def _times(axes: Any, view: View, *, log: bool) -> None:
     time = view["time"]
-    axes.set_xlabel(view["time_name"])
+    axes.set_xlabel("step" if view["time_name"] == "step" else f"time {view['time_name']}")
     if log and time[-1] > 0:
         axes.set_xscale("log")
         axes.set_xlim(max(1e-3 * time[-1], float(time[time > 0].min())), time[-1])

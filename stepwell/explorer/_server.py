@@ -31,7 +31,6 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from stepwell._errors import InvalidInput
 from stepwell.runs import Store
 
-from ._controls import MODES
 from ._engine import Engine
 from ._page import FOLDER, page
 from ._session import Session, configurations
@@ -163,11 +162,12 @@ class _Handler(web.RequestHandler):
 
 
 class _Page(_Handler):
-    """The page, in the mode that its address names."""
+    """The page: experiments, or what was computed before."""
 
     def get(self) -> None:
-        mode = self.get_query_argument("mode", MODES[0])
-        html, script = page(mode if mode in MODES else MODES[0], self.explorer.token)
+        several = self.get_query_argument("task.kind", "") == "multitask"
+        stored = self.get_query_argument("mode", "") == "stored"
+        html, script = page("stored" if stored else "softmax" if several else "linear", self.explorer.token)
         self.set_header("Content-Security-Policy", f"{_POLICY}; script-src 'self' {script}")
         self.finish(html)
 
@@ -242,8 +242,8 @@ class _Keep(_Handler):
 
 
 def _stored(states: list[State], store: Store | None) -> list[str]:
-    """Make the runs of some states, put them into the store, and return their names."""
-    from ._whole import store_run
+    """Run the experiments of some states, put them into the store, and return their names."""
+    from ._downloads import store_run
 
     if store is None:
         raise InvalidInput("There is no store: $STEPWELL_STORE is off. Start `stepwell explore --store DIR`.")

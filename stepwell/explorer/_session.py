@@ -34,10 +34,10 @@ _PAGE_WORDS = ("t", "axis", "tour", "picked")
 """Words of the address that only the page reads."""
 
 
-def configurations(words: dict[str, str]) -> tuple[list[State], list[Problems]]:
-    """The states that an address describes, and what was wrong with each."""
+def configurations(words: dict[str, str], changed: str | None = None) -> tuple[list[State], list[Problems]]:
+    """The states that an address describes, and what was wrong with each; `changed` is the word that was set last."""
     own = {name: text for name, text in words.items() if name not in _PAGE_WORDS}
-    return read_all(own)
+    return read_all(own, first=changed)
 
 
 class _Request(NamedTuple):
@@ -83,9 +83,11 @@ class Session:
             if asked.get("cancel"):
                 self.close()
                 return
-            states, problems = configurations({str(name): str(word) for name, word in words.items()})
+            changed = asked.get("changed")
+            words = {str(name): str(word) for name, word in words.items()}
+            states, problems = configurations(words, None if changed is None else str(changed))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            log.warning("a request that is none: %s", error)
+            log.warning("malformed request: %s", error)
             return
         self._waiting = _Request(number, states, problems)
         self._newer.set()
@@ -97,7 +99,7 @@ class Session:
             return
         self._computing, self._waiting, self._stop = self._waiting, None, False
         self._newer.clear()
-        longer = any(state.on_sequences and not self._engine.has(state) for state in self._computing.states)
+        longer = any(state.long and not self._engine.has(state) for state in self._computing.states)
         try:
             (self._engine.long if longer else self._engine.quick).submit(self._work, self._computing)
         except RuntimeError:  # the server is ending
@@ -122,7 +124,11 @@ class Session:
         self._engine.warm_near(request.states[0])
 
     def _answer(self, number: int, place: int, state: State, problems: Problems) -> None:
-        head = {"number": number, "place": place, "problems": problems}
+        head: Message = {"number": number, "place": place, "problems": problems}
+        if state.mode == "explore":
+            head |= {"words": dict(state.words), "values": state.values(), "kinds": state.kinds()}
+            if place not in self._shown:
+                self._post(head)  # controls need not wait for a picture
         if self._shown.get(place) == state or (problems and place in self._shown):
             self._post(head)  # the picture stays as it is
             return

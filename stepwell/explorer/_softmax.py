@@ -1,20 +1,18 @@
 """Several regressions, learned by softmax attention: the run and its limits, as arrays for the page."""
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
-from stepwell.dynamics import flow
+from stepwell.experiments import Built, Experiment
+from stepwell.models import SpectralAttention
 from stepwell.probes import passage_time, phases
-from stepwell.published.training import Setup
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 
-from ._linear import finite_remark, small, training_words
-from ._state import State
-from ._traced import traced
-from ._training import POINTS, Recorded, recorded_flow, set_up_state, time_name, train, train_in_parts, unit_of
+from ._linear import curve_view, points_of, small
 
 View = dict[str, Any]
 
@@ -22,9 +20,9 @@ COLUMNS = (
     "task",
     "dimension",
     "strength",
-    "predicted from",
-    "predicted to",
-    "measured",
+    "t/τ from",
+    "t/τ to",
+    "measured t/τ",
     "head",
     "share",
     "ω in the limit",
@@ -32,78 +30,68 @@ COLUMNS = (
     "μ in the limit",
     "measured μ",
 )
-_LATE = 1.5
-"""A flow without a time goes on to so many times the last predicted emergence, and through what follows."""
 _NEGATIVE = 1e-3
 """Of the largest μ, the size from which on one below zero is said."""
 _EMERGED = 0.5
 """Of its last value, the part of the answer at which a task has emerged."""
 
 
-def softmax_view(state: State, report: Callable[[float, View], None], stop: Callable[[], bool]) -> View:
-    """The run of a state."""
-    setup = set_up_state(state)
-    if state.on_sequences:
-        recorded = train_in_parts(setup, lambda part, now: report(part, run_view(setup, now)), stop)
-    else:
-        recorded = closed_form(state, setup)
-    return run_view(setup, recorded)
+def is_softmax(built: Built) -> bool:
+    """Whether a run has the pictures of several regressions."""
+    return isinstance(built.task, MultiTaskRegression) and isinstance(built.model, SpectralAttention)
 
 
-def closed_form(state: State, setup: Setup) -> Recorded:
-    """The run on the loss in closed form. Its programs serve all dimensions of tasks."""
-    model, loss = traced(setup)
-    if state.flows:
-        until = end_of(state, setup) / unit_of(setup)
-        run = flow(model, loss, until=until, save=POINTS, spacing="steps", solver="rodas5p", progress=False)
-        return recorded_flow(setup, run)
-    return train(setup, model, loss)
-
-
-def end_of(state: State, setup: Setup) -> float:
-    """When the flow ends, in the time of the page."""
-    if state["until"] > 0:
-        return state["until"]
-    task: Any = setup.task
-    bracket = softmax.emergence.emergence_bracket(task, np.full(len(task.dims), state["init"]), heads=state["heads"])
-    after = 3 * softmax.emergence.loss_drop_width(task).max() + 2 * softmax.emergence.omega_climb_width(task).max()
-    return _LATE * float(bracket.late.max()) + float(after)
-
-
-def run_view(setup: Setup, recorded: Recorded) -> View:
-    task, model = setup.task, setup.model
-    assert isinstance(task, MultiTaskRegression)
-    weights, dims, heads = recorded.weights, np.array(task.dims), setup.flags.head_num
-    omega = weights["key"] * weights["query"] * (model.score_scale / dims)  # pyright: ignore
-    mu, time = weights["value"] * weights["output"], unit_of(setup) * recorded.time
-    bracket = softmax.emergence.emergence_bracket(task, np.full(dims.size, setup.flags.init), heads=heads)
-    made: View = {
-        "mode": "softmax",
-        "time": time,
-        "time_name": time_name(setup),
-        "loss": recorded.loss,
+def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:
+    """What was recorded, and what theory says of it."""
+    task, model = built.task, built.model
+    assert isinstance(task, MultiTaskRegression) and isinstance(model, SpectralAttention)
+    points = points_of(run, model.weight_dims)
+    weights, dims, heads = points.weights, np.array(task.dims), model.key.shape[0]
+    omega = weights["key"] * weights["query"] * (model.score_scale / dims)
+    mu, time = weights["value"] * weights["output"], points.time
+    scale = float(np.max(np.asarray(model.omega())))
+    # A loss factor of 1: times are t/τ.
+    bracket = softmax.emergence.emergence_bracket(task, np.full(dims.size, scale), heads=heads, loss_factor=1.0)
+    return curve_view(experiment, run, points) | {
+        "kind": "softmax",
         "omega": small(omega),
         "mu": small(mu),
         "allocation": small(omega * mu),
-        "limits": _limits(task, heads),
-        "phases": _phases(time, recorded.loss),
+        "limits": dict(_limits(_numbers_of(task), heads)),
+        "phases": _phases(time, points.loss),
         "drop_times": bracket.early,
         "drop_times_late": bracket.late,
         "drop_names": [f"task {number}" for number in range(1, dims.size + 1)],
         "table": {"columns": list(COLUMNS), "rows": _rows(task, heads, time, omega, mu, bracket)},
-        "caption": _caption(setup, recorded),
-        "outcome": recorded.outcome,
-        "message": recorded.message,
-        "remark": "; ".join(filter(None, (_balance_remark(time, mu), finite_remark(setup)))),
-        "problems": {},
+        "remark": "; ".join(filter(None, (_balance_remark(time, mu), _finite_remark(experiment)))),
     }
-    if recorded.steps is not None:
-        made["steps"] = recorded.steps.astype(float)
-    return made
 
 
-def _limits(task: MultiTaskRegression, heads: int) -> dict[str, float]:
-    """Losses to compare with, each the sum over tasks."""
+def _finite_remark(experiment: Experiment) -> str:
+    if experiment.objective.kind != "reduced":
+        return ""
+    count = experiment.objective.sequences
+    return f"predictions are for infinitely many sequences, and the run is on {count} of them"
+
+
+def _numbers_of(task: MultiTaskRegression) -> "_Limited":
+    strengths = tuple(float(one) for one in task.strengths)
+    return _Limited(task.dims, strengths, task.lengths.counts[0], float(task.noise_variance))
+
+
+class _Limited(NamedTuple):
+    """The numbers of a task that its limits depend on."""
+
+    dims: tuple[int, ...]
+    strengths: tuple[float, ...]
+    context: int
+    noise: float
+
+
+@functools.lru_cache(maxsize=64)
+def _limits(numbers: _Limited, heads: int) -> dict[str, float]:
+    """Losses to compare with, each the sum over tasks. Most sliders do not change them."""
+    task = MultiTaskRegression(numbers.dims, np.array(numbers.strengths), numbers.context, noise_variance=numbers.noise)
     made = {"nothing learned": float(task.signals.sum())}
     if heads >= len(task.dims):
         made["flow, one head for each task"] = float(softmax.limits.flow_limit_loss(task).sum())
@@ -137,7 +125,7 @@ def _balance_remark(time: np.ndarray, mu: np.ndarray) -> str:
     if below[0] or not below.any():
         return ""
     return (
-        f"after t = {time[np.argmax(below)]:.4g} the run is not the flow from these weights, in which no μ is below "
+        f"after t/τ = {time[np.argmax(below)]:.4g} the run is not the flow from these weights, in which no μ is below "
         "zero: errors of the solver have grown, and the limits do not apply"
     )
 
@@ -173,14 +161,3 @@ def _rows(
             ]
         )
     return rows
-
-
-def _caption(setup: Setup, recorded: Recorded) -> str:
-    flags, tasks = setup.flags, setup.flags.out_dim
-    heads = f"{flags.head_num} head" + ("s" if flags.head_num > 1 else "")
-    how = training_words(setup)
-    regressions = f"{tasks} regression" + ("s" if tasks > 1 else "")
-    return (
-        f"Softmax attention with {heads} on {regressions}, L = {flags.context}: {how} takes the loss from "
-        f"{recorded.loss[0]:.4g} to {recorded.loss[-1]:.4g} ({recorded.outcome})."
-    )

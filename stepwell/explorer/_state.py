@@ -1,198 +1,210 @@
-"""The state of the page: what every control is set to, checked and bounded, as the address has it.
+"""The state of the page: an experiment within the bounds of what a page computes, as the address has it.
 
-Nothing here imports JAX. In linear and softmax mode a state is a run of `stepwell train`: `State.run_fields` are its
-flags by name.
+The words of an address are fields by their dotted names, `model.heads=3`. Nothing here imports JAX.
 """
 
-import math
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._text import nearest, shown
+from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds
 
-from ._controls import MODES, Control, Mode, Value, controls
+from ._controls import HINTS, RECORDED, controls, hint_of, seed_control, text_of
 
+Mode = Literal["explore", "stored"]
+"""Experiments that are run here, and what was computed before."""
 Problems = dict[str, str]
 """Messages, by the control that caused each."""
+Words = Mapping[str, str]
 
 PREFIXES = ("", "b.", "c.", "d.")
 """Of the words of up to four configurations in one address."""
+STORED = ("run", "figure")
+"""What can be chosen among what was computed before."""
 _LONGEST = 400
 """Characters of one value."""
-_MOST_WORDS = 200
+_MOST_WORDS = 100
 """Words of an address that are read."""
 _NUMBERS = 2_000_000
 """Numbers in all sequences that are trained on, at the most."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_WHOLE = re.compile(r"[+-]?\d+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_CHOSEN = SECTIONS[:-1]
+"""The sections of which a kind is chosen."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What is set in one mode.
+    """What the page is set to.
 
     **Arguments:**
 
-    - `mode`: "linear", "softmax" or "stored".
-    - `fields`: a value for each control of the mode.
+    - `mode`: "explore", or "stored" for what was computed before.
+    - `words`: the texts that were given, by dotted name, as far as they are allowed.
+    - `experiment`: the experiment that they describe; None in the mode "stored".
 
     **Example:**
 
     >>> from stepwell.explorer import State
-    >>> state, problems = State.read({"dim": "3", "init": "1e-4", "heads": "many"})
-    >>> state.query(), problems
-    ({'dim': '3', 'init': '0.0001'}, {'heads': "Heads H is 'many'; it must be a whole number from 1 to 8"})
+    >>> state, problems = State.read({"task.dim": "3", "model.scale": "1e-4", "model.heads": "many"})
+    >>> state.query(), state.run.model.scale
+    ({'task.dim': '3', 'model.scale': '0.0001'}, 0.0001)
+    >>> problems
+    {'model.heads': "model.heads is 'many'; it must be an integer from 1 to 8"}
     """
 
     mode: Mode
-    fields: Mapping[str, Value]
+    words: Words
+    experiment: Experiment | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", MappingProxyType(dict(self.fields)))
+        object.__setattr__(self, "words", MappingProxyType(dict(self.words)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.mode, tuple(self.fields.items())))
+        return hash(self._key())
 
-    def __getitem__(self, name: str) -> Any:
-        return self.fields[name]
+    def _key(self) -> Any:
+        return self.mode, tuple(sorted(self.words.items())) if self.experiment is None else self.experiment.name
+
+    @property
+    def run(self) -> Experiment:
+        """The experiment; `InvalidInput` is raised in the mode "stored"."""
+        if self.experiment is None:
+            raise InvalidInput("a stored run is exported by `stepwell runs export`")
+        return self.experiment
 
     @classmethod
     @checked
-    def default(cls, mode: Mode = "linear") -> "State":
+    def default(cls, mode: Mode = "explore") -> "State":
         """The state of a page without an address.
 
         **Arguments:**
 
-        - `mode`: "linear", "softmax" or "stored".
+        - `mode`: "explore" or "stored".
 
-        **Returns:** the state, every control at its default.
+        **Returns:** the state.
         """
-        return cls(mode, {name: control.default for name, control in controls(mode).items()})
+        return cls.read({} if mode == "explore" else {"mode": mode})[0]
 
     @classmethod
     @checked
-    def read(cls, words: Mapping[str, str]) -> "tuple[State, Problems]":
+    def read(cls, words: Mapping[str, str], *, first: str | None = None) -> "tuple[State, Problems]":
         """The state that an address describes, and what was wrong with it.
 
         **Arguments:**
 
-        - `words`: texts by the names of controls, and `mode`.
+        - `words`: texts by dotted name, such as `model.heads`, and `mode`. An empty text is the default.
+        - `first`: the word that was changed last. Others that do not go together with it are left out.
 
-        **Returns:** the state, and messages by the control that caused each. A value that is not allowed is left at its
-        default, or brought within its bounds, and reported under the name of its control.
+        **Returns:** the state, and messages by name: a value that is not allowed is left out, and reported.
         """
         problems: Problems = {}
-        mode = words.get("mode", MODES[0])
-        if mode not in MODES:
-            problems["mode"] = f"mode is {shown(mode)}; it must be one of {', '.join(MODES)}"
-            mode = MODES[0]
-        known = controls(mode)
-        fields = {name: control.default for name, control in known.items()}
-        for number, (name, text) in enumerate(words.items()):
-            if number >= _MOST_WORDS:
-                problems["mode"] = f"the address has {len(words)} words; the first {_MOST_WORDS} are read"
-                break
-            if name == "mode":
-                continue
-            if name not in known:
-                problems[str(name)[:_LONGEST]] = f"there is no control {shown(name)}: {nearest(name, list(known))}"
-                continue
-            try:
-                fields[name] = _parsed(known[name], text)
-            except _NotAllowed as error:
-                problems[name] = str(error)
-        _fit(mode, fields, problems)
-        return cls(mode, fields), problems
+        mode = words.get("mode", "explore")
+        if mode not in ("explore", "stored"):
+            problems["mode"] = f"mode is {shown(mode)}; it must be stored, or be left out"
+        own = {str(name): text for name, text in words.items() if name != "mode" and text != ""}
+        if len(own) > _MOST_WORDS:
+            problems["mode"] = f"the address has {len(own)} words; the first {_MOST_WORDS} are read"
+            own = dict(list(own.items())[:_MOST_WORDS])
+        if mode == "stored":
+            return cls("stored", _stored(own, problems)), problems
+        given = _readable(own, problems)
+        try:
+            return cls("explore", given, _experiment(given)), problems
+        except InvalidInput:
+            accepted, experiment, refused = _accepted(given, first)
+        problems |= {name: text for name, text in refused.items() if first is None or name == first}
+        return cls("explore", accepted, experiment), problems
 
     def query(self) -> dict[str, str]:
         """The words of an address that make this state.
 
-        **Returns:** texts by name: the mode, and what differs from its defaults. `State.read` reads them back exactly.
+        **Returns:** texts by name; what is the default is left out. `State.read` reads them back exactly.
         """
-        known = controls(self.mode)
-        words = {} if self.mode == MODES[0] else {"mode": self.mode}
-        changed = {name: value for name, value in self.fields.items() if value != known[name].default}
-        return words | {name: _text(value) for name, value in changed.items()}
+        if self.experiment is None:
+            return {"mode": "stored", **self.words}
+        made = {}
+        for name, text in self.words.items():
+            value = text if name.endswith(".kind") else text_of(_value(self.experiment, name, text))
+            if value != _default(self.experiment, name):
+                made[name] = value
+        return made
 
-    @checked
-    def shows(self, name: str) -> bool:
-        """Whether a control means anything, and is shown, as the others are set.
+    def values(self) -> dict[str, str]:
+        """What every control of the chosen kinds is set to, defaults filled in.
 
-        **Arguments:**
-
-        - `name`: of the control.
-
-        **Returns:** whether it is.
+        **Returns:** texts by dotted name, kinds and seed among them.
         """
-        alternatives = controls(self.mode)[name].when
-        return not alternatives or any(
-            all(self.fields[other] in values for other, values in alternative) for alternative in alternatives
-        )
+        experiment = self.run
+        made = {f"{section}.kind": getattr(experiment, section).kind for section in _CHOSEN}
+        for section in SECTIONS:
+            chosen = getattr(experiment, section)
+            for name in controls(section, chosen.kind):
+                made[name] = text_of(chosen[name.partition(".")[2]])
+        return made | {"seed": str(experiment.seed)}
+
+    def kinds(self) -> dict[str, list[str]]:
+        """The kinds that go together with those of the sections before.
+
+        **Returns:** names by section.
+        """
+        experiment = self.run
+        activation = experiment.model.get("activation")
+        chosen = {section: getattr(experiment, section).kind for section in _CHOSEN}
+        fitting = _fitting(chosen["task"], chosen["model"], chosen["objective"], activation)
+        return {
+            section: [*of, *([] if chosen[section] in of else [chosen[section]])] for section, of in fitting.items()
+        }
 
     @property
-    def flows(self) -> bool:
-        """Whether it is gradient flow, rather than descent."""
-        return self.mode != "stored" and self.shows("until")
-
-    @property
-    def on_sequences(self) -> bool:
-        """Whether it is trained on random sequences, which takes longer than a moment."""
-        return self.mode != "stored" and self.shows("sequences")
-
-    def run_fields(self) -> dict[str, Any]:
-        """The flags of `stepwell train` that describe the run.
-
-        **Returns:** values by the names of flags; the end of a flow is not among them.
-        """
-        if self.mode == "stored":
-            raise ValueError("a stored run is not described by controls")
-        fields = _linear_fields(self) if self.mode == "linear" else _softmax_fields(self)
-        fields |= {name: self[name] for name in ("context", "noise", "heads", "init", "seed")}
-        if not self.flows:
-            fields |= {"lr": self["lr"], "epoch": self["epoch"]}
-        if self.on_sequences:
-            fields["trainset_size"] = self["sequences"]
-        return fields
+    def long(self) -> bool:
+        """Whether the run may take longer than a moment: all but those on a loss in closed form."""
+        return self.experiment is not None and self.experiment.objective.kind not in ("population", "spectral")
 
 
 @checked
-def read_all(words: Mapping[str, str]) -> tuple[list[State], list[Problems]]:
+def read_all(words: Mapping[str, str], *, first: str | None = None) -> tuple[list[State], list[Problems]]:
     """Up to four configurations of one address.
 
-    The words of the second to the fourth begin with `b.`, `c.`, `d.`; what they do not say is as in the first. A
-    configuration is there if any word of its own is, `b.=` at the least.
+    The words of the second to the fourth begin with `b.`, `c.`, `d.`; what they do not say is as in the first, as far
+    as it goes together with what they say. A configuration is there if any word of its own is, `b.=` at the least.
 
     **Arguments:**
 
     - `words`: texts by name.
+    - `first`: the word that was changed last, with its prefix, as in `State.read`.
 
     **Returns:** the states, and for each the messages by control.
 
     **Example:**
 
     >>> from stepwell.explorer import read_all
-    >>> states, problems = read_all({"dim": "2", "b.init": "0.1"})
-    >>> [(state["dim"], state["init"]) for state in states]
+    >>> states, problems = read_all({"task.dim": "2", "b.model.scale": "0.1"})
+    >>> [(state.run.task.dim, state.run.model.scale) for state in states]
     [(2, 0.01), (2, 0.1)]
     """
     own = {name: text for name, text in words.items() if not name.startswith(PREFIXES[1:])}
-    first, problems = State.read(own)
-    states, all_problems = [first], [problems]
+    state, problems = State.read(own, first=first if first in own else None)
+    states, all_problems = [state], [problems]
     for prefix in PREFIXES[1:]:
         further = {name.removeprefix(prefix): text for name, text in words.items() if name.startswith(prefix)}
         if not further:
             continue
         further.pop("", None)
-        basis = first.query() if further.get("mode", first.mode) == first.mode else {}
-        state, problems = State.read({**basis, **further})
-        states.append(state)
-        all_problems.append({name: message for name, message in problems.items() if name in further or name not in own})
+        basis = state.query() if further.get("mode", state.mode) == state.mode else {}
+        changed = None if first is None or not first.startswith(prefix) else first.removeprefix(prefix)
+        # Its own words come first: of those of the first configuration, what does not fit is left out.
+        made, problems = State.read({**further, **{n: t for n, t in basis.items() if n not in further}}, first=changed)
+        states.append(made)
+        all_problems.append({name: message for name, message in problems.items() if name in further})
     return states, all_problems
 
 
@@ -209,146 +221,195 @@ def query_all(states: Sequence[State]) -> dict[str, str]:
     **Example:**
 
     >>> from stepwell.explorer import State, query_all
-    >>> query_all([State.default(), State.read({"init": "0.1"})[0]])
-    {'b.init': '0.1'}
+    >>> query_all([State.default(), State.read({"model.scale": "0.1"})[0]])
+    {'b.model.scale': '0.1'}
     """
     if not 1 <= len(states) <= len(PREFIXES):
         raise InvalidInput(f"there are {len(states)} states; give from 1 to {len(PREFIXES)}")
-    first = states[0]
-    words = first.query()
+    first = states[0].query()
+    words = dict(first)
     for prefix, state in zip(PREFIXES[1:], states[1:], strict=False):
-        if state.mode != first.mode:
-            own = {"mode": state.mode, **state.query()}
+        query = state.query()
+        if state.mode != states[0].mode:
+            own = {"mode": state.mode, **query}
         else:
-            own = {name: _text(value) for name, value in state.fields.items() if value != first.fields[name]}
+            own = {name: text for name, text in query.items() if first.get(name) != text}
+            own |= {name: "" for name in first if name not in query}
         words |= {prefix + name: text for name, text in own.items()} or {prefix: ""}
     return words
 
 
-class _NotAllowed(Exception):
-    """A value that a control cannot have; the message says what it can."""
+def _stored(words: Words, problems: Problems) -> dict[str, str]:
+    """The run and the figure that are named."""
+    made = {}
+    for name, text in words.items():
+        if name not in STORED:
+            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {nearest(name, list(STORED))}"
+        elif not isinstance(text, str) or _NAME.fullmatch(text) is None:
+            problems[name] = f"{name} is {shown(text)}; it must be a name from the list"
+        else:
+            made[name] = text
+    return made
 
 
-def _parsed(control: Control, text: Any) -> Value:
-    if not isinstance(text, str) or len(text) > _LONGEST:
-        raise _NotAllowed(f"{control.label}: this is not a text of at most {_LONGEST} characters")
-    if control.kind == "choice":
-        values = [value for value, _ in control.choices]
-        if text not in values:
-            raise _NotAllowed(f"{control.label} is {shown(text)}; it must be one of {', '.join(values)}")
-        return text
-    if control.kind == "name":
-        if text and (_NAME.fullmatch(text) is None or len(text) > control.most or ".." in text):
-            raise _NotAllowed(f"{control.label} is {shown(text)}; it must be a name from the list")
-        return text
-    if control.kind in ("numbers", "integers"):
-        parts = [part.strip() for part in text.split(",")] if text.strip() else []
-        if not control.fewest <= len(parts) <= control.count:
-            raise _NotAllowed(
-                f"{control.label} has {len(parts)} values; it must have from {control.fewest} to {control.count}, "
-                "with commas between them"
-            )
-        return tuple(_number(control, part, whole=control.kind == "integers") for part in parts)  # pyright: ignore
-    return _number(control, text.strip(), whole=control.kind == "integer")
+def _readable(words: Words, problems: Problems) -> dict[str, str]:
+    """Words that name a field of some kind, and texts that are short."""
+    made, known = {}, _names()
+    for name, text in words.items():
+        if name not in known:
+            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {nearest(name, sorted(known))}"
+        elif not isinstance(text, str) or len(text) > _LONGEST:
+            problems[name] = f"{name}: this is not a text of at most {_LONGEST} characters"
+        else:
+            made[name] = text
+    return made
 
 
-def _number(control: Control, text: str, *, whole: bool) -> int | float:
-    allowed = f"it must be a {'whole ' if whole else ''}number from {control.least:g} to {_largest(control)}"
-    # Not `float` alone, which takes nan, 1_000 and the digits of every script.
-    if not text.isascii() or (_WHOLE if whole else _NUMBER).fullmatch(text) is None:
-        raise _NotAllowed(f"{control.label} is {shown(text)}; {allowed}")
-    value = int(text) if whole else float(text) + 0.0  # no -0
-    if not math.isfinite(value) or not control.least <= value <= control.most:
-        raise _NotAllowed(f"{control.label} is {shown(text)}; {allowed}")
+def _names() -> set[str]:
+    """Dotted names of all controls."""
+    made = {"seed", *(f"{section}.kind" for section in _CHOSEN)}
+    for section in SECTIONS:
+        for kind in kinds(section, installed=True):
+            made |= set(controls(section, kind))
+    return made
+
+
+def _accepted(words: Words, first: str | None) -> tuple[dict[str, str], Experiment, Problems]:
+    """As many of the words as go together, the one that was changed before all others, then kinds; and why not others.
+
+    A word may need a later one, as `spectrum=custom` needs eigenvalues: what is refused is tried again.
+    """
+    order = sorted(words, key=lambda name: (name != first, not name.endswith(".kind")))
+    accepted: dict[str, str] = {}
+    experiment, refused = _experiment({}), {}
+    waiting, before = order, len(words) + 1
+    while len(waiting) < before:
+        before, refused = len(waiting), {}
+        for name in waiting:
+            try:
+                experiment = _experiment({**accepted, name: words[name]})
+                accepted[name] = words[name]
+            except InvalidInput as error:
+                refused[name] = str(error)
+        waiting = list(refused)
+    return {name: text for name, text in words.items() if name in accepted}, experiment, refused
+
+
+def _experiment(words: Words) -> Experiment:
+    """The experiment of some words; `InvalidInput` is raised where they do not go together."""
+    given: dict[str, Any] = {section: {} for section in SECTIONS}
+    for name, text in words.items():
+        section, _, field = name.partition(".")
+        if field == "kind":
+            given[section]["kind"] = text
+    chosen = _chosen_kinds(
+        *(given[section].get("kind") for section in _CHOSEN), words.get("model.activation"), words.get("task.kind")
+    )
+    for section, kind in zip(SECTIONS, (*chosen, "record"), strict=True):
+        for name, hint in HINTS.items():
+            field = name.removeprefix(f"{section}.")
+            if hint.default and field != name and name not in words and field in find_kind(section, kind).fields:
+                given[section][field] = _converted(section, kind, field, hint.default)
+        for name, text in words.items():
+            if name.startswith(f"{section}.") and not name.endswith(".kind"):
+                field = name.removeprefix(f"{section}.")
+                given[section][field] = _converted(section, kind, field, text)
+    given["record"] = {**RECORDED.get(chosen[-1], {}), **given["record"]}
+    seed: int = SEED.convert(words.get("seed", HINTS["seed"].default), name="seed", text=True)
+    made = Experiment(**given, seed=seed)
+    most = HINTS["model.heads"].most
+    if made.model.get("heads", 0) > most:  # by default, in many dimensions
+        made = made.replace(model={"heads": most})
+    _check_size(made)
+    return made
+
+
+@functools.lru_cache(maxsize=512)
+def _chosen_kinds(
+    task: str | None, model: str | None, objective: str | None, training: str | None, activation: str | None, *_: Any
+) -> tuple[str, ...]:
+    """The kinds of all sections, of which some are given."""
+    given: dict[str, Any] = {"task": task, "model": model, "objective": objective, "training": training}
+    if activation is not None:
+        given["model"] = {"kind": model, "activation": activation}
+    made = Experiment(**given)
+    return tuple(getattr(made, section).kind for section in _CHOSEN)
+
+
+@functools.lru_cache(maxsize=512)
+def _fitting(task: str, model: str, objective: str, activation: str | None) -> dict[str, list[str]]:
+    """The kinds of each section that go together with those before it."""
+    active = {"kind": model, **({} if activation is None else {"activation": activation})}
+    before: dict[str, Any] = {"task": task, "model": active, "objective": objective}
+    made: dict[str, list[str]] = {}
+    for place, section in enumerate(_CHOSEN):
+        made[section] = []
+        for name in kinds(section, installed=True):
+            try:
+                Experiment(**{other: before[other] for other in _CHOSEN[:place]}, **{section: name})
+                made[section].append(name)
+            except InvalidInput:
+                continue
+    return made
+
+
+def _converted(section: Any, kind: str, field: str, text: str) -> Any:
+    """A text as a value of a field, within the bounds of the page."""
+    name = f"{section}.{field}"
+    declared = find_kind(section, kind).fields.get(field)
+    if declared is None:
+        having = [other for other, found in kinds(section).items() if field in found.fields]
+        raise InvalidInput(f"the {section} kind {kind} has no field {field}; {', '.join(having)} have it")
+    if name not in controls(section, kind):
+        raise InvalidInput(f"{name} cannot be set on this page")
+    hint = hint_of(section, kind, field)
+    words = [part.strip() for part in text.split(",")] if declared.is_list else text.strip()
+    try:
+        value = declared.convert(words, name=name, text=True)
+    except InvalidInput as error:
+        if hint.most is None:
+            raise
+        allowed = declared.allowed().partition(" to ")[0]
+        raise InvalidInput(f"{name} is {shown(text)}; it must be {allowed} to {hint.most:g}") from error
+    control = controls(section, kind)[name]
+    several = value if isinstance(value, tuple) else (value,)
+    if len(several) > max(control.count, 1):
+        raise InvalidInput(f"{name} has {len(several)} values; on this page it may have up to {control.count}")
+    if hint.most is not None and any(not isinstance(one, str) and one > hint.most for one in several):
+        least = declared.about.least
+        low = "" if least is None else f" from {least:g}"
+        raise InvalidInput(f"{name} is {shown(text)}; on this page it must be{low} to {hint.most:g}")
     return value
 
 
-def _largest(control: Control) -> str:
-    return f"{control.most:g}" if control.most < 1e6 else f"{control.most:,.0f}".replace(",", " ")
+def _check_size(experiment: Experiment) -> None:
+    """Refuse more sequences than a request may hold in memory."""
+    task, count = experiment.task, experiment.objective.get("sequences") or experiment.objective.get("batch")
+    if count is None or experiment.objective.kind == "moments":
+        return
+    context = task.get("context", 1)
+    longest = max(context) if isinstance(context, tuple) else context
+    dims = task.get("dims")
+    width = len(task.get("eigenvalues") or (1,)) + 1 if dims is None else len(dims) + experiment.model.get("heads", 1)
+    most = _NUMBERS // ((longest + 1) * width)
+    if count > most:
+        raise InvalidInput(f"objective.sequences is {count}; with sequences of this length it must be at most {most}")
 
 
-def _text(value: Value) -> str:
-    """A value as the address has it: as short as reads back the same."""
-    if isinstance(value, tuple):
-        return ",".join(map(_text, value))
-    if isinstance(value, float):
-        text = repr(value)
-        return text.removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
-    return str(value)
+def _value(experiment: Experiment, name: str, text: str) -> Any:
+    if name == "seed":
+        return experiment.seed
+    section, _, field = name.partition(".")
+    return _converted(section, getattr(experiment, section).kind, field, text)
 
 
-def _fit(mode: Mode, fields: dict[str, Value], problems: Problems) -> None:
-    """What values must be to each other: the later of two that do not fit is brought within its bounds."""
-    values: dict[str, Any] = fields
-    if mode != "stored":
-        _fit_sequences(mode, values, problems)
-    if mode == "linear":
-        dim = values["dim"]
-        if values["rank"] > dim:
-            if values["model"] != "merged":
-                problems["rank"] = f"Rank R is {values['rank']}; in dimension {dim} it must be a number from 1 to {dim}"
-            fields["rank"] = dim
-        if values["spikes"] > max(dim - 1, 1):
-            if values["spectrum"] == "spiked":
-                problems["spikes"] = (
-                    f"Number of spikes is {values['spikes']}; in dimension {dim} it must be a number from 1 to "
-                    f"{max(dim - 1, 1)}"
-                )
-            fields["spikes"] = max(dim - 1, 1)
-        for name in ("eigenvalues", "task_eigenvalues"):
-            given = values[name]
-            if given and len(given) != dim:
-                label = controls(mode)[name].label
-                problems[name] = f"{label} has {len(given)} values in dimension {dim}; give one for each, or none"
-                fields[name] = ()
-        if values["task_eigenvalues"] and not any(values["task_eigenvalues"]):
-            problems["task_eigenvalues"] = "Task covariance is all 0, so there is nothing to learn; give one above 0"
-            fields["task_eigenvalues"] = ()
-    if mode == "softmax" and len(values["strengths"]) not in (1, len(values["dims"])):
-        tasks = len(values["dims"])
-        problems["strengths"] = (
-            f"Strengths has {len(values['strengths'])} values for {tasks} tasks; give one for all, or one for each"
-        )
-        fields["strengths"] = (1.0,)
-
-
-def _fit_sequences(mode: Mode, fields: dict[str, Any], problems: Problems) -> None:
-    """So many sequences at the most as a request may hold in memory."""
-    shown = fields["model"] == "softmax" if mode == "linear" else fields["loss"] == "sequences"
-    width = fields["dim"] + 1 if mode == "linear" else len(fields["dims"]) + fields["heads"]
-    most = _NUMBERS // ((fields["context"] + 1) * width)
-    if fields["sequences"] > most:
-        if shown:
-            problems["sequences"] = (
-                f"Sequences is {fields['sequences']}; with sequences of this length it must be a number from "
-                f"{controls(mode)['sequences'].least:g} to {most}"
-            )
-        fields["sequences"] = most
-
-
-_MODELS = {"separate": "attnS", "merged": "attnM", "softmax": "attnS"}
-
-
-def _linear_fields(state: State) -> dict[str, Any]:
-    fields: dict[str, Any] = {"model": _MODELS[state["model"]]}
-    spectrum, dim = state["spectrum"], state["dim"]
-    if spectrum == "custom" and state["eigenvalues"]:
-        fields["eigenvalues"] = list(state["eigenvalues"])
-    elif spectrum == "spiked" and dim > 1:
-        fields |= {"spectrum": f"spiked:{_text(state['ratio'])},{state['spikes']}", "dim": dim}
-    elif spectrum == "power":
-        fields |= {"spectrum": f"power:{_text(state['exponent'])}", "dim": dim}
-    else:
-        fields |= {"spectrum": "white" if spectrum == "white" else "published", "dim": dim}
-    if state["task_eigenvalues"]:
-        fields["task-eigenvalues"] = list(state["task_eigenvalues"])
-    if state["model"] != "merged":
-        fields |= {"rank": state["rank"], "start": state["start"]}
-    if state["model"] == "softmax":
-        return fields | {"softmax": True, "engine": "sampled"}
-    return fields | {"engine": "population-flow" if state.flows else "population"}
-
-
-def _softmax_fields(state: State) -> dict[str, Any]:
-    engine = "sampled" if state.on_sequences else "flow" if state.flows else "population"
-    return {"dims": list(state["dims"]), "strengths": list(state["strengths"]), "engine": engine}
+def _default(experiment: Experiment, name: str) -> str:
+    """The text of the default of a field, or of the kind that follows from the sections before."""
+    if name == "seed":
+        return seed_control().default
+    section, _, field = name.partition(".")
+    if field != "kind":
+        return controls(section, getattr(experiment, section).kind)[name].default
+    place = _CHOSEN.index(section)  # pyright: ignore[reportArgumentType]
+    before = [getattr(experiment, one).kind if number < place else None for number, one in enumerate(_CHOSEN)]
+    return _chosen_kinds(*before, experiment.model.get("activation") if place > 1 else None)[place]

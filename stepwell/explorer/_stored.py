@@ -11,7 +11,8 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
-from stepwell.runs import OFF, VARIABLE, Store, run_from
+from stepwell.experiments import Experiment
+from stepwell.runs import OFF, VARIABLE, Store
 
 from ._state import State
 
@@ -19,9 +20,20 @@ View = dict[str, Any]
 
 _ROWS = 200
 """Runs of a listing, at the most."""
-_COLUMNS = ("model", "dim", "heads", "rank", "init", "engine", "lr", "epoch", "seed", "final_loss", "outcome")
-_POINTS = 200
-"""Recorded points of a view, at the most."""
+_COLUMNS = (
+    "task.kind",
+    "model.kind",
+    "model.heads",
+    "model.rank",
+    "model.scale",
+    "objective.kind",
+    "training.kind",
+    "training.rate",
+    "training.steps",
+    "seed",
+    "final_loss",
+    "outcome",
+)
 _ENDINGS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf", "gif": "image/gif"}
 _LONGEST_FILE = 2**25
 
@@ -60,11 +72,12 @@ class Library:
             raise InvalidInput(f"{shown(name)} names no run of the store; choose one from the list")
         assert self.store is not None
         described = self.store.describe(name)
-        data = self.store.select([f"name={described['name']}"]).load().isel(run=0)
-        made = _view_of(described["configuration"], data)
+        configuration = described["configuration"]
+        experiment = _experiment(configuration)
+        made = _view_of(experiment, self.store.select([f"name={described['name']}"]).load())
         made["scalars"] = {key: _plain(value) for key, value in described["scalars"].items()}
-        made["configuration"] = {key: _plain(value) for key, value in described["configuration"].items()}
-        return made | {"mode": "stored", "kind": made["mode"], "name": described["name"]}
+        made["configuration"] = {key: _plain(value) for key, value in configuration.items()}
+        return made | {"mode": "stored", "name": described["name"]}
 
     def figures(self) -> list[dict[str, Any]]:
         """Figures of the reproduction: `name`, `title`, `caption`, the `files` (by ending) and their `claims`."""
@@ -93,8 +106,8 @@ class Library:
 
     def view(self, state: State) -> View:
         """The view of a state of the mode "stored": its run; or, without one, lists of what there is."""
-        if state["run"]:
-            return self.run_view(state["run"])
+        if "run" in state.words:
+            return self.run_view(state.words["run"])
         return {"mode": "stored", "runs": self.runs(), "figures": self.figures(), "problems": {}}
 
     def _about(self) -> dict[str, dict[str, Any]]:
@@ -130,51 +143,29 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _view_of(configuration: dict[str, Any], data: Any) -> View:
-    from stepwell.published.training import levels_of, set_up
+def _experiment(configuration: dict[str, Any]) -> Experiment:
+    """The experiment of a stored run; `InvalidInput` says what is lacking to build it."""
+    try:
+        return Experiment.from_canonical(configuration)
+    except InvalidInput as error:
+        raise InvalidInput(f"this run cannot be shown: {error}") from None
 
-    from . import _linear, _softmax
-    from ._drops import Curve
-    from ._training import Recorded, time_name, unit_of
 
-    run, _ = run_from(configuration)
-    setup = set_up(run.flags, run.engine, run.beyond)
-    curve = data["loss"].values
-    kept = np.isfinite(curve)
-    steps, loss = data["step"].values[kept], curve[kept]
-    if loss.size == 0:
+def _view_of(experiment: Experiment, data: Any) -> View:
+    """The view of a run, from what was recorded of it."""
+    from stepwell.experiments import time_scale
+    from stepwell.trajectory import provenance
+
+    from ._view import run_view, theory_view
+
+    if not np.isfinite(data["loss"].values[0, 0]):
         raise InvalidInput("this run has no finite loss; there is nothing to show")
-    names = list(setup.model.weight_dims)
-    points = data["snapshot"].values if all(name in data for name in names) and "snapshot" in data.dims else steps
-    points = points[points <= steps[-1]]
-    places = np.unique(np.linspace(0, points.size - 1, min(points.size, _POINTS)).round().astype(int))
-    weights = {}
-    if all(name in data for name in names):
-        there = np.searchsorted(data["snapshot"].values, points[places])
-        weights = {name: data[name].values[there] for name in names}
-    rate = 2.0 * run.flags.lr
-    shown_loss = np.interp(points[places], steps, loss)
-    outcome = str(data["outcome"].values) if "outcome" in data.coords else ""
-    recorded = Recorded(rate * points[places], points[places], shown_loss, weights, outcome, "")
-    if weights and run.beyond.several:
-        return _softmax.run_view(setup, recorded)
-    if weights and run.beyond.plain and run.flags.kind.layout == "tokens" and levels_of(setup) is not None:
-        made = _linear.run_view(setup, recorded)
-        return made | _linear.theory_view(setup, recorded, made, Curve(unit_of(setup) * rate * steps, loss))
-    return {
-        "mode": "curve",
-        "time": unit_of(setup) * recorded.time,
-        "time_name": time_name(setup),
-        "steps": recorded.time / rate,
-        "loss": recorded.loss,
-        "caption": f"{run.flags.model}, {run.engine}, seed {run.flags.seed}",
-        "outcome": outcome,
-        "message": "",
-        "remark": "there is no theory for this run",
-        "problems": {},
-        "levels": np.zeros(0),
-        "level_names": [],
-        "drop_times": np.zeros(0),
-        "drop_names": [],
-        "table": {"columns": [], "rows": []},
-    }
+    built, outcome = experiment.build(), str(np.ravel(data["outcome"].values)[0]) if "outcome" in data.coords else ""
+    kept = ("step", "time", "snapshot")
+    run = data.drop_vars([name for name in data.coords if name not in kept]).assign_coords(run=[experiment.seed])
+    if "time" in run:
+        units = {"units": time_scale(experiment.task, experiment.model).unit}
+        run = run.assign_coords(time=(run["time"].dims, run["time"].values, units))
+    run.attrs = {**provenance({"dynamics": "", "model": built.model}), "outcome": outcome, "message": ""}
+    made = run_view(experiment, built, run)
+    return made | theory_view(experiment, built, run, made)

@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._types import Loss
+from stepwell.dynamics import prepare_lsoda
+from stepwell.experiments import Built
 from stepwell.models import AbstractModel, SpectralAttention
 from stepwell.objectives import AbstractObjective
-from stepwell.published.training import Setup
 from stepwell.tasks import MultiTaskRegression
 
 
@@ -36,11 +37,21 @@ class TracedSpectral(AbstractObjective):
         return None
 
 
-def traced(setup: Setup) -> tuple[SpectralAttention, TracedSpectral]:
+def traced(built: Built) -> tuple[SpectralAttention, TracedSpectral]:
     """The initial model and the loss of a run: the dimensions of the tasks are in the loss, and not in the model."""
-    task, model = setup.task, setup.model
+    task, model, _ = built
     assert isinstance(task, MultiTaskRegression) and isinstance(model, SpectralAttention)
-    numbers = [np.array(task.dims, float), task.signals, task.noise_variance, 1 / setup.flags.context]
+    numbers = [np.array(task.dims, float), task.signals, task.noise_variance, 1 / task.lengths.counts[0]]
     loss = TracedSpectral(*(jax.device_put(np.asarray(number, float)) for number in (*numbers, model.score_scale)))
     ones = (1,) * len(task.dims)
     return SpectralAttention(model.key, model.query, model.value, model.output, dims=ones, score_scale=1.0), loss
+
+
+_STIFF: set[tuple[int, ...]] = set()
+
+
+def compile_jacobian(model: SpectralAttention, loss: TracedSpectral) -> None:
+    """Compile what LSODA needs once a run turns stiff, so that no slider has to."""
+    if model.key.shape not in _STIFF:
+        prepare_lsoda(model, loss)
+        _STIFF.add(model.key.shape)

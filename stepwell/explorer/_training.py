@@ -1,4 +1,8 @@
-"""The run of a state: set up, trained, and recorded at a few hundred points."""
+"""The run of an experiment as the page computes it: a draft first, in parts, given up when a newer one waits.
+
+The numbers are those of `Experiment.run`. What differs is that weights are recorded as a curve: a snapshot ends a
+compiled call, and there are as many as there are points.
+"""
 
 import time as clock
 from collections.abc import Callable
@@ -9,128 +13,159 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from stepwell.dynamics import descend, flow, flow_time
+from stepwell.dynamics import descend
+from stepwell.experiments import Built, Descent, Experiment, Flow, Online, recording_of, time_of, training_of
 from stepwell.models import AbstractModel
-from stepwell.published import run_in
-from stepwell.published.training import Setup, objective, paper_time, set_up
+from stepwell.trajectory import build
 
 from ._cancelled import Cancelled
-from ._state import State
+from ._traced import compile_jacobian, traced
 
-POINTS, _DRAFT_POINTS = 128, 80
-"""Recorded points of a flow, and of its draft, which takes about as many steps."""
-_EITHER = 100
-"""Recorded steps of a descent: so many evenly spaced, and as many by their logarithm."""
 SECONDS = 20.0
 """A view may take so long; what has been computed by then is shown."""
-_DRAFT, _EXACT = 1e-2, 1e-6
-"""Relative tolerance of the first answer, and of the last, which is that of `flow`."""
+_DRAFT, _DRAFT_POINTS = 1e-2, 80
+"""Relative tolerance of a draft of a flow, which is as good as the eye; and its points, about as many as its steps."""
+_DRAFT_FROM = 6
+"""Dimension from which on a draft comes first: it takes half the time there."""
+_LONG_FROM, _PAUSE = 100, 0.15
+"""Weights from which on the rest takes so long that it waits, so many seconds, whether a newer state comes."""
 _PART = 0.5
 """Seconds of training on sequences after which a view is sent, and a newer state taken."""
 _RECORDS = (1, 3, 7, 15)
 """Records of a part; each number is compiled."""
 _WEIGHTS = "explorer_weights"
 
-Share = Callable[[float, "Recorded"], None]
+Share = Callable[[float, xr.Dataset], None]
+"""Takes how far the work is, from 0 to 1, and the trajectory so far."""
+Stop = Callable[[], bool]
 
 
-class Recorded(NamedTuple):
-    """A run, as far as it came: loss and weights at the same points."""
+def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *, long: bool) -> xr.Dataset:
+    """The run of an experiment. `long` says that it may take longer than a moment, so that parts of it are shared.
 
-    time: Float[np.ndarray, " point"]
-    """t/τ as the run has it; `unit` times that is the time of the page."""
-    steps: np.ndarray | None
-    """Steps of a descent."""
-    loss: Float[np.ndarray, " point"]
-    weights: dict[str, np.ndarray]
-    """By name, over (point, …)."""
+    `Cancelled` is raised where `stop` says so. What does not end in time is cut off.
+    """
+    training, time = training_of(experiment), time_of(experiment)
+    recording, (task, model, objective) = recording_of(experiment), built
+    if experiment.objective.kind == "spectral" and experiment.model.kind == "spectral":
+        model, objective = traced(built)
+        if isinstance(training, Flow):
+            compile_jacobian(model, objective)
+    if isinstance(training, Descent) and training.plain and not isinstance(objective, Online):
+        run = _Descent(experiment, training, model, objective, recording.steps(training.steps))
+        return run.in_parts(share, stop) if long else run.at_once()
+    options: dict[str, Any] = {"progress": False, "configuration": {"task": task}}
+    if isinstance(training, Flow) and _chooses_rodas(experiment):
+        options["solver"] = "rodas5p"  # what would be chosen, without the time that choosing takes
+    if isinstance(training, Flow) and not long and task.dim >= _DRAFT_FROM and objective is built.objective:
+        draft = Flow(training.until, max(_DRAFT, training.tolerance))
+        rough = draft.run(model, objective, recording._replace(points=_DRAFT_POINTS), time, **options)
+        rough.attrs["outcome"] = "draft"
+        share(0.3, rough)
+        give_way(model, stop)
+    return training.run(model, objective, recording, time, **options)
+
+
+def _chooses_rodas(experiment: Experiment) -> bool:
+    return experiment.objective.kind == "population" and experiment.model.kind in ("separate", "merged")
+
+
+def give_way(model: AbstractModel, stop: Stop) -> None:
+    """Raise `Cancelled` if a newer state waits; before longer work, also if one comes within a moment."""
+    weights = sum(weight.size for weight in model.weights().values())
+    end = clock.monotonic() + (_PAUSE if weights > _LONG_FROM else 0.0)
+    while not stop():
+        if clock.monotonic() >= end:
+            return
+        clock.sleep(0.01)
+    raise Cancelled
+
+
+class _Recorded(NamedTuple):
+    """Steps of a descent, with the loss and all weights at each."""
+
+    steps: np.ndarray
+    loss: Float[np.ndarray, " record"]
+    weights: Float[np.ndarray, "record weight"]
     outcome: str
     message: str
 
-
-def set_up_state(state: State) -> Setup:
-    """Task, model and keys of a state."""
-    run = run_in(state.run_fields())
-    return set_up(run.flags, run.engine, run.beyond)
-
-
-def unit_of(setup: Setup) -> float:
-    """What the run's own time is multiplied by to be that of the page, which is that of `stepwell train`."""
-    steps = 1 / (2 * setup.flags.lr)
-    return float(paper_time(setup, steps))
+    def joined(self, further: "_Recorded") -> "_Recorded":
+        """Both, without the point that they share."""
+        arrays = zip(self[:3], further[:3], strict=True)
+        steps, loss, weights = (np.concatenate([one, other[1:]]) for one, other in arrays)
+        return further._replace(steps=steps, loss=loss, weights=weights)
 
 
-def time_name(setup: Setup) -> str:
-    """What the time of the page is: t/τ of τ dW/dt = -½ ∂L/∂W; of several regressions t of dW/dt = -∂L/∂W."""
-    return "t" if setup.beyond.several else "t/τ"
+class _Descent(NamedTuple):
+    """Gradient descent at a constant rate, recorded at some steps."""
 
+    experiment: Experiment
+    training: Descent
+    model: AbstractModel
+    objective: Any
+    steps: np.ndarray
 
-def follow(setup: Setup, until: float | None, *, draft: bool = False) -> Recorded:
-    """The flow up to a time of its own, or to its convergence (None). A draft is as good as the eye."""
-    run = flow(
-        setup.model,
-        objective(setup),
-        until="converged" if until is None else until,
-        save=_DRAFT_POINTS if draft else POINTS,
-        spacing="steps",
-        solver="rodas5p",  # what would be chosen
-        progress=False,
-        rtol=_DRAFT if draft else _EXACT,
-    )
-    made = recorded_flow(setup, run)
-    return made._replace(outcome="draft") if draft else made
+    def at_once(self) -> xr.Dataset:
+        return self._trajectory(self._descended(self.model, self.steps))
 
+    def in_parts(self, share: Share, stop: Stop) -> xr.Dataset:
+        """The same in parts, each of which is shared."""
+        steps, begun = self.steps, clock.monotonic()
+        model, made, place, pace = self.model, None, 0, np.inf
+        while place < steps.size - 1:
+            if stop():
+                raise Cancelled
+            if made is not None and clock.monotonic() - begun > SECONDS:
+                message = f"after {SECONDS:.0f} s there are {steps[place]} of {steps[-1]} steps; take fewer sequences, "
+                message += "heads or steps, or run it with the command below"
+                return self._trajectory(made._replace(outcome="cut off", message=message))
+            started, end = clock.monotonic(), _end_of_part(steps, place, pace)
+            part = self._descended(model, steps[place : end + 1])
+            made = part if made is None else made.joined(part)
+            if made.outcome != "finished":
+                return self._trajectory(made)
+            model = model.with_weights(_shaped(self.model, made.weights[-1]))
+            pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
+            place = end
+            if place < steps.size - 1:
+                so_far = made._replace(outcome=f"step {steps[place]} of {steps[-1]}")
+                share(float(steps[place] / steps[-1]), self._trajectory(so_far))
+        assert made is not None
+        return self._trajectory(made)
 
-def recorded_flow(setup: Setup, run: xr.Dataset) -> Recorded:
-    """What `flow` returned."""
-    weights = {name: run[name].values[0] for name in setup.model.weight_dims}
-    return Recorded(
-        run["time"].values, None, run["loss"].values[0], weights, run.attrs["outcome"], run.attrs["message"]
-    )
+    def _descended(self, model: AbstractModel, steps: np.ndarray) -> _Recorded:
+        run = descend(
+            model,
+            self.objective,
+            rate=self.training.rate,
+            steps=int(steps[-1] - steps[0]),
+            record=steps - steps[0],
+            snapshots=2,
+            observe=_OBSERVED,
+            progress=False,
+            advice=False,
+        )
+        weights, ended = run[_WEIGHTS].values[0], (run.attrs["outcome"], run.attrs["message"])
+        return _Recorded(steps[0] + run["step"].values, run["loss"].values[0], weights, *ended)
 
-
-def recorded_steps(steps: int) -> np.ndarray:
-    """Steps that are recorded, from 0 to the last, dense early and late."""
-    even, early = np.linspace(0, steps, _EITHER), np.geomspace(1, steps, _EITHER)
-    return np.unique(np.concatenate([even, early]).round().astype(int))
-
-
-def train(setup: Setup, model: AbstractModel | None = None, loss: Any = None) -> Recorded:
-    """The whole descent, at once; of another model and loss if they are given."""
-    steps = recorded_steps(setup.flags.epoch)
-    run = _descended(setup, model or setup.model, objective(setup) if loss is None else loss, steps)
-    return _recorded(setup, run)
-
-
-def train_in_parts(setup: Setup, share: Share, stop: Callable[[], bool]) -> Recorded:
-    """The same in parts, each of which is shared: for what takes longer than a moment.
-
-    `Cancelled` is raised between two parts where `stop` says so. What does not end in time is cut off.
-    """
-    loss, steps, begun = objective(setup), recorded_steps(setup.flags.epoch), clock.monotonic()
-    model, made, place, pace = setup.model, None, 0, np.inf
-    while place < steps.size - 1:
-        if stop():
-            raise Cancelled
-        if made is not None and clock.monotonic() - begun > SECONDS:
-            return made._replace(
-                outcome="cut off",
-                message=f"after {SECONDS:.0f} s there are {steps[place]} of {steps[-1]} steps; take fewer sequences, "
-                "heads or steps, or run it with the command below",
-            )
-        started, end = clock.monotonic(), _end_of_part(steps, place, pace)
-        run = _descended(setup, model, loss, steps[place : end + 1] - steps[place])
-        further = _recorded(setup, run, int(steps[place]))
-        made = further if made is None else _joined(made, further)
-        if made.outcome != "finished":
-            return made
-        model = setup.model.with_weights({name: values[-1] for name, values in further.weights.items()})
-        pace = min(pace, (clock.monotonic() - started) / float(steps[end] - steps[place]))
-        place = end
-        if place < steps.size - 1:
-            share(float(steps[place] / steps[-1]), made._replace(outcome=f"step {steps[place]} of {steps[-1]}"))
-    assert made is not None
-    return made
+    def _trajectory(self, recorded: _Recorded) -> xr.Dataset:
+        time = time_of(self.experiment)
+        run = build(
+            axis="step",
+            points=recorded.steps,
+            curves={"loss": recorded.loss[None]},
+            weight_axis="snapshot",
+            weight_points=recorded.steps,
+            weights={name: values[None] for name, values in _shaped(self.model, recorded.weights).items()},
+            model=self.model,
+            configuration={"dynamics": "descend", "model": self.model, "rate": self.training.rate},
+            outcome=recorded.outcome,
+            message=recorded.message,
+        )
+        times = time.of_steps(recorded.steps.astype(float), self.training.rate)
+        units = {"units": time.unit}
+        return run.assign_coords(time=("step", times, units), snapshot_time=("snapshot", times, units))
 
 
 def _end_of_part(steps: np.ndarray, place: int, pace: float) -> int:
@@ -145,7 +180,7 @@ def _end_of_part(steps: np.ndarray, place: int, pace: float) -> int:
 
 
 def _flat(model: AbstractModel) -> Float[Array, " weights"]:
-    """All weights, as a curve: so they are recorded within a compiled call, where a snapshot ends one."""
+    """All weights, as a curve."""
     return jnp.concatenate([jnp.ravel(weight) for weight in model.weights().values()])
 
 
@@ -153,39 +188,10 @@ _OBSERVED = {_WEIGHTS: _flat}
 """One object for all runs, or each would be compiled anew."""
 
 
-def _descended(setup: Setup, model: AbstractModel, loss: Any, steps: np.ndarray) -> xr.Dataset:
-    return descend(
-        model,
-        loss,
-        rate=setup.flags.lr,
-        steps=int(steps[-1]),
-        record=steps,
-        snapshots=2,
-        observe=_OBSERVED,
-        progress=False,
-        advice=False,
-    )
-
-
-def _recorded(setup: Setup, run: xr.Dataset, first: int = 0) -> Recorded:
-    weights, flat, place = {}, run[_WEIGHTS].values[0], 0
-    for name, weight in setup.model.weights().items():
-        weights[name] = flat[:, place : place + weight.size].reshape(-1, *weight.shape)
+def _shaped(model: AbstractModel, flat: np.ndarray) -> dict[str, np.ndarray]:
+    """Weights by name, from those that `_flat` made, over further dimensions before."""
+    made, place = {}, 0
+    for name, weight in model.weights().items():
+        made[name] = flat[..., place : place + weight.size].reshape(*flat.shape[:-1], *weight.shape)
         place += weight.size
-    steps = first + run["step"].values
-    time = np.asarray(flow_time(steps.astype(float), setup.flags.lr))
-    return Recorded(time, steps, run["loss"].values[0], weights, run.attrs["outcome"], run.attrs["message"])
-
-
-def _joined(first: Recorded, second: Recorded) -> Recorded:
-    """Both, without the point that they share."""
-
-    def joined(one: Any, other: Any) -> np.ndarray:
-        return np.concatenate([one, other[1:]])
-
-    return second._replace(
-        time=joined(first.time, second.time),
-        steps=joined(first.steps, second.steps),
-        loss=joined(first.loss, second.loss),
-        weights={name: joined(first.weights[name], second.weights[name]) for name in first.weights},
-    )
+    return made

@@ -10,6 +10,10 @@ from ._cancelled import Cancelled as Cancelled
 from ._state import State
 
 if TYPE_CHECKING:
+    import xarray as xr
+
+    from stepwell.experiments import Built, Experiment
+
     from ._stored import Library
 
 View = dict[str, Any]
@@ -27,7 +31,7 @@ def view(
 
     **Arguments:**
 
-    - `state`: what the controls are set to.
+    - `state`: what the page is set to.
     - `report`: called now and then during longer work, with the part done and the view so far.
     - `stop`: asked now and then whether to give up.
     - `library`: where stored runs are; without one there are none.
@@ -35,16 +39,53 @@ def view(
     **Returns:** the view. Where nothing can be computed, it has `problems` by control (or "" for all of them) and no
     arrays. `Cancelled` is raised where `stop` says so.
     """
-    # Imported here: controls and states need no JAX.
-    from . import _linear, _softmax
-
     try:
         if state.mode == "stored":
             return {"mode": "stored", "problems": {}} if library is None else library.view(state)
-        make = _linear.linear_view if state.mode == "linear" else _softmax.softmax_view
-        return make(state, report or _ignore, stop or _never)
+        return _run(state, report or _ignore, stop or _never)
     except InvalidInput as error:
         return {"mode": state.mode, "problems": {"run" if state.mode == "stored" else "": str(error)}}
+
+
+def _run(state: State, report: Report, stop: Stop) -> View:
+    """The run of a state, first alone and then with the theory."""
+    from ._training import give_way, trajectory  # controls and states need no JAX
+
+    experiment = state.run
+    built = experiment.build()
+
+    def share(part: float, run: "xr.Dataset") -> None:
+        report(part, run_view(experiment, built, run))
+
+    run = trajectory(experiment, built, share, stop, long=state.long)
+    made = run_view(experiment, built, run)
+    if made["kind"] != "linear":
+        return made
+    report(0.6, made)
+    give_way(built.model, stop)
+    return made | theory_view(experiment, built, run, made)
+
+
+def run_view(experiment: "Experiment", built: "Built", run: "xr.Dataset") -> View:
+    """What was recorded, as the pictures of what the experiment is: of one regression, of several, or a curve."""
+    from . import _linear, _softmax
+
+    if not _linear.has_weights(run, built.model.weight_dims):
+        made = _linear.curve_view(experiment, run, _linear.points_of(run))
+    elif _softmax.is_softmax(built):
+        made = _softmax.run_view(experiment, built, run)
+    elif _linear.is_linear(built):
+        made = _linear.run_view(experiment, built, run)
+    else:
+        made = _linear.curve_view(experiment, run, _linear.points_of(run))
+    return {"mode": "explore"} | made
+
+
+def theory_view(experiment: "Experiment", built: "Built", run: "xr.Dataset", made: View) -> View:
+    """What theory says of a run, beyond what `run_view` has."""
+    from . import _linear
+
+    return _linear.theory_view(experiment, built, run, made) if _linear.is_linear(built) else {}
 
 
 @functools.lru_cache(maxsize=8)

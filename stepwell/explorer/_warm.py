@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ._controls import controls
 from ._state import State
 from ._view import view
 
@@ -14,23 +13,22 @@ _WARM: set[tuple[Any, ...]] = set()
 _LOCK = threading.Lock()
 MOST_SHAPES = 200
 """Shapes whose programs are kept: those of one take some 8 MB."""
-_SHAPES = {
-    "linear": ("model", "dynamics", "dim", "heads", "rank"),
-    "softmax": ("loss", "dynamics", "heads"),
-    "stored": (),
-}
-"""Controls that a program is compiled for."""
-_NEAR = {"linear": ("heads", "rank", "dim", "dynamics", "model"), "softmax": ("heads", "dynamics"), "stored": ()}
-"""Of these, what is tried next, most likely first."""
+_TRACED = ("task.context", "training.steps", "record.points", "record.snapshots", "seed", "numerics")
+"""Integers that a program on a loss in closed form is not compiled for."""
+_NEAR = ("model.heads", "model.rank", "task.dim", "training.kind", "model.kind")
+"""What is tried next, most likely first."""
 
 
 def shapes_of(state: State) -> tuple[Any, ...]:
-    """What the programs of a state are compiled for."""
-    shapes: list[Any] = [state.mode, *(state[name] if state.shows(name) else None for name in _SHAPES[state.mode])]
-    if state.mode == "softmax":
-        shapes.append(len(state["dims"]))
-    if state.on_sequences:
-        shapes += [state["sequences"], state["context"]]
+    """What the programs of a state are compiled for: kinds, words and integers, and how many values there are."""
+    if state.experiment is None:
+        return ()
+    shapes: list[Any] = []
+    for name, value in state.experiment.canonical().items():
+        if isinstance(value, list):
+            shapes.append((name, len(value)))
+        elif not isinstance(value, float) and (state.long and name != "seed" or name not in _TRACED):
+            shapes.append((name, value))
     return tuple(shapes)
 
 
@@ -69,19 +67,21 @@ def warm(state: State) -> None:
 def neighbours(state: State) -> list[State]:
     """States of other shapes that one move of a control leads to, and whose programs are not compiled yet.
 
-    Those on sequences are left out: they take longer than a moment, compiled or not.
+    Those that take longer than a moment are left out, compiled or not.
     """
-    known, near = controls(state.mode), []
-    for name in _NEAR[state.mode]:
-        control, value = known[name], state[name]
-        if control.kind == "choice":
-            others = [choice for choice, _ in control.choices if choice != value]
+    if state.mode == "stored":
+        return []
+    values, known, near = state.values(), state.kinds(), []
+    for name in _NEAR:
+        if name not in values:
+            continue
+        if name.endswith(".kind"):
+            others = [kind for kind in known[name.partition(".")[0]] if kind != values[name]]
         else:
-            others = [value + 1, value - 1]
+            others = [str(int(values[name]) + 1), str(int(values[name]) - 1)] if values[name] else []
         for other in others:
-            words = state.query() | {name: str(other)}
-            made, problems = State.read(words)
-            if not problems and not made.on_sequences and not is_warm(made) and made not in near:
+            made, problems = State.read({**state.words, name: other}, first=name)
+            if not problems and not made.long and not is_warm(made) and made not in near:
                 near.append(made)
     return near
 

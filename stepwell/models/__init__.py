@@ -3,7 +3,6 @@
 from ._attention import AbstractAttention as AbstractAttention
 from ._check_form import check_form as check_form
 from ._check_form import similar as similar
-from ._class_of import class_of as class_of
 from ._convolutional import ConvolutionalAttention as ConvolutionalAttention
 from ._cubic_mlp import CubicMLP as CubicMLP
 from ._decomposable import Decomposition as Decomposition
@@ -28,7 +27,9 @@ from ._merged import MergedAttention as MergedAttention
 from ._model import AbstractCubicModel as AbstractCubicModel
 from ._model import AbstractModel as AbstractModel
 from ._model import Form as Form
+from ._model import Theory as Theory
 from ._multihead import MultiHeadAttention as MultiHeadAttention
 from ._separate import SeparateAttention as SeparateAttention
 from ._spectral import SpectralAttention as SpectralAttention
+from ._theory import theory_of as theory_of
 from ._weights import check_weights as check_weights

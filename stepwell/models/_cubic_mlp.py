@@ -13,7 +13,7 @@ from stepwell._recipes import remembered
 from stepwell._types import RandomKey
 
 from ._merged import MergedAttention
-from ._model import AbstractCubicModel, Form
+from ._model import AbstractCubicModel, Form, Theory
 from ._starts import check_scale, gaussians
 
 
@@ -43,6 +43,7 @@ class CubicMLP(AbstractCubicModel):
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {"readout": ("output", "head"), "hidden": ("head", "feature")}
     factors: ClassVar[int] = 2
     declared_form: ClassVar[Form] = "cubic"
+    theory: ClassVar[Theory] = "merged"
 
     @checked
     def __init__(self, readout: Float[Array, "outputs head"], hidden: Float[Array, "head features"]):

@@ -15,7 +15,7 @@ from stepwell._recipes import remembered
 from stepwell._types import Activation, Normalisation, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
-from ._model import Form
+from ._model import Form, Theory
 from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 
 
@@ -61,6 +61,7 @@ class MergedAttention(AbstractAttention):
     }
     factors: ClassVar[int] = 2
     declared_form: ClassVar[Form] = "attention"
+    theory: ClassVar[Theory] = "merged"
 
     @checked
     def __init__(

@@ -11,16 +11,18 @@ from jaxtyping import Array, Float
 from stepwell import _portrait
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
+from stepwell._recipes import Remembering, remembered
 
 from ._weight_names import default_dims, weight_at
 
 Self = TypeVar("Self", bound="AbstractModel")
 Form = Literal["linear", "cubic", "attention", "separate", "spectral"]
 """Which formula gives a model's answers; `_forms.py` says what each means."""
+Theory = Literal["separate", "merged"]
+"""The reduced equations that a linear model follows, by their name in `theory.linear.PREDICTORS`."""
 
 
-class AbstractModel(eqx.Module):
+class AbstractModel(Remembering):
     r"""The base of every model: write `__init__` and `__call__`, and it can be trained.
 
     A model acts on one example; `jax.vmap` makes the batch. Its arrays are its weights, those of layers inside it
@@ -39,6 +41,8 @@ class AbstractModel(eqx.Module):
     - `effective_map()`, with `declared_form = "linear"`: the answers are $\beta^\top A x_q$, which `Population` and
       `Moments` with cubic features take.
     - `head_maps()` beside it: the part of each head in that map, which the probe `winners` reads.
+    - `theory`, with a static method `theory_weights`: the reduced equations that training follows. A class of the form
+      "separate" has it by that.
 
     **Example:**
 
@@ -60,6 +64,7 @@ class AbstractModel(eqx.Module):
     """
 
     declared_form: ClassVar[Form | None] = None
+    theory: ClassVar[Theory | None] = None
 
     @abc.abstractmethod
     def __call__(self, example: Any) -> Float[Array, " outputs"]:

@@ -70,7 +70,7 @@ class MultiHeadAttention(AbstractAttention):
         "query": ("head", "embedding", "dim"),
         "key": ("head", "embedding", "token_dim"),
         "value": ("head", "embedding", "token_dim"),
-        "output": ("head", "output", "embedding"),
+        "output": ("head", "output_dim", "embedding"),
     }
     factors: ClassVar[int] = 4
     declared_form: ClassVar[Form] = "attention"

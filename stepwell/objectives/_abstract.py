@@ -3,17 +3,17 @@
 import abc
 from typing import ClassVar
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._recipes import Remembering
 from stepwell._types import Loss
 from stepwell.models import AbstractModel
 
 
-class AbstractObjective(eqx.Module):
+class AbstractObjective(Remembering):
     """A loss as a function of the model: the squared error without a factor ½, averaged over sequences.
 
     Over outputs it is averaged too, but for losses of the eigenvalues of attention (and `Sampled` where asked for),

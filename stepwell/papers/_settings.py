@@ -164,10 +164,10 @@ def _read(text: str) -> Any:
 
 def _seeds(name: str, given: SeedWords, default: Any) -> Any:
     """Seeds where the figure lists them; where it counts them, how many."""
-    from stepwell._description import seeds_of
+    from stepwell.experiments import seeds_of
 
     if isinstance(default, tuple):
-        return seeds_of(given, default[0])
+        return tuple(seeds_of(given, default[0]))
     listed = seeds_of(given, 0)
     if len(given) > 1 or ":" in given[0]:
         raise InvalidInput(
@@ -234,8 +234,3 @@ def parsed_changes(words: Sequence[str]) -> dict[str, str]:
             raise InvalidInput(f"--set has {name} twice; give it once")
         changes[name] = value.strip()
     return changes
-
-
-def changed_flags(**flags: tuple[Any, Any]) -> str:
-    """Flags of a command that has defaults of its own: those whose value is another, as (value, default)."""
-    return "".join(f" --{name} {value!r}" for name, (value, default) in flags.items() if value != default)

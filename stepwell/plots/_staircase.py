@@ -60,7 +60,7 @@ def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool
         if table is not None and task is not None:
             levels = np.array([linear.levels(task)[0], *table.loc[table["run"] == table["run"][0], "level"]])
             draw_levels(axes, levels)
-            _draw_drops(axes, table, levels, points)
+            _draw_drops(axes, table, levels, points, stepped=axis == "step")
         elif task is not None:
             draw_levels(axes, linear.levels(task))
         set_points(axes, run, log=log)
@@ -81,9 +81,9 @@ def _drops(run: xr.Dataset, task: Any) -> pd.DataFrame | None:
     return compare(run, task)
 
 
-def _draw_drops(axes: Any, table: pd.DataFrame, levels: np.ndarray, points: np.ndarray) -> None:
+def _draw_drops(axes: Any, table: pd.DataFrame, levels: np.ndarray, points: np.ndarray, *, stepped: bool) -> None:
     """A mark halfway between two levels, where the theory says that the loss passes."""
-    predicted = np.asarray(table["predicted"], dtype=float)
+    predicted = np.asarray(table["predicted_step" if stepped else "predicted"], dtype=float)
     seen = (predicted > points[0]) & (predicted <= points[-1])
     place = np.asarray(table["drop"])[seen]
     half = (levels[place - 1] + levels[place]) / 2

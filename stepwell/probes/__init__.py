@@ -23,4 +23,5 @@ from ._staircase import Plateau as Plateau
 from ._staircase import Staircase as Staircase
 from ._staircase import passage_time as passage_time
 from ._staircase import staircase as staircase
+from ._table import DropTable as DropTable
 from ._winners import winners as winners

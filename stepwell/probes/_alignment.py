@@ -39,7 +39,7 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     weights = weights_of(trajectory)
     if not {"key", "query"} <= set(weights.by_name):
         raise InvalidInput(
-            f"{weights.kind.description} attention has no keys and queries of its own; take its effective_map instead"
+            f"{weights.theory} attention has no keys and queries of its own; take its effective_map instead"
         )
     gap = float(np.abs(eigenvectors.T @ eigenvectors - np.eye(eigenvectors.shape[1])).max())
     if eigenvectors.shape[0] != weights.dim or gap > 1e-8:

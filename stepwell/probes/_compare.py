@@ -10,12 +10,12 @@ from jaxtyping import Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._time import PAPER_UNIT
 from stepwell._types import Normalisation
 from stepwell.dynamics import weight_factor
-from stepwell.models import class_of
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch
-from stepwell.theory import RegressionTask, linear
+from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
 from ._level_drops import LevelDrop, level_drops
@@ -25,12 +25,12 @@ from ._weights import weights_of
 
 
 @checked
-def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled | Batch | None = None) -> pd.DataFrame:
+def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None) -> pd.DataFrame:
     r"""One table of the drops of a run: what the theory predicts from its initial weights, and what was measured.
 
     A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`). Which component it
     brought, and which head, is what has grown most in the effective map between the recorded weights before and after.
-    Times are steps where the run was recorded by step, else flow time $t/\tau$: `attrs["unit"]` says which.
+    Times are the paper's $t/\tau$, attention divided by N, with steps beside where the run was recorded by step.
 
     **Arguments:**
 
@@ -44,7 +44,8 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     - `run`, `drop`: the number of the run, from 0, and of the drop, from 1.
     - `component`, `head`: what is predicted to be learned and by which head, both from 1; missing where it is all of
       them (merged attention) or there is no prediction.
-    - `predicted`, `measured`: the times; nan where there is none.
+    - `predicted`, `measured`: the times $t/\tau$; nan where there is none, or where rates are not known.
+    - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
     - `error`: measured / predicted − 1.
     - `level`: the loss predicted after the drop.
     - `measured_component`, `measured_head`: what was learned, by which head; missing as above.
@@ -68,11 +69,11 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     """
     weights = weights_of(run)
     units = convention(run, task)
-    predictor = linear.PREDICTORS[str(weights.kind.theory)]
+    predictor = linear.PREDICTORS[weights.theory]
     own, remarks = task, []
     if sample is not None:
         try:
-            own = sample_task(task, sample, commuting=weights.kind.theory == "merged")
+            own = sample_task(task, sample, commuting=weights.theory == "merged")
         except InvalidInput as error:
             remarks.append(f"predicted for infinitely many sequences: {error}")
     levels = linear.levels(own)
@@ -95,8 +96,8 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
         for place, (drop, predicted) in enumerate(zip(measured, predictions, strict=True)):
             row = {"run": int(weights.runs[number]), "drop": place + 1, **predicted._asdict()}
-            row |= _measured(drop, predicted)
-            if weights.kind.theory == "separate" and drop.status != "not reached":
+            row |= _measured(drop, predicted, axis)
+            if weights.theory == "separate" and drop.status != "not reached":
                 row |= _learned(own, drop, place, maps, weights.points)
             if others is not None:
                 row["population"] = others[place].predicted
@@ -104,7 +105,7 @@ def compare(run: xr.Dataset, task: RegressionTask, *, sample: Moments | Sampled 
     table = pd.DataFrame(rows)
     whole = ["component", "head", "measured_component", "measured_head"]
     table = DropTable(table.astype(dict.fromkeys(whole, "Int64") | {"in_order": "boolean"}))
-    table.attrs = {"unit": "step" if "step" in run.dims else "t/tau", "remarks": remarks}
+    table.attrs = {"unit": PAPER_UNIT, "remarks": remarks}
     return table
 
 
@@ -117,41 +118,51 @@ class Convention(NamedTuple):
     """What maps are multiplied by."""
     unit: float
     """The theory's time for one unit of the run's axis; nan where the rate is not known."""
+    time: float
+    """What the run's times are multiplied by."""
 
 
 class _Axis(NamedTuple):
-    """The theory's times at recorded points of one run; none where rates are not known."""
+    """The recorded points of one run, steps or times, and the theory's time at each; nan where rates are not known."""
 
     points: np.ndarray
     times: np.ndarray
+    stepped: bool
 
     @classmethod
     def of(cls, run: xr.Dataset, number: int, units: Convention) -> "_Axis":
         if "step" not in run.dims:
-            return cls(run["time"].values, run["time"].values * units.factor**2)
+            return cls(run["time"].values, run["time"].values * units.time, stepped=False)
         if "time" not in run.coords:
-            return cls(run["step"].values, np.full(run.sizes["step"], np.nan))
+            return cls(run["step"].values, np.full(run.sizes["step"], np.nan), stepped=True)
         time = run["time"].isel(run=number) if "run" in run["time"].dims else run["time"]
-        return cls(run["step"].values, time.values * units.factor**2)
+        return cls(run["step"].values, time.values * units.time, stepped=True)
 
-    def place(self, time: float) -> float:
-        """Where a time is on the axis of the run. Beyond its end the last rate goes on."""
+    def step(self, time: float) -> float:
+        """The step at a time; nan where there are none. Beyond its end the last rate goes on."""
         points, times = self.points, self.times
+        if not self.stepped:
+            return np.nan
         if time <= times[-1] or times.size < 2 or not times[-1] > times[-2]:
             inside = times.size > 1 and time <= times[-1]
             return float(np.interp(time, times, points)) if inside else np.nan
         pace = (points[-1] - points[-2]) / (times[-1] - times[-2])
         return float(points[-1] + pace * (time - times[-1]))
 
+    def time(self, point: float) -> float:
+        """The theory's time at a point of the run."""
+        return float(np.interp(point, self.points, self.times)) if np.isfinite(point) else np.nan
+
 
 class _Predicted(NamedTuple):
     component: int | None
     head: int | None
     predicted: float
+    predicted_step: float
 
 
 @checked
-def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
+def convention(run: xr.Dataset, task: LinearTask) -> Convention:
     r"""How the weights and times of a run convert to those of the theory, where attention is divided by N.
 
     **Arguments:**
@@ -160,7 +171,8 @@ def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
     - `task`: the regression that it was trained on.
 
     **Returns:** what weights are multiplied by (`factor`), what effective maps are (`scale`), and the theory's time
-    $t/\tau$ for one unit of the run's own axis, a step or a time (`unit`; nan where the rate is not known).
+    $t/\tau$ for one unit of the run's own axis, a step or a time (`unit`; nan where the rate is not known), and for one
+    unit of its times (`time`; 1 where they are the paper's already).
 
     **Example:**
 
@@ -170,8 +182,8 @@ def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1, normalisation="none")
     >>> objective = sw.objectives.Population(task, "none")
     >>> run = sw.dynamics.descend(model, objective, rate=0.125, steps=2, progress=False)
-    >>> [round(value, 9) for value in sw.probes.convention(run, task)]  # 8^(1/3), 8, and 2 rate 8^(2/3)
-    [2.0, 8.0, 1.0]
+    >>> [round(value, 9) for value in sw.probes.convention(run, task)]  # 8^(1/3), 8, 2 rate 8^(2/3), 8^(2/3)
+    [2.0, 8.0, 1.0, 4.0]
     """
     weights = weights_of(run)
     settings = model_settings(run)
@@ -185,13 +197,15 @@ def convention(run: xr.Dataset, task: RegressionTask) -> Convention:
         raise InvalidInput(
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
         )
-    factors = class_of(weights.kind).factors
+    factors = weights.model.factors
     factor = weight_factor(given, "1/N", length=max(counts), factors=factors)
-    unit = 1.0
+    unit, time = 1.0, factor**2
+    if "time" in run.coords and run["time"].attrs.get("units") == PAPER_UNIT:
+        time = 1.0
     if "step" in run.dims:
         constant = _constant_rate(run)
         unit = float(run["time"][-1] / run["step"][-1]) if constant else np.nan
-    return Convention(factor, factor**factors, unit * factor**2)
+    return Convention(factor, factor**factors, unit * time, time)
 
 
 def _constant_rate(run: xr.Dataset) -> bool:
@@ -204,9 +218,11 @@ def _constant_rate(run: xr.Dataset) -> bool:
 def _predictions(drops: Sequence[linear.PredictedDrop], axis: "_Axis", count: int) -> list[_Predicted]:
     """As many as there are drops; those for which there is none have no time."""
     predicted = [
-        _Predicted(_from_1(drop.component), _from_1(drop.head), axis.place(drop.time)) for drop in drops[:count]
+        _Predicted(_from_1(drop.component), _from_1(drop.head), drop.time, axis.step(drop.time))
+        for drop in drops[:count]
+        if np.isfinite(axis.times).all()
     ]
-    return predicted + [_Predicted(None, None, np.nan)] * (count - len(predicted))
+    return predicted + [_Predicted(None, None, np.nan, np.nan)] * (count - len(predicted))
 
 
 def _from_1(index: int | None) -> int | None:
@@ -231,10 +247,12 @@ def _head_maps(at: dict[str, np.ndarray], units: Convention) -> Float[np.ndarray
     return values * np.einsum("thri,thrj->thij", keys, queries)
 
 
-def _measured(drop: LevelDrop, predicted: _Predicted) -> dict[str, Any]:
+def _measured(drop: LevelDrop, predicted: _Predicted, axis: _Axis) -> dict[str, Any]:
+    time = axis.time(drop.time)
     return {
-        "measured": drop.time,
-        "error": drop.time / predicted.predicted - 1,
+        "measured": time,
+        "measured_step": drop.time if axis.stepped else np.nan,
+        "error": time / predicted.predicted - 1 if predicted.predicted else np.nan,
         "level": drop.after,
         "measured_component": None,
         "measured_head": None,
@@ -244,7 +262,7 @@ def _measured(drop: LevelDrop, predicted: _Predicted) -> dict[str, Any]:
 
 
 def _learned(
-    task: RegressionTask,
+    task: LinearTask,
     drop: LevelDrop,
     expected: int,
     maps: Float[np.ndarray, "point head dim dim"],

@@ -41,7 +41,7 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     dims = ("run", weights.axis, "head")
     sign = 1.0 if control else -1.0
     power = np.sum(weights.by_name["value"] ** 2, axis=(-2, -1))
-    if weights.kind.theory == "merged":
+    if weights.theory == "merged":
         made = {"value_key_query": (dims, power + sign * np.sum(weights.by_name["key_query"] ** 2, axis=(-2, -1)))}
     else:
         keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (weights.by_name["key"], weights.by_name["query"]))

@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from stepwell._errors import InvalidInput
-from stepwell.models import AbstractModel, class_of
+from stepwell.models import AbstractModel
 from stepwell.trajectory import model_at, model_settings
 
 from ._weights import weights_of
@@ -61,7 +61,7 @@ def _described(trajectory: xr.Dataset) -> AbstractModel:
 
 def _named(trajectory: xr.Dataset) -> AbstractModel:
     weights = weights_of(trajectory)
-    return class_of(weights.kind)(**{name: jnp.asarray(array[0, 0]) for name, array in weights.by_name.items()})
+    return weights.model(**{name: jnp.asarray(array[0, 0]) for name, array in weights.by_name.items()})
 
 
 @eqx.filter_jit

@@ -8,11 +8,11 @@ from stepwell._errors import InvalidInput
 from stepwell._spectrum import spectrum_of
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, attention_scale
-from stepwell.theory import Regression, RegressionTask
+from stepwell.theory import LinearTask, Regression, RegressionTask
 
 
 @checked
-def sample_task(task: RegressionTask, sample: Moments | Sampled | Batch, *, commuting: bool = False) -> Regression:
+def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commuting: bool = False) -> Regression:
     r"""The regression whose closed form has the driving of a finite sample.
 
     From small weights, heads grow by the *driving* $R = \langle y_q\, \beta x_q^\top\rangle$ alone, which is
@@ -40,6 +40,8 @@ def sample_task(task: RegressionTask, sample: Moments | Sampled | Batch, *, comm
     >>> sw.theory.linear.escape_rates(task).round(3).tolist(), sw.theory.linear.escape_rates(own).round(2).tolist()
     ([0.36, 0.16], [0.36, 0.16])
     """
+    if not isinstance(task, RegressionTask):
+        raise InvalidInput(f"{type(task).__name__} has no covariance, in which the driving of a sample is expressed")
     if task.outputs != 1:
         raise InvalidInput(f"the task has {task.outputs} outputs; the theory is for one, so build it with outputs=1")
     driving = _driving(task, sample)

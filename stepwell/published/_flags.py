@@ -1,30 +1,20 @@
-"""The published script's flags, their defaults and abbreviations, and what is allowed in them.
-
-Nothing here imports JAX, so that a mistake in a flag is reported at once.
-"""
+"""The published script's flags, their defaults and abbreviations, and what is allowed in them."""
 
 import argparse
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
-from stepwell import _kinds
 from stepwell._errors import InvalidInput
-from stepwell._kinds import KINDS, Kind
+from stepwell.experiments import SEED, find_kind
 
-Engine = Literal["moments", "sampled", "population", "flow", "population-flow"]
-"""How the loss is computed: from the moments of the data, from the sequences, over infinitely many sequences; the last
-two are gradient flow instead of descent, on the moments of the data and over infinitely many sequences."""
-
-_MODELS = _kinds.names(trained=True)
-_RANKED = _kinds.listed(name for name in _MODELS if KINDS[name].has_rank)
-_OF_FEATURES = _kinds.listed(_kinds.names(layout="features", trained=True))
-
-_WITH_RULES = _kinds.listed(name for name in _MODELS if len(KINDS[name].starts) > 1)
-SEVERAL = "spectral"
-"""The model of several regressions: softmax attention by its eigenvalues."""
-_TODAY, _PAPER = "script", "paper"
+MODELS = {"attnM": "merged", "attnS": "separate", "mlp": "mlp"}
+"""The script's models, and what they are called here."""
+SCHEMES = ("plain", "per-head", "stacked")
+"""Initialization schemes of separate attention, the one that the script has today last."""
+TODAY, PAPER = "script", "paper"
 _LOW_RANK_DIM = 8
 """The dimension in the published figures of low rank, which were made at another time than Fig 3."""
+_MOST_LENGTHS = 4096
 
 _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
     "training": [
@@ -47,32 +37,29 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
         (("--seq_len",), {"type": int, "default": 32, "help": "tokens in a sequence, the query included"}),
         (("--in_dim",), {"type": int, "default": 4, "help": "dimension of an input"}),
         (("--out_dim",), {"type": int, "default": 1, "help": "labels a token"}),
-        (
-            ("--cubic_feat",),
-            {"action": "store_true", "help": f"cubic features instead of tokens, for the {_OF_FEATURES}"},
-        ),
+        (("--cubic_feat",), {"action": "store_true", "help": "cubic features instead of tokens, for the mlp"}),
     ],
     "model": [
         (
             ("--model",),
             {
-                "choices": _MODELS,
-                "default": _MODELS[0],
-                "help": _kinds.listed(KINDS[name].description for name in _MODELS),
+                "choices": list(MODELS),
+                "default": "attnM",
+                "help": "attention with merged (attnM) or separate (attnS) key and query, or the MLP",
             },
         ),
         (("--softmax",), {"action": "store_true", "help": "softmax attention; else linear"}),
-        (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": f"rank of key and query, for {_RANKED}"}),
+        (("--rank", "--KQ_dim"), {"type": int, "default": 1, "help": "rank of key and query, for attnS"}),
         (("--head_num",), {"type": int, "default": 1, "help": "heads"}),
-        (("--init",), {"type": float, "default": 0.01, "help": "scale of the initial weights"}),
+        (("--init",), {"type": float, "default": 0.01, "help": "initialization scale"}),
         (
             ("--start",),
             {
-                "choices": [_TODAY, _PAPER, *dict.fromkeys(rule for kind in KINDS.values() for rule in kind.starts)],
-                "default": _TODAY,
-                "help": f"rule of the initial weights of {_WITH_RULES} (the published script has no such flag): "
-                f"{_TODAY}, what that does today; {_PAPER}, what its figures were made with, per-head where --in_dim "
-                f"is {_LOW_RANK_DIM} (Figs 4 and 12) and plain elsewhere (Fig 3); plain, standard deviation init; "
+                "choices": [TODAY, PAPER, *SCHEMES],
+                "default": TODAY,
+                "help": "initialization scheme of attnS (the published script has no such flag): "
+                f"{TODAY}, what that does today; {PAPER}, what its figures were made with, per-head where --in_dim is "
+                f"{_LOW_RANK_DIM} (Figs 4 and 12) and plain elsewhere (Fig 3); plain, standard deviation init; "
                 "per-head, keys and queries divided by the root of a head's entries; stacked, all by that of all "
                 "heads' entries",
             },
@@ -84,53 +71,57 @@ _GROUPS: dict[str, list[tuple[tuple[str, ...], dict[str, Any]]]] = {
     ],
 }
 
+_FIELDS: dict[str, tuple[Any, str, str]] = {
+    "epoch": ("training", "descent", "steps"),
+    "lr": ("training", "descent", "rate"),
+    "icl": ("task", "mixture", "in_context"),
+    "trainset_size": ("objective", "moments", "sequences"),
+    "testset_size": ("record", "record", "test_sequences"),
+    "in_dim": ("task", "regression", "dim"),
+    "out_dim": ("task", "regression", "outputs"),
+    "rank": ("model", "separate", "rank"),
+    "head_num": ("model", "separate", "heads"),
+    "init": ("model", "separate", "scale"),
+}
+"""The field that a flag sets, and whose bounds it has."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """The published flags that decide what is trained, as given, and `start`, which chooses among its rules."""
+    """The published flags that decide what is trained, as given, and `start`, which chooses among its schemes."""
 
-    epoch: int
-    lr: float
-    seed: int
-    icl: int | float  # the file name has the default as 1, a value given as 1.0
-    trainset_size: int
-    testset_size: int
-    white_cov: bool
-    vary_len: bool
-    seq_len: int
-    in_dim: int
-    out_dim: int
-    cubic_feat: bool
-    model: str
-    softmax: bool
-    rank: int
-    head_num: int
-    init: float
-    start: str
-    track_value: bool
+    epoch: int = 6001
+    lr: float = 0.001
+    seed: int = 10
+    icl: int | float = 1  # the file name has the default as 1, a value given as 1.0
+    trainset_size: int = 5000
+    testset_size: int = 0
+    white_cov: bool = False
+    vary_len: bool = False
+    seq_len: int = 32
+    in_dim: int = 4
+    out_dim: int = 1
+    cubic_feat: bool = False
+    model: str = "attnM"
+    softmax: bool = False
+    rank: int = 1
+    head_num: int = 1
+    init: float = 0.01
+    start: str = TODAY
+    track_value: bool = False
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> "Published":
         return cls(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(cls)})
 
     @property
-    def kind(self) -> Kind:
-        """The declaration of the model."""
-        return KINDS[self.model]
-
-    @property
-    def start_rule(self) -> str:
-        """The rule of the initial weights that `start` means."""
-        if self.start == _TODAY:
-            return self.kind.starts[-1]
-        if self.start == _PAPER:
-            return "per-head" if "per-head" in self.kind.starts and self.in_dim == _LOW_RANK_DIM else "plain"
+    def scheme(self) -> str:
+        """The initialization scheme that `start` means."""
+        if self.start == TODAY:
+            return SCHEMES[-1]
+        if self.start == PAPER:
+            return "per-head" if self.in_dim == _LOW_RANK_DIM else "plain"
         return self.start
-
-    @property
-    def context(self) -> int:
-        """Context pairs in a whole sequence."""
-        return self.seq_len - 1
 
     def name(self) -> str:
         """The published name of a loss file, without its ending."""
@@ -147,7 +138,7 @@ class Published:
 def add_published_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Add all flags of the published script to a parser, with its defaults, and `--start`.
 
-    The script has had several rules for initial weights; `--start` names one, and is by default today's.
+    The script has had several initialization schemes; `--start` names one, and is by default today's.
 
     **Arguments:**
 
@@ -182,16 +173,16 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
     - `parser`: the parser, which has all the flags already.
     - `published`: the actions that `add_published_flags` returned.
 
-    **Example:** `--e` could be `--epoch` or `--engine`; it stays `--epoch`.
+    **Example:** `--o` could be `--out_dim` or `--overwrite`; it stays `--out_dim`.
 
     >>> import argparse
     >>> from stepwell.published import add_published_flags, keep_abbreviations
     >>> parser = argparse.ArgumentParser()
     >>> actions = add_published_flags(parser)
-    >>> _ = parser.add_argument("--engine")
+    >>> _ = parser.add_argument("--overwrite")
     >>> keep_abbreviations(parser, actions)
-    >>> parser.parse_args(["--e", "100"]).epoch
-    100
+    >>> parser.parse_args(["--o", "2"]).out_dim
+    2
     """
     others = (action for action in parser._actions if action not in published and action.dest != "help")
     own = [flag for action in others for flag in action.option_strings]
@@ -204,120 +195,42 @@ def keep_abbreviations(parser: argparse.ArgumentParser, published: list[argparse
             parser.add_argument(prefix, dest=action.dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kind)
 
 
-def engine_for(flags: Published, asked: str) -> Engine:
-    """The engine asked for, if it can train this model on these data.
+def check(flags: Published) -> None:
+    """Raise `InvalidInput`, with one line, if the flags describe what cannot be trained.
 
     **Arguments:**
 
     - `flags`: the published flags.
-    - `asked`: `moments`, `sampled`, `population`, `flow`, `population-flow` or `auto`, which is `moments` where
-      attention is linear, `sampled` where it is softmax, and `population` for several regressions.
-
-    **Returns:** the name of the engine. `InvalidInput` is raised if it is for other models or data.
 
     **Example:**
 
-    >>> import argparse
-    >>> from stepwell.published import Published, add_published_flags, engine_for
-    >>> parser = argparse.ArgumentParser()
-    >>> actions = add_published_flags(parser)
-    >>> [engine_for(Published.of(parser.parse_args(words)), "auto") for words in ([], ["--softmax"])]
-    ['moments', 'sampled']
-    """
-    if flags.model == SEVERAL:
-        if asked == "moments":
-            raise InvalidInput("--engine moments is for linear attention; with --dims use population, flow or sampled")
-        return {"auto": "population", "population-flow": "flow"}.get(asked, asked)  # pyright: ignore
-    if asked == "auto":
-        return "sampled" if flags.softmax else "moments"
-    if flags.softmax and asked != "sampled":
-        raise InvalidInput(f"--engine {asked} is for linear attention; with --softmax use --engine sampled")
-    if infinite(asked) and flags.icl != 1:
-        raise InvalidInput(f"--engine {asked} needs --icl 1, not {flags.icl:g}; use --engine moments")
-    return asked  # pyright: ignore
-
-
-def flows(engine: str) -> bool:
-    """Whether an engine follows the gradient flow.
-
-    **Arguments:**
-
-    - `engine`: its name.
-
-    **Returns:** whether it does.
-
-    **Example:**
-
-    >>> from stepwell.published import flows
-    >>> flows("population-flow"), flows("moments")
-    (True, False)
-    """
-    return engine in ("flow", "population-flow")
-
-
-def infinite(engine: str) -> bool:
-    """Whether an engine computes the loss over infinitely many sequences.
-
-    **Arguments:**
-
-    - `engine`: its name.
-
-    **Returns:** whether it does.
-
-    **Example:**
-
-    >>> from stepwell.published import infinite
-    >>> infinite("population-flow"), infinite("flow")
-    (True, False)
-    """
-    return engine in ("population", "population-flow")
-
-
-def check(flags: Published, engine: Engine, runs: int = 1) -> None:
-    """Raise `InvalidInput`, with one line, if the flags describe what the engine cannot train or what would not fit.
-
-    **Arguments:**
-
-    - `flags`: the published flags.
-    - `engine`: how the loss will be computed, as `engine_for` returns it.
-    - `runs`: how many runs there are, one for each seed.
-
-    **Example:**
-
-    >>> import argparse
-    >>> from stepwell.published import Published, add_published_flags, check
-    >>> parser = argparse.ArgumentParser()
-    >>> actions = add_published_flags(parser)
-    >>> check(Published.of(parser.parse_args(["--lr", "-1"])), "moments")
+    >>> from stepwell.published import Published, check
+    >>> check(Published(head_num=0))
     Traceback (most recent call last):
         ...
-    stepwell._errors.InvalidInput: --lr is -1.0; it must be a number, above 0
+    stepwell._errors.InvalidInput: --head_num is 0; it must be an integer from 1 to 1000000
     """
-    from stepwell import _check
-
-    least = {"epoch": 1, "trainset_size": 1, "testset_size": 0, "seq_len": 2, "in_dim": 1, "out_dim": 1, "rank": 1}
-    for name, value in {**least, "head_num": 1, "seed": 0}.items():
-        _check.whole(f"--{name}", getattr(flags, name), least=value)
-    if flags.seed >= 2**32:
-        raise InvalidInput(f"--seed is {flags.seed}; it must be below 2**32")
-    _check.number("--lr", flags.lr, least=0.0, above=True)
-    _check.number("--init", flags.init, least=0.0)
-    _check.number("--icl", flags.icl, least=0.0, most=1.0)
-    if flags.model == SEVERAL:
-        _check_several(flags, engine, runs)
-        return
-    reads_features = flags.kind.layout == "features"
-    if reads_features and not flags.cubic_feat:
-        raise InvalidInput(f"--model {flags.model} reads cubic features; add --cubic_feat")
-    if flags.start_rule not in flags.kind.starts:
+    for name, (section, kind, field) in _FIELDS.items():
+        find_kind(section, kind).fields[field].convert(getattr(flags, name), name=f"--{name}")
+    SEED.convert(flags.seed, name="--seed")
+    if not 2 <= flags.seq_len <= 10**9:
+        raise InvalidInput(f"--seq_len is {flags.seq_len}; it must be an integer from 2 to {10**9}")
+    if flags.vary_len and flags.seq_len > _MOST_LENGTHS + 1:
+        raise InvalidInput(f"--seq_len is {flags.seq_len}; with --vary_len it must be at most {_MOST_LENGTHS + 1}")
+    if flags.model not in MODELS:
+        raise InvalidInput(f"--model is {flags.model}; it must be one of {', '.join(MODELS)}")
+    is_mlp = flags.model == "mlp"
+    if is_mlp and not flags.cubic_feat:
+        raise InvalidInput("--model mlp reads cubic features; add --cubic_feat")
+    if flags.cubic_feat and not is_mlp:
+        raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model mlp")
+    if flags.softmax and is_mlp:
+        raise InvalidInput("--model mlp has no attention; leave out --softmax")
+    if flags.model != "attnS" and flags.start not in (TODAY, PAPER, "plain"):
         raise InvalidInput(
-            f"--start {flags.start} is for --model {_WITH_RULES}; {flags.model} has one rule, plain: leave out --start"
+            f"--start {flags.start} is for --model attnS; {flags.model} has one scheme, plain: leave out --start"
         )
-    if flags.softmax and not flags.kind.is_attention:
-        raise InvalidInput(f"--model {flags.model} has no attention; leave out --softmax")
-    if flags.cubic_feat and not reads_features:
-        raise InvalidInput(f"--model {flags.model} reads tokens; leave out --cubic_feat, or use --model {_OF_FEATURES}")
-    sets = {"trainset_size": flags.icl == 1 and not infinite(engine), "testset_size": flags.testset_size > 0}
+    sets = {"trainset_size": flags.icl == 1, "testset_size": flags.testset_size > 0}
     for name, whitened in sets.items():
         size = getattr(flags, name)
         if whitened and size <= flags.in_dim:
@@ -325,31 +238,10 @@ def check(flags: Published, engine: Engine, runs: int = 1) -> None:
                 f"--{name} is {size}; to whiten task vectors of dimension {flags.in_dim} it must be at least "
                 f"{flags.in_dim + 1}"
             )
-    if flows(engine) and flags.init == 0:
-        raise InvalidInput("--init 0 is a fixed point of the flow; give a small number above 0")
-    _check_memory(flags, engine, runs)
-
-
-def _check_several(flags: Published, engine: Engine, runs: int) -> None:
-    from stepwell import _check
-    from stepwell._memory import require_memory
-
-    _check.number("--init", flags.init, least=1e-50, most=1e50)
-    if engine == "sampled" and flags.trainset_size < 32:
-        raise InvalidInput(f"--trainset_size is {flags.trainset_size}; with --dims it must be at least 32")
-    weights = 4 * flags.head_num * flags.out_dim
-    each = 101 * weights + 4 * flags.epoch * (1 + (weights if flows(engine) else 0))
-    if engine == "sampled":
-        each += 4 * flags.trainset_size * flags.seq_len * (flags.out_dim + flags.head_num)
-    require_memory(
-        8 * runs * each,
-        what=f"{runs} runs of {flags.epoch} epochs, {flags.head_num} heads and {flags.out_dim} regressions",
-        instead="take a smaller --epoch, --heads or --trainset_size, or fewer --seeds",
-    )
 
 
 def warnings(flags: Published) -> list[str]:
-    """Messages about flags that are allowed but probably not meant.
+    """Messages about flags that are allowed but without effect, or probably not meant.
 
     **Arguments:**
 
@@ -359,61 +251,17 @@ def warnings(flags: Published) -> list[str]:
 
     **Example:**
 
-    >>> import argparse
-    >>> from stepwell.published import Published, add_published_flags, warnings
-    >>> parser = argparse.ArgumentParser()
-    >>> actions = add_published_flags(parser)
-    >>> warnings(Published.of(parser.parse_args(["--init", "0"])))
+    >>> from stepwell.published import Published, warnings
+    >>> warnings(Published(init=0.0))
     ['--init 0 is a fixed point: the weights will not move']
     """
     messages = []
-    if flags.model != SEVERAL and flags.kind.has_rank and flags.rank > flags.in_dim:
+    if flags.model != "attnS" and flags.rank != 1:
+        messages.append(
+            f"--rank {flags.rank} has no effect on --model {flags.model}, whose key and query have full rank"
+        )
+    elif flags.rank > flags.in_dim:
         messages.append(f"--rank {flags.rank} is above --in_dim {flags.in_dim}: rank {flags.in_dim} can do the same")
     if flags.init == 0:
         messages.append("--init 0 is a fixed point: the weights will not move")
     return messages
-
-
-def _check_memory(flags: Published, engine: Engine, runs: int) -> None:
-    from stepwell._memory import require_memory
-
-    dim, outputs, heads = flags.in_dim, flags.out_dim, flags.head_num
-    width, tests = dim + outputs, 2 if flags.testset_size else 0
-    pairs = flags.kind.pairs(dim, flags.rank)
-    reads_features = flags.kind.layout == "features"
-    weights = heads * (outputs * width + 2 * pairs * width)
-    require_memory(
-        8 * runs * (101 * weights + 8 * dim**2),
-        what=f"a model of {heads} heads in dimension {dim}",
-        instead="take a smaller --head_num, --rank or --in_dim",
-    )
-    curves = 1 + tests + (heads if flags.track_value else 0) + (weights if flows(engine) else 0)
-    require_memory(
-        4 * 8 * runs * flags.epoch * curves,
-        what=f"recording {flags.epoch} epochs of {curves} numbers",
-        instead="take a smaller --epoch" + (", or another --engine" if flows(engine) else ""),
-    )
-    features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
-    if engine in ("moments", "flow") or (infinite(engine) and tests):
-        require_memory(
-            8 * runs * (3 + tests) * features**2,
-            what=f"the moment matrix of {features} features (--in_dim {dim})",
-            instead="take a smaller --in_dim, or --engine "
-            + ("population or sampled" if flags.icl == 1 and not tests else "sampled"),
-        )
-    if flows(engine):
-        require_memory(
-            4 * 8 * runs * weights**2,
-            what=f"the Hessian of {weights} weights",
-            instead="take a smaller --head_num or --in_dim, or an --engine that descends",
-        )
-    if engine == "sampled":
-        lengths = flags.context if flags.vary_len else 1
-        inner = 2 * features if reads_features else flags.seq_len * (2 * heads + width)
-        each = 2 * flags.seq_len * (dim + 2 * outputs) + lengths * inner
-        total = flags.trainset_size + tests * flags.testset_size
-        require_memory(
-            8 * runs * total * each,
-            what=f"training on {total} sequences of {flags.seq_len} tokens",
-            instead="take a smaller --trainset_size" + ("" if flags.softmax else ", or --engine moments"),
-        )

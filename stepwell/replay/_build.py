@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from stepwell.models import AbstractCubicModel, AbstractModel, class_of
+from stepwell.models import AbstractCubicModel, AbstractModel
 from stepwell.tasks import Batch, ContextLengths, FeatureBatch
 
 from ._recording import Examples, Recording
@@ -12,7 +12,7 @@ from ._recording import Examples, Recording
 
 def model_of(recording: Recording) -> AbstractCubicModel:
     """The model at its initial weights. Parts that never reach a prediction are left out, see `whole_weights`."""
-    return class_of(recording.kind).from_recording(
+    return recording.kind.model.from_recording(
         {name: jnp.asarray(value) for name, value in recording.initial.items()},
         outputs=recording.outputs,
         activation=recording.activation,

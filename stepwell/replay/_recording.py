@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check, _kinds
+from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._kinds import KINDS, Kind
 from stepwell._text import shown
 from stepwell._types import Activation
 
 from ._archive import Archive
+from ._kinds import KINDS, Kind, listed
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def _labels(archive: Archive, suffix: str) -> Float[np.ndarray, "sequences token
 
 def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
     name = _of_config(archive, config, "model")
-    for kind in KINDS.values():
+    for kind in KINDS:
         if kind.is_called(name):
             return kind
-    allowed = _kinds.listed(kind.recorded_name or kind.name for kind in KINDS.values())
+    allowed = listed(kind.recorded_name or kind.name for kind in KINDS)
     raise archive.refuse(f"config names the model {shown(name)}; it must be {allowed}")
 
 
@@ -175,7 +175,7 @@ def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activat
 def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:
     varies = _flag(archive, config, "vary_len")
     if varies and kind.layout != "tokens":
-        having = _kinds.listed(_kinds.names(layout="tokens"), "and")
+        having = listed((kind.name for kind in KINDS if kind.layout == "tokens"), "and")
         raise archive.refuse(f"config has vary_len with the model {config['model']}; only {having} have it")
     return varies
 

@@ -18,8 +18,8 @@ from stepwell._errors import InvalidInput
 from stepwell._recipes import remember
 from stepwell._recorded_rate import made_rate
 from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.experiments import experiment_and_seeds
 from stepwell.models import AbstractModel
-from stepwell.published import Beyond, Published
 from stepwell.tasks import AbstractTask
 from stepwell.trajectory import describe, load, model_at
 
@@ -36,15 +36,18 @@ def rerun(
     observe: dict[str, Callable] | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Make a run again, from its first recorded weights and its provenance: on the same machine, bit for bit.
+    """Make a run again: on the same machine, bit for bit.
 
-    Models, tasks and objectives of this package are made again as the file describes them, and so are those of your own
-    whose class is imported already and whose fields are numbers, texts and arrays. Nothing is imported because a file
-    says so. What is still missing is asked for by an error.
+    A run of an experiment is made from the experiment and its seeds, which the trajectory remembers. A run of objects
+    made by hand begins at its first recorded weights, and the rest is in its provenance: models, tasks and objectives
+    of this package are made again as the file describes them, and so are those of your own whose class is imported
+    already and whose fields are numbers, strings and arrays. Nothing is imported because a file says so. What is still
+    missing is asked for by an error.
 
     **Arguments:**
 
-    - `run`: the trajectory, or the netCDF file that `save` or `stepwell train` wrote.
+    - `run`: the trajectory, or the netCDF file that `save` or `stepwell train` wrote. If it is of an experiment, model
+      to observe are refused: the experiment says all of it.
     - `model`: a model of the class and shape that was trained, where that is a class of your own; its weights are
       replaced by the first ones recorded.
     - `task`: the task, where the file does not hold all of it: a class of your own, a function that samples.
@@ -52,8 +55,7 @@ def rerun(
       of your own.
     - `optimiser`: the optimiser, where it was given as an object of optax; one given by name is in the file.
     - `rate`: the rate, where it was a function; most schedules of optax are in the file.
-    - `observe`: observed curves, whose functions no file holds; by default they are left out. (Runs of `stepwell train`
-      have theirs.)
+    - `observe`: observed curves, whose functions no file holds; by default they are left out.
     - `progress`: whether to show a progress bar.
 
     **Returns:** the new trajectory.
@@ -70,13 +72,23 @@ def rerun(
     True
     """
     stored = run if isinstance(run, xr.Dataset) else load(run)
+    if "experiment" in stored.attrs:
+        parts = {"model": model, "task": task, "objective": objective, "optimiser": optimiser, "rate": rate}
+        for name, part in {**parts, "observe": observe}.items():
+            if part is not None:
+                raise InvalidInput(
+                    f"{name} is given, and the run is of an experiment, which says all of it; leave it out, or change "
+                    "the experiment: experiment_of(run).replace(…).run()"
+                )
+        experiment, seeds = experiment_and_seeds(stored)
+        return experiment.run(seeds=seeds, progress=progress)
     try:
         about = json.loads(stored.attrs["configuration"])
         dynamics = about["dynamics"]
     except (KeyError, ValueError, TypeError):
         raise InvalidInput("the trajectory does not say how it was made; give one of descend, online or flow") from None
     if "flags" in about:
-        return _of_flags(about["flags"])
+        raise InvalidInput("the file is of an earlier version, which had no experiments; train it again")
     start = _start(stored, about["model"], model)
     reserved = _KEPT[dynamics] if dynamics in _KEPT else ()
     extra = {name: value for name, value in about.items() if name not in reserved}
@@ -120,19 +132,6 @@ _KEPT = {
     "online": (*_TRAINED, "task", "batch", "reduce", "key"),
 }  # fmt: skip
 """What the dynamics write into the provenance themselves; the rest was given as `configuration`."""
-
-
-def _of_flags(flags: dict[str, Any]) -> xr.Dataset:
-    """A run of `stepwell train`."""
-    from stepwell.published import training
-
-    names = {field.name for field in dataclasses.fields(Published)}
-    try:
-        given = Published(**{name: value for name, value in flags.items() if name in names})
-        beyond = Beyond.of({name: value for name, value in flags.items() if name not in {*names, "engine"}})
-    except TypeError as error:  # a flag that is missing, or unknown
-        raise InvalidInput(f"the file was written by another version of stepwell train ({error})") from None
-    return training.train(training.set_up(given, flags["engine"], beyond), None)
 
 
 def _rule(about: dict[str, Any], rate: Any, optimiser: Any) -> dict[str, Any]:

@@ -6,8 +6,6 @@ Nothing that computes is imported here: a store is read, and a study planned, wi
 from typing import TYPE_CHECKING, Any
 
 from ._column import Column as Column
-from ._configuration import canonical_text as canonical_text
-from ._configuration import run_name as run_name
 from ._export import FORMATS as FORMATS
 from ._export import export as export
 from ._measures import MEASURES as MEASURES
@@ -18,8 +16,8 @@ from ._store import VARIABLE as VARIABLE
 from ._store import Store as Store
 from ._study import Axis as Axis
 from ._study import Limits as Limits
-from ._study import Record as Record
 from ._study import Study as Study
+from ._study import short_name as short_name
 from ._sweep import Job as Job
 from ._sweep import Plan as Plan
 from ._sweep import compute_in_process as compute_in_process
@@ -31,8 +29,6 @@ from ._sweep import sweep as sweep
 if TYPE_CHECKING:
     from ._cluster import on_cluster as on_cluster
     from ._draw import draw as draw
-    from ._fields import configuration_of as configuration_of
-    from ._fields import run_from as run_from
     from ._moments import moments as moments
     from ._result import table_of as table_of
     from ._single_run import load_run as load_run
@@ -42,8 +38,6 @@ _LATER = {
     "save_run": "_single_run",
     "load_run": "_single_run",
     "draw": "_draw",
-    "run_from": "_fields",
-    "configuration_of": "_fields",
     "moments": "_moments",
     "on_cluster": "_cluster",
     "table_of": "_result",

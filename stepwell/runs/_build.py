@@ -1,85 +1,178 @@
-"""Initial models and losses of many runs, built together."""
+"""Initial models and losses of many runs: stacked where a kind offers that, else one by one, grouped by structure."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from stepwell import _time
 from stepwell.dynamics import Ensemble
-from stepwell.objectives import AbstractObjective, Population
-from stepwell.published import Run, is_white
-from stepwell.published.training import Setup, keys_of, objective, set_up
+from stepwell.experiments import (
+    AbstractTraining,
+    Descent,
+    Experiment,
+    Flow,
+    Online,
+    build_model,
+    build_objective,
+    build_task,
+    canonical_text,
+    find_kind,
+    keys_of,
+    time_scale,
+    training_of,
+)
+from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractQuadraticObjective, Population
 from stepwell.tasks import ContextLengths, InContextRegression, random_rotation
 
-from ._fields import run_from
-from ._plan import Work, is_closed_form
+from ._plan import Work, is_stacked
 
 
-class Built(NamedTuple):
-    """What a program computes with."""
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """Runs of one structure, which one program computes."""
 
-    setup: Setup
-    """The first run."""
-    models: Ensemble
-    losses: AbstractObjective | Ensemble
-    """One for all runs, or one for each."""
-    rates: np.ndarray
-    tasks: list[InContextRegression]
-    """Different tasks in the basis of their eigenvectors, where the moments of all are known."""
+    experiment: Experiment
+    """The first of them."""
+    training: AbstractTraining
+    models: Any
+    """An `Ensemble`; of a single run its model."""
+    losses: Any
+    """One objective for all runs, or an `Ensemble` with one for each."""
+    rates: Float[np.ndarray, " run"] | None
+    """Of plain gradient descent."""
+    factors: Float[np.ndarray, " run"]
+    """The paper's time for one unit of the flow time of each run."""
+    unit: str
+    tasks: list[Any]
+    """Different tasks; of stacked runs in the basis of their eigenvectors."""
     task_of: np.ndarray
     """Which of them a run has."""
     rotations: Float[np.ndarray, "run dim dim"] | None
-    """The eigenvectors of each run, as columns; None where they are the axes."""
+    """The eigenvectors of the task of each run, as columns; None where they are the axes, or not known."""
+    members: tuple[Experiment, ...] = ()
+    """Each run, if they were built one by one."""
+
+    @property
+    def size(self) -> int:
+        return self.factors.size
+
+    @property
+    def template(self) -> Any:
+        """A model of their class."""
+        return self.models.member(0) if isinstance(self.models, Ensemble) else self.models
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All initial weights, with the run as their first axis."""
+        stacked = isinstance(self.models, Ensemble)
+        weights = self.models.stacked.weights() if stacked else self.models.weights()
+        return {name: np.asarray(value) if stacked else np.asarray(value)[None] for name, value in weights.items()}
+
+    def step_times(self) -> Float[np.ndarray, " run"] | None:
+        """The paper's time of one step of each run, if it is known."""
+        return None if self.rates is None else self.factors * _time.flow_time(1.0, self.rates)
+
+    def times(self, steps: np.ndarray) -> np.ndarray | None:
+        """The paper's time after so many steps, (run, step), or (step,) if it is the same for all; if it is known."""
+        each = self.step_times()
+        if each is None:
+            return None
+        return each[0] * steps if (each == each[0]).all() else each[:, None] * steps
+
+    def take(self, rows: np.ndarray) -> "Built":
+        """Some of the runs."""
+
+        def of(thing: Any) -> Any:
+            if not isinstance(thing, Ensemble):
+                return thing
+            parts = jax.tree.map(lambda leaf: leaf[rows] if eqx.is_array(leaf) else leaf, thing.stacked)
+            return Ensemble(parts, rows.size)
+
+        return dataclasses.replace(
+            self,
+            models=of(self.models),
+            losses=of(self.losses),
+            rates=None if self.rates is None else self.rates[rows],
+            factors=self.factors[rows],
+            task_of=self.task_of[rows],
+            rotations=None if self.rotations is None else self.rotations[rows],
+            members=tuple(self.members[row] for row in rows) if self.members else (),
+        )
 
 
-def build(work: Work) -> Built:
-    """Models, losses and rates of some runs that one program computes."""
-    run, _ = run_from(work.configuration(0))
-    setup = set_up(run.flags, run.engine, run.beyond)
-    rates = np.array(work.column("lr"), np.float64)
-    if not is_closed_form(work.configuration(0)):
-        return _one_by_one(work, setup, rates)
-    seeds, inits = np.array(work.column("seed")), np.array(work.column("init"), np.float64)
-    models = _random(setup, run, seeds, inits)
-    tasks, task_of = _tasks(work)
-    rotations = _rotations(
-        setup, seeds, np.array([is_white(np.diag(task.covariance).tolist()) for task in tasks])[task_of]
-    )
-    losses = [Population(task, setup.normalisation) for task in tasks]
-    if len(losses) == 1 and rotations is None:
-        return Built(setup, models, losses[0], rates, tasks, task_of, None)
-    return Built(setup, models, _rotated(losses, task_of, rotations), rates, tasks, task_of, rotations)
+def build(work: Work) -> Iterator[tuple[np.ndarray, Built]]:
+    """The runs of a piece of work in groups of one structure, each with its places."""
+    if is_stacked(work.configuration(0)):
+        yield np.arange(work.runs), build_stacked(work)
+    else:
+        yield from build_plainly([Experiment.from_canonical(work.configuration(row)) for row in range(work.runs)])
 
 
-def _one_by_one(work: Work, setup: Setup, rates: np.ndarray) -> Built:
-    """For tasks without moments in closed form, and several regressions."""
-    setups = []
-    for row in range(work.runs):
-        run, _ = run_from(work.configuration(row))
-        setups.append(set_up(run.flags, run.engine, run.beyond))
-    models = Ensemble.of([each.model for each in setups])
-    fixed = setup.beyond.several and setup.engine != "sampled"  # the loss of several regressions knows no seed
-    losses = objective(setup) if fixed else Ensemble.of([objective(each) for each in setups])
-    return Built(setup, models, losses, rates, [], np.zeros(work.runs, np.int64), None)
+# Many at once.
 
 
-def _random(setup: Setup, run: Run, seeds: np.ndarray, inits: np.ndarray) -> Ensemble:
-    """Random initial models, as `set_up` draws them one by one.
+def build_stacked(work: Work) -> Built:
+    """One regression over infinitely many sequences with linear attention, all runs at once.
 
-    Each is a fixed standard deviation for every weight, zero in the label blocks, times normal numbers of the seed's
-    key, times the scale. The deviations are read off one model of scale 1: its weights over its normal numbers.
+    Weights are those of the plain builders bit for bit; moments are those of the task in the basis of its eigenvectors,
+    rotated for each run, which is the same to rounding.
     """
-    unit = set_up(dataclasses.replace(run.flags, init=1.0), run.engine, run.beyond).model
-    weights = np.concatenate([np.ravel(part) for part in jax.tree.leaves(unit) if hasattr(part, "shape")])
-    drawn, places = np.unique(seeds, return_inverse=True)
-    normals = np.asarray(_normals(weights.size)(keys_of(drawn).initialisation))
-    own = np.asarray(_normals(weights.size)(keys_of(np.array([run.flags.seed])).initialisation))[0]
-    deviations = np.where(weights == 0.0, 0.0, weights / own)
-    return Ensemble.like(setup.model, inits[:, None] * deviations * normals[places])
+    experiment = Experiment.from_canonical(work.configuration(0))
+    seeds = np.array(work.column("seed"))
+    models = _drawn(experiment, seeds, np.array(work.column("model.scale"), np.float64))
+    tasks, task_of = _eigenbasis_tasks(work)
+    aligned = np.array([word == "axes" for word in work.column("task.directions")])
+    rotations = _rotations(len(experiment.task.eigenvalues), seeds, aligned)
+    objectives = [Population(task, experiment.model.normalization) for task in tasks]
+    losses: Any = objectives[0]
+    if len(objectives) > 1 or rotations is not None:
+        losses = _rotated(objectives, task_of, rotations)
+    training = training_of(experiment)
+    rates = np.array(work.column("training.rate"), np.float64) if _is_plain(training) else None
+    contexts = [experiment.task.context if len(task.lengths.counts) > 1 else task.lengths.longest for task in tasks]
+    scales = [time_scale({"context": context}, experiment.model) for context in contexts]
+    factors = np.array([scale.factor for scale in scales])[task_of]
+    return Built(experiment, training, models, losses, rates, factors, scales[0].unit, tasks, task_of, rotations)
+
+
+def _is_plain(training: AbstractTraining) -> bool:
+    return isinstance(training, Descent) and training.plain
+
+
+def _drawn(experiment: Experiment, seeds: np.ndarray, scales: np.ndarray) -> Ensemble:
+    """Random initial models, as the plain builders draw them: standard deviation times normal numbers, weight by
+    weight, and zero in the label blocks."""
+    unit = experiment.replace(model={"scale": 1.0})
+    keys = keys_of(unit.seed)
+    template = build_model(unit, build_task(unit, keys), keys)
+    parts = [np.asarray(part) for part in jax.tree.leaves(eqx.filter(template, eqx.is_array))]
+    deviations = scales[:, None] / np.array(_divisors(experiment, len(parts)))
+    drawn, seed_of = np.unique(seeds, return_inverse=True)
+    sizes = [part.size for part in parts]
+    normals = np.asarray(_normals(sum(sizes))(keys_of(drawn).initialization))
+    spread = np.repeat(np.arange(len(parts)), sizes)
+    weights = deviations[:, spread] * normals[seed_of]
+    weights[:, np.concatenate([np.ravel(part) for part in parts]) == 0.0] = 0.0
+    return Ensemble.like(template, weights)
+
+
+def _divisors(experiment: Experiment, count: int) -> tuple[float, ...]:
+    """What the scale is divided by for the standard deviation of each array of weights, as the scheme says."""
+    model = experiment.model
+    if model.kind != "separate" or model.scheme == "plain":
+        return (1.0,) * count
+    width = len(experiment.task.eigenvalues) + experiment.task.outputs
+    if model.scheme == "per-head":
+        return 1.0, (model.rank * width) ** 0.5, (model.rank * width) ** 0.5
+    thin = (model.heads * model.rank * width) ** 0.5
+    return (model.heads * width * width) ** 0.5, thin, thin
 
 
 @functools.cache
@@ -88,41 +181,42 @@ def _normals(count: int) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(lambda key: jax.random.normal(key, (count,))))
 
 
-def _tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
+def _eigenbasis_tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
     """Different tasks, in the basis of their eigenvectors, and which of them each run has."""
-    names = [name for name in ("eigenvalues", "task_eigenvalues", "noise", "context") if name in work.fields]
+    names = [name for name in work.fields if name.startswith("task.") and name != "task.directions"]
     rows: dict[Any, int] = {}
     places = np.zeros(work.runs, np.int64)
+    firsts = [0]
     if names:
         columns = [[tuple(v) if isinstance(v, list) else v for v in work.fields[name]] for name in names]
         for row, key in enumerate(zip(*columns, strict=True)):
             places[row] = rows.setdefault(key, len(rows))
-    firsts = [int(np.argmax(places == number)) for number in range(len(rows))] if names else [0]
+        firsts = [int(np.argmax(places == number)) for number in range(len(rows))]
     made = []
-    for row in firsts:
-        given = work.configuration(row)
-        omega = given.get("task_eigenvalues")
+    for given in map(work.configuration, firsts):
+        omega = given.get("task.task_eigenvalues")
         made.append(
             InContextRegression(
-                np.diag(given["eigenvalues"]),
-                ContextLengths(given["context"]),
+                np.diag(given["task.eigenvalues"]),
+                ContextLengths(given["task.context"]),
                 task_covariance=None if omega is None else np.diag(omega),
-                noise_variance=float(given["noise"]),
-                outputs=given["out_dim"],
+                noise_variance=given["task.noise"],
+                outputs=given["task.outputs"],
+                centred=given["task.centered"],
+                whitened=given["task.whitened"],
             )
         )
     return made, places
 
 
-def _rotations(setup: Setup, seeds: np.ndarray, white: np.ndarray) -> np.ndarray | None:
-    """The eigenvectors of the covariance of each run, as `set_up` draws them."""
-    if white.all():
+def _rotations(dim: int, seeds: np.ndarray, aligned: np.ndarray) -> np.ndarray | None:
+    """The eigenvectors of the covariance of each run, as the plain builder draws them."""
+    if aligned.all():
         return None
-    dim = setup.flags.in_dim
     drawn, places = np.unique(seeds, return_inverse=True)
-    keys = np.asarray(jax.random.key_data(keys_of(drawn).covariance))
+    keys = np.asarray(jax.random.key_data(keys_of(drawn).task))
     made = np.stack([random_rotation(dim, key=jax.random.wrap_key_data(key)) for key in keys])[places]
-    made[white] = np.eye(dim)
+    made[aligned] = np.eye(dim)
     return made
 
 
@@ -137,3 +231,107 @@ def _rotated(losses: list[Population], task_of: np.ndarray, rotations: np.ndarra
         return jax.device_put(each)
 
     return Ensemble(jax.tree.map(of_runs, stacked), task_of.size)
+
+
+# One by one.
+
+
+def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, Built]]:
+    """Runs of any kinds, each built by the builders of its kinds, in groups whose arrays can be stacked.
+
+    A group has one structure, the same static fields, arrays of the same shapes, one training but for rates of plain
+    descent, and one time scale. What cannot be stacked or compared is a group of its own.
+    """
+    tasks: dict[Any, Any] = {}
+    objectives: dict[Any, Any] = {}
+    built: list[tuple[Any, Any, Any]] = []
+    groups: dict[Any, list[int]] = {}
+    for row, experiment in enumerate(experiments):
+        keys = keys_of(experiment.seed)
+        task_key = _key(experiment, "task")
+        if task_key not in tasks:
+            tasks[task_key] = build_task(experiment, keys)
+        task = tasks[task_key]
+        model = build_model(experiment, task, keys)
+        key = task_key, _key(experiment, "objective"), experiment.model.get("normalization"), _model_key(experiment)
+        if key not in objectives:
+            objectives[key] = build_objective(experiment, task, model, keys)
+        objective = objectives[key]
+        built.append((task, model, objective))
+        groups.setdefault(_structure(experiment, model, objective, row), []).append(row)
+    for rows in groups.values():
+        yield np.array(rows), _grouped([experiments[row] for row in rows], [built[row] for row in rows])
+
+
+def _key(experiment: Experiment, section: Any) -> Any:
+    """What an object of this section is made of, beside those before it."""
+    values = getattr(experiment, section)
+    wants = find_kind(section, values.kind).wants
+    seed = experiment.seed if "key" in wants or "keys" in wants else None
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.canonical.items()}
+    return values.kind, canonical_text(plain), seed
+
+
+def _model_key(experiment: Experiment) -> Any:
+    """The model, if the objective is made of it."""
+    wanted = "model" in find_kind("objective", experiment.objective.kind).wants
+    return (_key(experiment, "model"), experiment.seed) if wanted else None
+
+
+def _structure(experiment: Experiment, model: Any, objective: Any, row: int) -> Any:
+    """What runs must have in common to be trained as one."""
+    training = training_of(experiment)
+    together = isinstance(training, Descent) and not isinstance(objective, Online)
+    if isinstance(training, Flow) and training.until != "converged":
+        # The solver for many runs of other losses takes several times as long as one run after the other.
+        together = isinstance(objective, AbstractQuadraticObjective)
+    if not together:
+        return row
+    rule: Any = (training.steps, "plain") if isinstance(training, Descent) and training.plain else training
+    scale = time_scale(experiment.task, experiment.model)
+    key = rule, scale.unit, scale.factor if isinstance(training, Flow) else None, _form(model), _form(objective)
+    try:
+        hash(key)
+    except TypeError:
+        return row
+    return key
+
+
+def _form(thing: Any) -> Any:
+    """A module without the values of its arrays: structure, static fields, shapes and types."""
+    stacks = eqx.is_array if isinstance(thing, AbstractModel) else eqx.is_array_like
+    arrays, rest = eqx.partition(thing, stacks)
+    shapes = tuple((jnp.shape(leaf), str(jnp.result_type(leaf))) for leaf in jax.tree.leaves(arrays))
+    return jax.tree.structure(thing), shapes, tuple(jax.tree.leaves(rest))
+
+
+def _grouped(members: list[Experiment], built: list[tuple[Any, Any, Any]]) -> Built:
+    first, training = members[0], training_of(members[0])
+    tasks, models, objectives = zip(*built, strict=True)
+    single = len(members) == 1
+    alike = all(objective is objectives[0] for objective in objectives)
+    distinct = list({id(task): task for task in tasks}.values())
+    number = {id(task): place for place, task in enumerate(distinct)}
+    scales = [time_scale(member.task, member.model) for member in members]
+    return Built(
+        first,
+        training,
+        models[0] if single else Ensemble.of(list(models)),
+        objectives[0] if alike else Ensemble.of(list(objectives)),
+        np.array([member.training.rate for member in members]) if _is_plain(training) else None,
+        np.array([scale.factor for scale in scales]),
+        scales[0].unit,
+        distinct,
+        np.array([number[id(task)] for task in tasks]),
+        _own_rotations(members),
+        tuple(members),
+    )
+
+
+def _own_rotations(members: list[Experiment]) -> np.ndarray | None:
+    """The eigenvectors of the tasks, where those are of our own kind of regression."""
+    if members[0].task.kind != "regression":
+        return None
+    seeds = np.array([member.seed for member in members])
+    aligned = np.array([member.task.directions == "axes" for member in members])
+    return _rotations(len(members[0].task.eigenvalues), seeds, aligned)

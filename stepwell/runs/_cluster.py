@@ -1,4 +1,4 @@
-"""Work given out to the processes of a cluster, one task a shard: Dask distributed.
+"""Work given out to the processes of a cluster, one task a piece of work: Dask distributed.
 
 A worker computes and returns; this process alone writes to the store. What a worker was computing when it was killed is
 computed again by another. Local workers have a core each, so that they do not fight for cores.
@@ -21,6 +21,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible
 from stepwell._text import error_line, shown
+from stepwell.experiments import LOADED, load_kinds
 
 from ._plan import Work
 
@@ -330,11 +331,21 @@ def on_cluster(
 ) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
     """A way to compute shards on a cluster, for `run_job`; the arguments are those of `open_cluster`."""
     with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
-        yield lambda parts: cluster.map(_compute, parts)
+        yield lambda parts: shards_from(cluster, parts)
 
 
-def _compute(work: Work, size: int) -> "Shard":
-    """One shard, on a worker."""
+def shards_from(cluster: Cluster, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard"]:
+    """The shards of pieces of work, computed on a cluster; its workers load the files with kinds that are loaded
+    here."""
+    files = tuple(LOADED)
+    for shards in cluster.map(_compute, ((work, size, files) for work, size in parts)):
+        yield from shards
+
+
+def _compute(work: Work, size: int, files: tuple[str, ...]) -> "list[Shard]":
+    """The shards of one piece of work, on a worker."""
     from ._compute import compute
 
+    for file in files:
+        load_kinds(file)
     return compute(work, size)

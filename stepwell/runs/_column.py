@@ -1,4 +1,4 @@
-"""One value for each run: truth values, whole numbers, numbers, or one of several categories."""
+"""One value for each run: booleans, integers, numbers, or one of several categories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Column:
     **Arguments:**
 
     - `values`: bool, int64 or float64; or int32, codes of `categories`.
-    - `categories`: None, or what the codes stand for: texts, None, lists of numbers, or a mixture of any plain values.
+    - `categories`: None, or what the codes stand for: strings, None, lists, or a mixture of any plain values.
     """
 
     values: np.ndarray

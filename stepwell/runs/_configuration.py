@@ -1,9 +1,9 @@
-"""The canonical configuration of a run, and the name made of it.
+"""The configuration of a run: the flat canonical form of its experiment, as a store keeps it.
 
-A configuration is a flat dictionary from fields such as `model` or `lr` to plain values: a truth value, a whole
-number, a number, a text, None, or a list of numbers. Its canonical text is JSON with sorted keys and without spaces,
-and the name of the run is the beginning of the SHA-256 of that text: who asks for the same run finds it. 1, 1.0 and
-True are different values here.
+It goes from names such as `model.heads` to plain values: a boolean, an integer, a number, a string, None, or a list of
+these. Its text is JSON with sorted keys and without spaces, and the name of the run is the beginning of the SHA-256 of
+that text (`stepwell.experiments.name_of`): who asks for the same run finds it. 1, 1.0 and True are different values
+here. A store needs no kind to be registered: what it holds are values.
 """
 
 import hashlib
@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from stepwell._arguments import checked
 from stepwell._check import LARGEST_WHOLE
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
-Value = bool | int | float | str | None | list[int | float]
+Value = bool | int | float | str | None | list[bool | int | float | str]
 
 DIGEST = 16
 """Bytes of a name."""
@@ -29,7 +28,7 @@ RESERVED = frozenset({"name", "run", "shard", "digest", "digest_byte"})
 MOST_RUNS = 2**24
 """Runs of one shard, at the most."""
 
-_FIELD = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FIELD = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?")
 _LONGEST_TEXT = 1000
 _LONGEST_LIST = 4096
 _LONGEST_JSON = 2**24
@@ -39,8 +38,8 @@ def check_name(kind: str, name: Any) -> str:
     """`name`, if a field or a scalar may have it."""
     if not isinstance(name, str) or _FIELD.fullmatch(name) is None or name in RESERVED:
         raise InvalidInput(
-            f"{shown(name)} cannot be the name of a {kind}; take up to 64 of a-z, 0-9 and _, a letter first, and none "
-            f"of {', '.join(sorted(RESERVED))}"
+            f"{shown(name)} cannot be the name of a {kind}; take up to 64 of a-z, 0-9 and _, a letter first, with a "
+            f"section and a dot before it if need be, and none of {', '.join(sorted(RESERVED))}"
         )
     return name
 
@@ -53,14 +52,14 @@ def plain(name: str, value: Any) -> Value:
         if len(value) > _LONGEST_LIST:
             raise InvalidInput(f"{name} has {len(value)} entries; a list may have {_LONGEST_LIST}")
         entries = [one.item() if isinstance(one, np.generic) else one for one in value]
-        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in entries):
-            raise InvalidInput(f"{name} is {shown(value)}; a list may hold numbers only")
+        if not all(isinstance(one, bool | int | float | str) for one in entries):
+            raise InvalidInput(f"{name} is {shown(value)}; a list may hold numbers, strings and booleans only")
         return [plain(name, one) for one in entries]  # pyright: ignore[reportReturnType]
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         if abs(value) > LARGEST_WHOLE:
-            raise InvalidInput(f"{name} is {shown(value)}; whole numbers must be below 2**63")
+            raise InvalidInput(f"{name} is {shown(value)}; integers must be below 2**63")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -68,11 +67,9 @@ def plain(name: str, value: Any) -> Value:
         return float(value)
     if isinstance(value, str):
         if len(value) > _LONGEST_TEXT or not value.isprintable():
-            raise InvalidInput(f"{name} is {shown(value)}; a text may have {_LONGEST_TEXT} printable characters")
+            raise InvalidInput(f"{name} is {shown(value)}; a string may have {_LONGEST_TEXT} printable characters")
         return str(value)
-    raise InvalidInput(
-        f"{name} is {shown(value)}; it must be a truth value, a number, a text, None or a list of numbers"
-    )
+    raise InvalidInput(f"{name} is {shown(value)}; it must be a boolean, a number, a string, None or a list of these")
 
 
 def value_text(value: Value) -> str:
@@ -80,66 +77,31 @@ def value_text(value: Value) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-@checked
-def canonical_text(configuration: dict[str, Any]) -> str:
-    """The configuration as JSON with sorted keys and without spaces, which is what its name is made of.
-
-    **Arguments:**
-
-    - `configuration`: values by field: truth values, numbers, texts, None, lists of numbers.
-
-    **Returns:** the text.
-
-    **Example:**
-
-    >>> from stepwell.runs import canonical_text
-    >>> canonical_text({"rank": 1, "lr": 0.1, "eigenvalues": [0.6, 0.4], "softmax": False})
-    '{"eigenvalues":[0.6,0.4],"lr":0.1,"rank":1,"softmax":false}'
-    """
-    texts = {check_name("field", name): value_text(plain(name, value)) for name, value in configuration.items()}
-    return "{" + ",".join(f'"{name}":{texts[name]}' for name in sorted(texts)) + "}"
-
-
-@checked
-def run_name(configuration: dict[str, Any]) -> str:
-    """The name of a run: 32 hexadecimal digits, the beginning of the SHA-256 of its canonical configuration.
-
-    **Arguments:**
-
-    - `configuration`: values by field: truth values, numbers, texts, None, lists of numbers.
-
-    **Returns:** the name. Equal configurations have equal names; 1 and 1.0 are not equal here.
-
-    **Example:**
-
-    >>> from stepwell.runs import run_name
-    >>> run_name({"model": "attnS", "rank": 1, "seed": 0})
-    'b648801e3915831ef29553f0fdb6b1c0'
-    """
-    return _digest(canonical_text(configuration)).hex()
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()[:DIGEST]
+def checked_text(configuration: Mapping[str, Any]) -> str:
+    """The canonical text of a configuration, if it is one."""
+    values = {check_name("field", name): plain(name, value) for name, value in configuration.items()}
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digests(common: Mapping[str, Value], varying: Mapping[str, list[str]], runs: int) -> np.ndarray:
     """The names of many runs, (run, 16) bytes.
 
-    `common` are plain values that all have; `varying` has a JSON text for each run, by field.
+    `common` are plain values that all have; `varying` has a JSON text for each run, by field. They are the names that
+    `stepwell.experiments.name_of` makes of each run.
     """
-    columns: list[list[str]] = []
+    columns: list[list[bytes]] = []
     constant = "{"
     for number, name in enumerate(sorted([*common, *varying])):
         constant += f'{"," if number else ""}"{name}":'
         if name in varying:
-            columns.append([constant + text for text in varying[name]])
+            pieces = {text: (constant + text).encode() for text in set(varying[name])}  # few are different
+            columns.append([pieces[text] for text in varying[name]])
             constant = ""
         else:
             constant += value_text(common[name])
-    end = constant + "}"
-    texts = ["".join(parts) + end for parts in zip(*columns, strict=True)] if columns else [end] * runs
-    return np.frombuffer(b"".join([_digest(text) for text in texts]), np.uint8).reshape(runs, DIGEST)
+    columns.append([(constant + "}").encode()] * runs)
+    made = [hashlib.sha256(b"".join(parts)).digest()[:DIGEST] for parts in zip(*columns, strict=True)]
+    return np.frombuffer(b"".join(made), np.uint8).reshape(runs, DIGEST)
 
 
 def parsed_json(what: str, text: Any) -> Any:
@@ -159,6 +121,6 @@ def parsed_json(what: str, text: Any) -> Any:
 def parsed_configuration(text: Any) -> dict[str, Value]:
     """The configuration that a canonical text of unknown origin holds."""
     made = parsed_json("the configuration", text)
-    if not isinstance(made, dict) or canonical_text(made) != text:
+    if not isinstance(made, dict) or checked_text(made) != text:
         raise InvalidInput(f"the configuration is not in its canonical form: {shown(text)}")
     return made

@@ -14,7 +14,7 @@ from stepwell._memory import require_memory
 
 from . import _reader
 from ._column import Column
-from ._configuration import canonical_text, value_text
+from ._configuration import checked_text, value_text
 from ._names import hexadecimal
 from ._reader import Variable
 from ._table import Chosen, Piece
@@ -107,7 +107,7 @@ def dataset(
             coordinates[label] = labels(column[:1])[0]
         else:
             coordinates[label] = "run", labels(column)
-    return made.assign_coords(coordinates).assign_attrs(configuration=canonical_text(common))
+    return made.assign_coords(coordinates).assign_attrs(configuration=checked_text(common))
 
 
 def labels(column: Column) -> np.ndarray:
@@ -151,7 +151,7 @@ def _shared(
         if len(forms) > 1:
             raise InvalidInput(
                 f"{name} is not of one shape or not the same in all of these runs; choose runs that agree, such as by "
-                f"model=… or epoch=…, or arrays that do, by variables=[…] of {', '.join(known)}"
+                f"model=… or steps=…, or arrays that do, by variables=[…] of {', '.join(known)}"
             )
         shared[name] = every[0][name]
     return shared

@@ -20,18 +20,18 @@ _LINES = 8
 _BAND = (0.1, 0.9)
 """Quantiles between which the band around a mean lies."""
 _LABELS = {
-    "lr": "learning rate",
-    "init": "scale of the initial weights",
+    "rate": "learning rate",
+    "scale": "initialization scale",
     "heads": "heads",
     "rank": "rank",
     "noise": "variance of the label noise",
     "context": "context pairs",
     "dim": "dimension",
     "final_loss": "loss at the end",
-    "first_loss": "loss at the start",
+    "first_loss": "loss at initialization",
     "largest_loss": "largest loss",
     "regime": "regime",
-    "shared": "share of starts that put two tasks on one head",
+    "shared": "fraction of runs with two tasks on one head",
 }
 
 
@@ -56,10 +56,11 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnM", "heads": 1, "dim": 2, "engine": "population", "epoch": 200}
-    >>> over = {"lr": {"from": 0.001, "to": 0.1, "count": 4, "spacing": "log"}, "seed": {"from": 0, "count": 5}}
-    >>> result = sw.sweep(run, over, store="runs", progress=False)
-    >>> figure = sw.runs.draw(result, "final_loss", "lr")
+    >>> training = {"kind": "descent", "steps": 200}
+    >>> experiment = sw.Experiment(task={"dim": 2}, model={"kind": "merged", "heads": 1}, training=training)
+    >>> over = {"rate": {"from": 0.01, "to": 1.0, "count": 4, "spacing": "log"}, "seed": {"from": 0, "count": 5}}
+    >>> result = sw.sweep(experiment, over, store="runs", progress=False)
+    >>> figure = sw.runs.draw(result, "final_loss", "rate")
     >>> figure.axes[0].get_xlabel()
     'learning rate'
     """
@@ -82,7 +83,7 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
         axes.set_xlabel(_label(x))
         if _is_logarithmic(result[x].values):
             axes.set_xscale("log")
-        if x == "lr" and scalar == "regime":
+        if x == "rate" and scalar == "regime":
             _critical_rates(axes, result)
         others = [str(name) for name in values.dims if name not in dims]
         if others:
@@ -286,7 +287,7 @@ def _is_logarithmic(values: np.ndarray) -> bool:
 
 def _label(name: str, unit: str = "") -> str:
     said = _LABELS.get(name, name.replace("_", " "))
-    return f"{said} ({unit.replace('t/tau', 'flow time t/τ')})" if unit else said
+    return f"{said} ({unit.replace('t/tau', 't/τ')})" if unit else said
 
 
 def _text(value: Any) -> str:

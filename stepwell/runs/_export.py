@@ -48,10 +48,10 @@ def export(
 
     >>> from stepwell.runs import Shard, Store, export
     >>> store = Store("runs")
-    >>> path = store.add(Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
+    >>> path = store.add(Shard({"model.kind": "merged"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
     >>> print(export(store, "runs.csv", ["seed=1"], format="csv").read_text())
-    name,model,seed,final_loss
-    116978d00fd026fe30eea09bebc080ad,attnS,1,0.4
+    name,model.kind,seed,final_loss
+    cd6e21662476881fdcccb0f5ae13ea4f,merged,1,0.4
     <BLANKLINE>
     """
     if format not in _WRITERS:

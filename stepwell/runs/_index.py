@@ -23,8 +23,8 @@ import numpy as np
 from stepwell._errors import InvalidInput
 
 from ._column import Column
-from ._configuration import DIGEST, Value, canonical_text
-from ._shard import value_list
+from ._configuration import DIGEST, Value, checked_text
+from ._shard import FORMAT, file_name, value_list
 
 if TYPE_CHECKING:
     from ._reader import Summary
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 NAME = "index.sqlite"
+EARLIER = "of an earlier version of Stepwell"
+"""Said of files that were written by one."""
 SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")
 """Names of shards, below the folder of shards."""
 _FOLDER = re.compile("[0-9a-f]{2}")
 _ASIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database."""
 _SCHEMA = (
-    "CREATE TABLE shards (id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, "
+    f"CREATE TABLE shards (/* format {FORMAT} */ id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE, "
+    "size INTEGER NOT NULL, "
     "common TEXT NOT NULL, columns TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, problem TEXT NOT NULL, "
     "stamp TEXT NOT NULL, crc INTEGER NOT NULL)",
     "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, dtype TEXT NOT NULL, categories TEXT NOT NULL, "
@@ -242,8 +245,6 @@ class Index:
         except OSError:
             return None
         try:
-            from ._shard import file_name
-
             made = self._read(path)
             if file_name(made.names) != file:
                 raise InvalidInput(f"{file} has the runs of {file_name(made.names)}; it was renamed")
@@ -273,9 +274,14 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def rows(connection: sqlite3.Connection) -> list[Row]:
-    """All shards that can be used, in the order of their names."""
-    return [row for row, problem in _all_rows(connection) if not problem]
+def rows(connection: sqlite3.Connection, *, strict: bool = True) -> list[Row]:
+    """All shards that can be used, in the order of their names. A store of an earlier version is refused if `strict`:
+    its runs have other names, and would silently count as missing."""
+    made = list(_all_rows(connection))
+    old = next((problem for _, problem in made if EARLIER in problem), None) if strict else None
+    if old is not None:
+        raise InvalidInput(f"{old}; choose another store, or remove this one")
+    return [row for row, problem in made if not problem]
 
 
 def problems(connection: sqlite3.Connection) -> dict[str, str]:
@@ -345,7 +351,7 @@ def _insert(connection: sqlite3.Connection, entries: "list[tuple[str, int, Summa
                 layout = {name: one._asdict() for name, one in made.variables.items()}
                 columns_of = {name: kind for kind, columns_of in both.items() for name in columns_of}
                 names = np.ascontiguousarray(made.names).tobytes()
-                entry[2:6] = canonical_text(made.common), json.dumps(columns_of), json.dumps(layout), names
+                entry[2:6] = checked_text(made.common), json.dumps(columns_of), json.dumps(layout), names
             number = _insert_row(connection, "shards", _SHARD_COLUMNS, entry)
             for columns_of in both.values():
                 for name, column in columns_of.items():

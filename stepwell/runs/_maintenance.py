@@ -85,7 +85,7 @@ def _foreign(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _disagreement(connection: sqlite3.Connection, made: dict[str, _reader.Summary]) -> str | None:
     """How the index differs from the shards. What it lacks is no fault: that is read with the next question."""
-    rows = _index.rows(connection)
+    rows = _index.rows(connection, strict=False)
     parts = {name: _index.columns(connection, name) for name in {name for row in rows for name in row.columns}}
     for row in rows:
         one = made.get(row.file)

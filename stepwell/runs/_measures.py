@@ -1,14 +1,12 @@
 """What can be measured of each run of a study, beside its outcome and its losses. Nothing here imports JAX."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from stepwell._errors import InvalidInput
-from stepwell._kinds import KINDS
-from stepwell.published import flows, infinite
+from stepwell.experiments import FINE, Experiment, no_theory
 
 MEASURES = {
-    "drops": "drop_1, drop_2, …: the flow time at which the loss passes half-way from one level to the next",
+    "drops": "drop_1, drop_2, …: the time t/τ at which the loss is halfway from one level of the theory to the next",
     "predicted": "predicted_1, predicted_2, …: the same times, predicted from the initial weights",
     "regime": "how the loss falls: monotone, catapult (it rises first), cycles (it never settles), diverged; and, for "
     "merged attention, the rates from which the theory has catapults and cycles",
@@ -48,31 +46,32 @@ def scalars_in(measure: Sequence[str]) -> list[str]:
     return [*ALWAYS, *(name for each in measure for name in _ADDED[each])]
 
 
-FINE = 1024
-"""Steps up to which the loss of every one is measured; of longer runs that of as many, evenly spread."""
-
-
-def is_closed_form(configuration: Mapping[str, Any]) -> bool:
-    """Whether the loss is that of one regression over infinitely many sequences, whose moments are known."""
-    return "dims" not in configuration and infinite(configuration["engine"]) and not configuration["vary_len"]
-
-
-def check_measures(configuration: Mapping[str, Any], measure: Sequence[str]) -> None:
-    """Raise `InvalidInput` where a measure does not apply to a run."""
-    several, engine = "dims" in configuration, configuration["engine"]
-    theory = None if several else KINDS[configuration["model"]].theory
-    plain = configuration["optimiser"] == "sgd" and configuration["schedule"] == "constant"
-    one = theory is not None and not configuration.get("softmax") and configuration.get("out_dim") == 1
+def check_measures(experiment: Experiment) -> None:
+    """Raise `InvalidInput` where a measure does not apply to an experiment."""
+    training = experiment.training
+    several = experiment.model.kind == "spectral"
+    timed = training.kind == "flow" or _is_plain(experiment)
+    reason = "" if several else no_theory(experiment)
+    alone = several and experiment.model.heads < len(experiment.task.dims)
+    theory = f"runs that the theory describes ({reason})"
     needs = {
-        "drops": (several or (one and configuration["icl"] == 1 and not configuration["vary_len"]), "linear attention"),
-        "predicted": (one and is_closed_form(configuration), "linear attention over infinitely many sequences"),
-        "map": (one and is_closed_form(configuration), "linear attention over infinitely many sequences"),
-        "regime": (not flows(engine) and configuration["epoch"] <= FINE, f"descent of up to {FINE} steps"),
-        "allocation": (several, "several regressions (dims)"),
+        "drops": (not reason and not alone, "as many heads as regressions at least" if alone else theory),
+        "predicted": (not reason and not several, "one regression" if several else theory),
+        "map": (
+            not reason and experiment.task.kind == "regression",
+            theory if reason else "the task regression",
+        ),
+        "regime": (training.kind == "descent" and training.steps <= FINE, f"descent of up to {FINE} steps"),
+        "allocation": (several, "several regressions (the model spectral)"),
     }
-    for name in measure:
+    for name in experiment.record.measure:
         fits, wanted = needs[name]
-        if name in ("drops", "predicted") and not plain:
-            fits, wanted = False, "plain gradient descent, whose flow time is known"
+        if name in ("drops", "predicted") and not timed:
+            fits, wanted = False, "gradient flow and plain gradient descent, whose time t/τ is known"
         if not fits:
             raise InvalidInput(f"measure {name} is for {wanted}; leave it out")
+
+
+def _is_plain(experiment: Experiment) -> bool:
+    training = experiment.training
+    return training.kind == "descent" and (training.optimizer, training.schedule) == ("sgd", "constant")

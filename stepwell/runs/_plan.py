@@ -1,4 +1,8 @@
-"""From a study to its runs, and from runs to the programs that compute many of them at once."""
+"""From a study to its runs, and from runs to the programs that compute many of them at once.
+
+Numbers that are declared `free` are not resolved combination by combination: the two ends are, and it is verified there
+that nothing else of the canonical form changes. All else is resolved to one `Experiment` for each combination.
+"""
 
 import dataclasses
 import functools
@@ -8,30 +12,34 @@ from typing import Any
 
 import numpy as np
 
-from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell.published import flows, infinite, run_in
+from stepwell._text import shown
+from stepwell.experiments import FINE, Experiment, canonical_text, kinds, require_spacing
 
-from ._configuration import DIGEST, canonical_text, digests, value_text
-from ._fields import configuration_of
-from ._measures import FINE, check_measures, is_closed_form
-from ._study import Study
+from ._configuration import DIGEST, digests, value_text
+from ._measures import check_measures
+from ._names import first_of_each
+from ._study import DRAW, Axis, Study, declared
 
-_FREE = ("seed", "init", "lr", "noise")
-"""Fields that are numbers of the canonical configuration as they are, whatever the others are."""
 _SECONDS = 3.0
 """How long a program should take, about."""
 _STEP_COST = 2e-8
 """Seconds for a step of one run, by weight: what a core takes for linear attention over infinitely many sequences."""
-_SET_UP_COST = {"population": 1e-5, "population-flow": 2e-3, "moments": 2e-2, "flow": 3e-2, "sampled": 1e-1}
-"""Seconds for the set-up of one run, by engine, and for the whole of it where it is a flow."""
-_REGRESSIONS_COST = 1.4e-2
+_SET_UP_COST = {("population", "descent"): 1e-5, ("population", "flow"): 2e-3, ("moments", "descent"): 2e-2}
+"""Seconds for the set-up of one run, by objective and training, and for the whole of it where it is a flow."""
+_OTHER_COST = {"descent": 1e-1, "flow": 3e-2}
+"""The same of all other objectives."""
+_REGRESSIONS_COST = 2.5e-3
 """Seconds for a flow of several regressions, by weight."""
+_OTHER_WEIGHTS = 100
+"""Weights of a model whose kind does not say how many heads it has."""
 _MOST_AT_ONCE = 8192
 _EARLIEST = 1e-4
 """Of a flow, the part of its length from which on points are spread over all lengths of time."""
 _BYTES = 2**28
 """What the curves and moments of a program may take."""
+_STACKED = ("separate", "merged", "mlp")
+"""Models whose initial weights are drawn for many runs at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,29 +73,126 @@ def _texts(values: np.ndarray) -> list[str]:
 
 
 def blocks_of(study: Study) -> list[Block]:
-    """All runs of a study, in blocks. Every value is checked, and every combination of those that are not numbers."""
-    timed = "until" in study.base or any("until" in axis.fields for axis in study.axes)
-    free_names = [name for name in _FREE if not (name == "lr" and timed)]
-    free = [axis for axis in study.axes if all(name in free_names for name in axis.fields)]
-    tied = [axis for axis in study.axes if axis not in free]
-    varied = {name: _numbers(name, values) for axis in free for name, values in axis.fields.items()}
-    strides = dict(zip(map(id, study.axes), _strides(study.shape), strict=True))
-    rows = np.indices(tuple(map(len, free))).reshape(len(free), math.prod(map(len, free)))
-    offset = sum((place * strides[id(axis)] for axis, place in zip(free, rows, strict=True)), np.zeros(1, np.int64))
-    fields = {name: varied[name][place] for axis, place in zip(free, rows, strict=True) for name in axis.fields}
+    """All runs of a study, in blocks; every combination is checked, and no run may be there twice."""
+    numbers = {axis.name: made for axis in study.axes if (made := _numbers(axis)) is not None}
+    free = [axis for axis in study.axes if axis.name in numbers]
+    tied = [axis for axis in study.axes if axis.name not in numbers]
+    strides = dict(zip((axis.name for axis in study.axes), _strides(study.shape), strict=True))
     made = []
     for place in np.ndindex(*map(len, tied)):
-        described = {**study.base, **_at(tied, place), **_firsts(varied)}
-        for name, values in varied.items():  # the ends of a range are as good as all of it
-            for value in {values.min().item(), values.max().item()} - {described[name]}:
-                run_in({**described, name: value}, "the study")
-        common = configuration_of(run_in(described, "the study"), study.record)
-        check_measures(common, study.record.measure)
-        for name in varied:
-            common.pop(name, None)
-        start = sum(number * strides[id(axis)] for axis, number in zip(tied, place, strict=True))
-        made += _split_by_program(Block(common, fields, np.asarray(offset + start, np.int64)))
+        start = sum(number * strides[axis.name] for axis, number in zip(tied, place, strict=True))
+        made += _resolved(study.base, _at(tied, place), free, numbers, strides, start)
+    _check_effect(study, made)
     return made
+
+
+def _resolved(
+    base: Experiment,
+    values: dict[str, Any],
+    free: list[Axis],
+    numbers: Mapping[str, Mapping[str, np.ndarray]],
+    strides: Mapping[str, int],
+    start: int,
+) -> list[Block]:
+    """The runs of one combination of all that is not free. An axis that turns out not to be is resolved by itself."""
+    firsts = {name: values[0].item() for axis in free for name, values in numbers[axis.name].items()}
+    first = _described(base, {**values, **firsts})
+    canonical = first.canonical()
+    for axis in free:
+        if not all(
+            _changes_alone(base, {**values, **firsts}, canonical, name, each)
+            for name, each in numbers[axis.name].items()
+        ):
+            others = [other for other in free if other is not axis]
+            return [
+                block
+                for number in range(len(axis))
+                for block in _resolved(
+                    base,
+                    {**values, **_at([axis], [number])},
+                    others,
+                    numbers,
+                    strides,
+                    start + number * strides[axis.name],
+                )
+            ]
+    rows = np.indices(tuple(map(len, free))).reshape(len(free), math.prod(map(len, free)))
+    places = np.full(rows.shape[1], start, np.int64)
+    fields: dict[str, np.ndarray] = {}
+    for axis, row in zip(free, rows, strict=True):
+        places += row * strides[axis.name]
+        fields |= {name: each[row] for name, each in numbers[axis.name].items()}
+    common = {name: value for name, value in canonical.items() if name not in fields}
+    return _split_by_program(Block(common, fields, places))
+
+
+def _changes_alone(
+    base: Experiment, values: dict[str, Any], canonical: dict[str, Any], name: str, numbers: np.ndarray
+) -> bool:
+    """Whether a number is all that changes between the ends of its range."""
+    for value in {numbers.min().item(), numbers.max().item()}:
+        if _described(base, {**values, name: value}).canonical() != {**canonical, name: value}:
+            return False
+    return True
+
+
+def _described(base: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """The experiment with these values, if a study can have it."""
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        section, dot, field = name.partition(".")
+        if dot:
+            changes.setdefault(section, {})[field] = value
+        else:
+            changes[name] = value
+    experiment = base.replace(**changes)
+    record = experiment.record
+    for name in ("test_sequences", "value_weights"):
+        if record[name]:
+            raise InvalidInput(f"{name} is for single runs (stepwell train); leave it out of a study")
+    if experiment.training.kind == "flow":
+        require_spacing(record.spacing)
+    check_measures(experiment)
+    return experiment
+
+
+def _numbers(axis: Axis) -> dict[str, np.ndarray] | None:
+    """The values of an axis by field, if all its fields are numbers that are declared to be free; else None."""
+    made = {}
+    for name, values in axis.fields.items():
+        types = {field.scalar for field in declared(name)}
+        whole = types == {int}
+        if not types <= {int, float} or len(types) != 1 or not all(field.about.free for field in declared(name)):
+            return None
+        kinds_allowed = int if whole else (int, float)
+        if not all(isinstance(value, kinds_allowed) and not isinstance(value, bool) for value in values):
+            return None
+        try:
+            made[name] = np.array(values, np.int64 if whole else np.float64) + (0 if whole else 0.0)  # no -0
+        except OverflowError:
+            return None
+        if not np.isfinite(made[name]).all():
+            return None
+    return made
+
+
+def _check_effect(study: Study, blocks: list[Block]) -> None:
+    """Refuse an axis that changes nothing, or has a value twice. Random draws may repeat."""
+    names = names_of(blocks)
+    if first_of_each(names).all():
+        return
+    seen: dict[bytes, int] = {}
+    for place, name in enumerate(map(bytes, names)):
+        other = seen.setdefault(name, place)
+        here, there = (np.unravel_index(one, study.shape) for one in (place, other))
+        for axis, new, old in zip(study.axes, here, there, strict=True):
+            if new != old and axis.name != DRAW:
+                both = [
+                    ", ".join(f"{field} = {shown(values[at])}" for field, values in axis.fields.items())
+                    for at in (int(old), int(new))
+                ]
+                reason = f"{both[0]} is there twice" if both[0] == both[1] else f"{both[0]} and {both[1]} are one run"
+                raise InvalidInput(f"the axis {axis.name} has values without effect: {reason}; leave one of them out")
 
 
 def _split_by_program(block: Block) -> list[Block]:
@@ -109,20 +214,10 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[number + 1 :]) for number in range(len(shape))]
 
 
-def _at(axes: list[Any], place: Any) -> dict[str, Any]:
+def _at(axes: list[Axis], place: Any) -> dict[str, Any]:
     return {
         name: values[number] for axis, number in zip(axes, place, strict=True) for name, values in axis.fields.items()
     }
-
-
-def _firsts(varied: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: values[0].item() for name, values in varied.items()}
-
-
-def _numbers(name: str, values: list[Any]) -> np.ndarray:
-    if name == "seed":
-        return np.array([_check.whole(name, value, least=0) for value in values], np.int64)
-    return np.array([_check.number(name, value) for value in values], np.float64) + 0.0  # no -0
 
 
 def names_of(blocks: list[Block]) -> np.ndarray:
@@ -208,11 +303,12 @@ class Work:
 
 def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Program]:
     """Blocks whose runs one program can compute, put together."""
-    groups: dict[tuple[str, ...], list[Block]] = {}
+    groups: dict[tuple[Any, ...], list[Block]] = {}
     for block in blocks:
         first = block.first
         fixed = {name: value for name, value in first.items() if name not in arguments_of(first)}
-        groups.setdefault((canonical_text(fixed), *sorted(first)), []).append(block)
+        shapes = tuple(len(value) for _, value in sorted(first.items()) if isinstance(value, list))
+        groups.setdefault((canonical_text(fixed), *sorted(first), shapes), []).append(block)
     made = []
     for group in groups.values():
         runs = sum(block.places.size for block in group)
@@ -221,73 +317,104 @@ def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Prog
     return made
 
 
+def is_stacked(configuration: Mapping[str, Any]) -> bool:
+    """Whether the models and losses of many such runs are built at once, by the objective's vectorised builder."""
+    kind = kinds("objective").get(configuration["objective.kind"])
+    return (
+        kind is not None
+        and "many" in kind.notes
+        and configuration["task.kind"] == "regression"
+        and configuration["model.kind"] in _STACKED
+        and not configuration.get("model.balanced")
+        and configuration["training.kind"] in ("flow", "descent")
+        and configuration.get("training.until") != "converged"
+    )
+
+
 def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
-    """The fields that may differ between the runs of one program."""
-    made = {"seed", "init"} | (set() if flows(configuration["engine"]) else {"lr"})
-    if not configuration.get("optimiser") == "sgd" or configuration.get("schedule") != "constant":
-        made -= {"lr"}
-    if is_closed_form(configuration):
-        made |= {"eigenvalues", "task_eigenvalues", "noise"} | (
-            {"context"} if isinstance(configuration["context"], int) else set()
-        )
-    return made
+    """The fields that may differ between the runs of one program.
+
+    Of runs that are built one by one these are numbers that are not integers: what they build may have one structure
+    all the same, and is grouped by it when it is built.
+    """
+    plain = _is_plain_descent(configuration)
+    if not is_stacked(configuration):
+        fixed = ("training.", "record.")
+        floats = {name for name, value in configuration.items() if _is_float(value) and not name.startswith(fixed)}
+        return floats | {"seed"} | ({"training.rate"} if plain else set())
+    made = {"seed", "model.scale", "task.eigenvalues", "task.task_eigenvalues", "task.noise", "task.directions"}
+    # Under another normalization the time of the weights depends on the length, and a flow has one for all.
+    lengths = configuration["training.kind"] == "descent" or configuration["model.normalization"] == "1/N"
+    made |= {"task.context"} if lengths and isinstance(configuration["task.context"], int) else set()
+    return made | ({"training.rate"} if plain else set())
 
 
-def fine_steps(epoch: int, *, flowing: bool = False) -> np.ndarray:
-    """The steps at which losses are measured; a flow is not bound to whole steps."""
-    if flowing:  # a drop may come early: as many points of every length of time
-        half = FINE // 2
-        return np.union1d(np.linspace(0.0, epoch, half + 1), np.geomspace(_EARLIEST * epoch, epoch, half))
-    if epoch <= FINE:
-        return np.arange(epoch + 1)
-    return np.unique(np.linspace(0, epoch, FINE + 1).round().astype(np.int64))
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or isinstance(value, list) and all(isinstance(one, float) for one in value)
 
 
-def kept_steps(epoch: int, points: int, spacing: str) -> np.ndarray:
-    """The steps at which losses are kept, from the first to the last."""
-    if spacing == "linear":
-        return np.unique(np.linspace(0, epoch, points).round().astype(np.int64))
-    between = np.geomspace(1, epoch, points - 1)[:-1] if points > 2 else []
-    return np.unique(np.concatenate([[0], np.round(between), [epoch]]).astype(np.int64))
+def _is_plain_descent(configuration: Mapping[str, Any]) -> bool:
+    rule = configuration.get("training.optimizer"), configuration.get("training.schedule")
+    return configuration["training.kind"] == "descent" and rule == ("sgd", "constant")
+
+
+def fine_steps(steps: int) -> np.ndarray:
+    """The steps of a descent at which losses are measured."""
+    return np.unique(np.linspace(0, steps, min(steps, FINE) + 1).round().astype(np.int64))
+
+
+def fine_times(end: float) -> np.ndarray:
+    """The times of a flow at which losses are measured: as many for every length of time, since a drop may be early."""
+    return np.union1d(np.linspace(0.0, end, FINE // 2 + 1), np.geomspace(_EARLIEST * end, end, FINE // 2))
+
+
+def _dim(configuration: Mapping[str, Any]) -> int:
+    eigenvalues = configuration.get("task.eigenvalues")
+    return len(eigenvalues) if eigenvalues else sum(configuration.get("task.dims") or [4])
 
 
 def weights_of(configuration: Mapping[str, Any]) -> int:
     """How many weights a run has, about."""
-    heads = configuration["heads"]
-    if "dims" in configuration:
-        return 4 * heads * len(configuration["dims"])
-    width = configuration["dim"] + configuration["out_dim"]
-    return heads * width * (configuration["out_dim"] + 2 * configuration.get("rank", width))
+    heads, kind = configuration.get("model.heads"), configuration["model.kind"]
+    if not isinstance(heads, int):
+        return _OTHER_WEIGHTS
+    if kind == "spectral":
+        return 4 * heads * len(configuration["task.dims"])
+    outputs = configuration.get("task.outputs", 1)
+    width = _dim(configuration) + outputs
+    return heads * width * (outputs + 2 * configuration.get("model.rank", width))
 
 
 def seconds_of(configuration: Mapping[str, Any]) -> float:
     """What a run takes, about, as one of many."""
-    made = _SET_UP_COST[configuration["engine"]]
-    if flows(configuration["engine"]):
-        return _REGRESSIONS_COST * weights_of(configuration) if "dims" in configuration else made
-    scale = 1.0 if infinite(configuration["engine"]) or "dims" in configuration else 50.0
-    return made + scale * _STEP_COST * configuration["epoch"] * weights_of(configuration)
+    objective, training = configuration["objective.kind"], configuration["training.kind"]
+    made = _SET_UP_COST.get((objective, training), _OTHER_COST.get(training, 1.0))
+    if training != "descent":
+        return _REGRESSIONS_COST * weights_of(configuration) if configuration["model.kind"] == "spectral" else made
+    closed = objective == "population" or configuration["model.kind"] == "spectral"
+    scale = 1.0 if closed else 50.0
+    return made + scale * _STEP_COST * configuration["training.steps"] * weights_of(configuration)
 
 
 def bytes_of(configuration: Mapping[str, Any]) -> int:
     """What is kept of a run on the disk, about."""
-    return 8 * (configuration["points"] + configuration["snapshots"] * weights_of(configuration)) + 100
+    points, snapshots = configuration["record.points"], configuration["record.snapshots"]
+    return 8 * (2 * points + snapshots * weights_of(configuration)) + 100
 
 
 def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
     """How many runs a program computes: a power of two, as many as take a few seconds and fit into the memory."""
-    points = min(configuration["epoch"], FINE) + 1
-    each = 8 * (2 * points + 12 * weights_of(configuration)) + 8 * 64
-    if flows(configuration["engine"]):
-        each += 16 * points * weights_of(configuration)
-    if configuration["engine"] in ("moments", "flow") and "dims" not in configuration:
-        width = configuration["dim"] + configuration["out_dim"]
-        each += 16 * (configuration["dim"] * width * (width + 1) // 2) ** 2
-    if configuration["engine"] == "sampled":
-        longest = (
-            configuration["context"] if isinstance(configuration["context"], int) else max(configuration["context"])
-        )
-        each += 64 * configuration["trainset_size"] * (longest + 1) * (configuration.get("dim", 8) + 1)
+    weights, objective = weights_of(configuration), configuration["objective.kind"]
+    points = min(configuration.get("training.steps", FINE), FINE) + 1
+    each = 8 * (2 * points + 12 * weights) + 8 * 64
+    if configuration["training.kind"] == "flow":
+        each += 16 * points * weights
+    dim = _dim(configuration)
+    width = dim + configuration.get("task.outputs", 1)
+    if objective == "moments":
+        each += 16 * (dim * width * (width + 1) // 2) ** 2
+    if "objective.sequences" in configuration and objective != "moments":
+        each += 64 * configuration["objective.sequences"] * (_longest(configuration) + 1) * width
     most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
     if most_bytes / each < 1:
         raise InvalidInput(
@@ -295,3 +422,8 @@ def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
             "limits.gigabytes"
         )
     return 1 << max(int(most).bit_length() - 1, 0)
+
+
+def _longest(configuration: Mapping[str, Any]) -> int:
+    context = configuration.get("task.context", 31)
+    return max(context) if isinstance(context, list) else int(context)

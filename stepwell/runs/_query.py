@@ -1,4 +1,4 @@
-"""Filters such as `model=attnS`, `rank=2`, `final_loss<0.3`."""
+"""Filters such as `model.kind=separate`, `rank=2`, `final_loss<0.3`."""
 
 import difflib
 import json
@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from stepwell._text import shown
 from ._column import Column
 from ._configuration import Value, value_text
 
-_FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
+_FORM = re.compile(
+    r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*", re.DOTALL
+)
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 _LONGEST = 2000
@@ -66,7 +68,7 @@ def parsed_condition(text: Any) -> Condition:
     if form is None:
         raise InvalidInput(
             f"{shown(text)} is not a filter; write a field, one of = != < <= > >= ~, and a value, such as "
-            "model=attnS or final_loss<0.3"
+            "model.kind=separate or final_loss<0.3"
         )
     name, sign, words = form[1], form[2].replace("==", "="), form[3]
     if sign == "~":
@@ -80,16 +82,24 @@ def parsed_condition(text: Any) -> Condition:
     return Condition(name, sign, words, operand)
 
 
-def unknown_column(name: str, known: Iterable[str]) -> NoReturn:
-    """Refuse a name that no run has, and say which is near."""
+def full_column(name: str, known: Iterable[str]) -> str:
+    """The column that a name stands for: itself, `model.heads` for `heads`, `model.kind` for `model`."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if name in names:
+        return name
+    meant = [column for column in names if column.endswith(f".{name}") or column == f"{name}.kind"]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise InvalidInput(f"several fields are called {name}; write {' or '.join(meant)}")
+    short = [column.removesuffix(".kind").rpartition(".")[2] for column in names]
+    near = difflib.get_close_matches(name, [*short, *names], n=1, cutoff=0.5)
     rest = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     raise InvalidInput(f"no run has a field or scalar {shown(name)}; {rest}")
 
 
 def _operand(text: str) -> Any:
-    """A value as it is written: a number, true, false, none, a list, a text in quotation marks, or else a text."""
+    """A value as it is written: a number, true, false, none, a list, a string in quotation marks, or else a string."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for make in (int, float):
@@ -114,11 +124,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _equal(value: Value, operand: Any, text: str) -> bool:
-    """Whether a value is what was written. A text is compared as it was written, too: a model may be called `none`."""
+    """Whether a value is what was written. A text is compared as it was written, too: a kind may be called `none`."""
     if isinstance(value, str):
         return value == (operand if isinstance(operand, str) else text)
     if isinstance(value, bool) or value is None:
         return value is operand
     if isinstance(value, list):
-        return isinstance(operand, list) and value == operand
+        return value == operand or value == [word.strip() for word in text.split(",")]
     return _is_number(operand) and value == operand

@@ -35,6 +35,7 @@ from ._configuration import (
     parsed_json,
     plain,
 )
+from ._index import EARLIER
 from ._shard import ATTRIBUTES, AXES, FORMAT, NOTES, OWN, Shard, check_variable, value_list
 
 if TYPE_CHECKING:
@@ -137,7 +138,10 @@ def load(path: Path) -> Shard:
 
 
 def _summary(file: Any, size: int) -> Summary:
-    if _text(file, "stepwell_shard") != FORMAT:
+    version = _text(file, "stepwell_shard")
+    if version == "1":
+        raise InvalidInput(f"its format {version} is {EARLIER}, which described runs otherwise; this one has {FORMAT}")
+    if version != FORMAT:
         raise InvalidInput(f"its attribute stepwell_shard is not {FORMAT}")
     if len(file) > _MOST_VARIABLES:
         raise InvalidInput(f"it has more than {_MOST_VARIABLES} variables")
@@ -250,7 +254,7 @@ def native(array: Any, key: Any = ...) -> np.ndarray:
     if not _is_truth(array):
         return values
     if not np.isin(values, (0, 1)).all():
-        raise InvalidInput("a truth value is neither 0 nor 1")
+        raise InvalidInput("a boolean is neither 0 nor 1")
     return values.astype(bool)
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from ._column import Column
 from ._plan import Block, names_of
 from ._store import Store
-from ._study import Study
+from ._study import Study, short_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def result_of(study: Study, blocks: list[Block], store: Store) -> xr.Dataset:
     made = xr.Dataset(variables)
     for axis in study.axes:
         for field, values in axis.fields.items():
-            made = made.assign_coords({field.replace("-", "_"): (axis.name, _labels(values))})
+            made = made.assign_coords({short_name(field): (axis.name, _labels(values))})
         if axis.name not in made.coords:
             made = made.assign_coords({axis.name: np.arange(len(axis))})
     made.attrs = {"runs": study.size, "stored": int(known.sum()), "store": str(store.path)}
@@ -34,7 +34,7 @@ def result_of(study: Study, blocks: list[Block], store: Store) -> xr.Dataset:
 
 
 def _placed(known: np.ndarray, column: Column) -> np.ndarray:
-    """A column at the places of its runs; where there is none, not a number or an empty text."""
+    """A column at the places of its runs; where there is none, not a number or an empty string."""
     values = column.decoded()
     if column.categories is not None:
         texts = np.array([_text(value) for value in values.tolist()] or [""])
@@ -49,11 +49,13 @@ def _placed(known: np.ndarray, column: Column) -> np.ndarray:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else " ".join(f"{one:g}" for one in np.ravel(value))
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _labels(values: list[Any]) -> np.ndarray:
-    """Values of an axis as a coordinate: numbers and texts as they are, lists as texts."""
+    """Values of an axis as a coordinate: numbers and strings as they are, lists as strings."""
     if any(isinstance(value, list | tuple) for value in values):
         return np.array([_text(value) for value in values])
     return np.array(values)

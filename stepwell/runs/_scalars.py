@@ -2,19 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 
-from stepwell._errors import InvalidInput
-from stepwell.dynamics import Ensemble, time_factor, weight_factor
-from stepwell.models import class_of
+from stepwell import _time
+from stepwell.dynamics import Ensemble
+from stepwell.experiments import predict, theory_name, theory_task
 from stepwell.probes import head_task_allocation
-from stepwell.published.training import levels_of, paper_time
-from stepwell.theory import linear
+from stepwell.theory import linear, softmax
 
 from ._build import Built
 from ._column import Column
@@ -23,23 +21,40 @@ _SETTLED = 1e-6
 """The loss rests where it changes by less than this part of itself, and rises where it does so by more."""
 _LAST = 32
 """Steps at the end at which the loss has to rest."""
+_GOOD = ("", "finished", "converged", "stuck")
+"""Outcomes of a solver after which a loss is that of the end."""
 
 
-class Measured(NamedTuple):
-    """What is known of the runs of a shard when they have ended."""
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What is known of a group of runs when they have ended."""
 
     built: Built
-    steps: np.ndarray
-    losses: Float[np.ndarray, "run step"]
-    """Not a number from the step on at which a run stopped being finite."""
-    run: xr.Dataset
-    """Weights at snapshots."""
-    failed: np.ndarray
-    """Whether a run was given up by its solver."""
+    losses: Float[np.ndarray, "run point"]
+    """Not a number from the point on at which a run stopped being finite."""
+    points: np.ndarray
+    """Steps, or times."""
+    unit_times: Float[np.ndarray, " run"] | None
+    """The paper's time for one unit of these, where it is known."""
+    last: dict[str, np.ndarray]
+    """Weights at the end."""
+    outcomes: np.ndarray | None = None
+    """What a solver said of each run; empty where it said nothing."""
 
     @property
     def finite(self) -> np.ndarray:
         return np.asarray(np.isfinite(self.losses).all(axis=1))
+
+    @classmethod
+    def joined(cls, built: Built, parts: list["Measured"]) -> "Measured":
+        return cls(
+            built,
+            np.concatenate([part.losses for part in parts]),
+            parts[0].points,
+            np.concatenate([part.unit_times for part in parts if part.unit_times is not None]),
+            {name: np.concatenate([part.last[name] for part in parts]) for name in parts[0].last},
+            np.concatenate([part.outcomes for part in parts if part.outcomes is not None]),
+        )
 
 
 Scalars = dict[str, Column]
@@ -47,70 +62,74 @@ Scalars = dict[str, Column]
 
 def basic(measured: Measured) -> Scalars:
     """Outcome and losses, which every run has."""
-    losses, finite = measured.losses, measured.finite
-    last = np.where(finite, losses[:, -1], np.nan)
+    losses = measured.losses
+    said = np.full(len(losses), "") if measured.outcomes is None else measured.outcomes
+    ended = measured.finite & np.isin(said, _GOOD)
     with np.errstate(invalid="ignore"):
-        largest = np.where(finite, np.max(losses, axis=1), np.inf)
-    codes = np.where(measured.failed, 2, np.where(finite, 0, 1)).astype(np.int32)
+        largest = np.where(ended, np.max(losses, axis=1), np.inf)
+    words = np.where(said != "", said, np.where(ended, "finished", "diverged"))
     return {
-        "outcome": Column(codes, ("finished", "diverged", "solver failed")),
+        "outcome": _words(words, ("finished", "diverged", "solver failed")),
         "first_loss": Column(losses[:, 0].copy()),
-        "final_loss": Column(last),
+        "final_loss": Column(np.where(ended, losses[:, -1], np.nan)),
         "largest_loss": Column(largest),
     }
 
 
+def _words(words: np.ndarray, known: tuple[str, ...]) -> Column:
+    distinct, places = np.unique(words, return_inverse=True)
+    every = (*known, *(word for word in distinct.tolist() if word not in known))
+    return Column(np.array([every.index(word) for word in distinct.tolist()], np.int32)[places], every)
+
+
 def drops(measured: Measured) -> Scalars:
-    r"""When the loss passes half-way from one level of the theory to the next, in flow time $t/\tau$.
+    r"""When the loss is halfway from one level of the theory to the next, in the paper's time $t/\tau$.
 
     It is interpolated between measured points; not a number where that level is not reached.
     """
-    built = measured.built
-    levels, steps = _levels(built, "drops"), measured.steps
+    levels, points = _levels(measured.built), measured.points
+    assert measured.unit_times is not None
     lowest = np.minimum.accumulate(np.where(np.isfinite(measured.losses), measured.losses, np.inf), axis=1)
+    rows = np.arange(lowest.shape[0])
     made: Scalars = {}
     for number in range(levels.shape[1] - 1):
         half = (levels[:, number] + levels[:, number + 1]) / 2
         below = lowest <= half[:, None]
         place = np.maximum(np.argmax(below, axis=1), 1)
-        rows = np.arange(lowest.shape[0])
         before, after = lowest[rows, place - 1], lowest[rows, place]
         with np.errstate(divide="ignore", invalid="ignore"):
             part = np.clip((before - half) / (before - after), 0.0, 1.0)
-            when = steps[place - 1] + part * (steps[place] - steps[place - 1])
+            when = points[place - 1] + part * (points[place] - points[place - 1])
         when = np.where(below.any(axis=1), np.where(below[:, 0], 0.0, when), np.nan)
-        made[f"drop_{number + 1}"] = Column(when * _step_times(built))
+        made[f"drop_{number + 1}"] = Column(when * measured.unit_times)
     return made
-
-
-def _step_times(built: Built) -> Float[np.ndarray, " run"]:
-    r"""The flow time $t/\tau$ of one step, of each run."""
-    contexts = np.array([task.lengths.longest for task in built.tasks] or [built.setup.flags.context])
-    at_rate_one = [dataclasses.replace(built.setup.flags, lr=1.0, seq_len=int(context) + 1) for context in contexts]
-    each = np.array([float(paper_time(built.setup._replace(flags=flags), 1.0)) for flags in at_rate_one])
-    return each[built.task_of] * built.rates
 
 
 def predicted(measured: Measured) -> Scalars:
     """The same times, predicted from the initial weights; not a number where the theory has none."""
     built = measured.built
-    kind = built.setup.flags.kind
-    assert kind.theory is not None
-    model, predictor = built.setup.model, linear.PREDICTORS[kind.theory]
-    stacked = {name: np.asarray(values) for name, values in built.models.stacked.weights().items()}
-    count = _levels(built, "predicted").shape[1] - 1
-    made = np.full((built.models.size, count), np.nan)
+    count = _levels(built).shape[1] - 1
+    made = np.full((built.size, count), np.nan)
+    for row, times in _predictions(built):
+        made[row, : len(times[:count])] = times[:count]
+    return {f"predicted_{number + 1}": Column(made[:, number].copy()) for number in range(count)}
+
+
+def _predictions(built: Built) -> Any:
+    """The predicted times of each run, by its place."""
+    if built.members:
+        yield from ((row, [drop.time for drop in predict(one).drops]) for row, one in enumerate(built.members))
+        return
+    predictor, template = linear.PREDICTORS[str(theory_name(built.experiment))], built.template
+    stacked = built.weights()
     for number, task in enumerate(built.tasks):
         rows = np.flatnonzero(built.task_of == number)
-        length: Any = {"length": task.lengths.longest, "factors": model.factors}  # pyright: ignore
-        factor = weight_factor(built.setup.normalisation, "1/N", **length)
-        weights = class_of(kind).theory_weights({name: factor * values[rows] for name, values in stacked.items()})
+        factor = np.sqrt(built.factors[rows[0]])  # time goes with the square of the weights
+        weights = type(template).theory_weights({name: factor * each[rows] for name, each in stacked.items()})
         if built.rotations is not None:
             weights = _in_eigenvectors(weights, built.rotations[rows])
-        for row, drops in zip(rows, predictor.drops_of_runs(task, weights), strict=True):
-            times = [drop.time for drop in drops][:count]
-            made[row, : len(times)] = times
-    return {f"predicted_{number + 1}": Column(made[:, number].copy()) for number in range(count)}
+        for row, found in zip(rows.tolist(), predictor.drops_of_runs(task, weights), strict=True):
+            yield row, [drop.time for drop in found]
 
 
 def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run dim dim"]) -> dict[str, Any]:
@@ -124,17 +143,34 @@ def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run 
     return made
 
 
-def _levels(built: Built, measure: str) -> Float[np.ndarray, "run level"]:
-    """The levels that the loss of each run can visit."""
-    first = levels_of(built.setup)
-    if first is None:
-        raise InvalidInput(
-            f"measure {measure} needs the theory's levels, and there are none for these runs; leave it out"
-        )
-    if not built.tasks:
-        return np.broadcast_to(np.array(first.losses), (built.models.size, len(first.losses)))
-    each = np.stack([np.asarray(linear.levels(task))[first.learned] for task in built.tasks])
-    return each[built.task_of]
+def _levels(built: Built) -> Float[np.ndarray, "run level"]:
+    """The levels that the loss of each run can visit; not a number where a run has fewer of them than another."""
+    if built.members:
+        each = [_levels_of(built, member, built.tasks[at]) for member, at in _members(built)]
+        return _padded(each)
+    return _padded([_levels_of(built, built.experiment, task) for task in built.tasks])[built.task_of]
+
+
+def _members(built: Built) -> Any:
+    return zip(built.members, built.task_of.tolist(), strict=True)
+
+
+def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
+    if experiment.model.kind == "spectral":
+        return np.array([float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())])
+    losses = linear.levels(theory_task(experiment, task)[0])
+    template = built.template
+    weights = type(template).theory_weights({name: np.asarray(each) for name, each in template.weights().items()})
+    pairs = weights["values"].shape[-1] * (weights["keys"].shape[-2] if "keys" in weights else 1)
+    predictor = linear.PREDICTORS[str(theory_name(experiment))]
+    return np.asarray(losses)[predictor.plateaus(int(np.sum(np.diff(losses) < 0)), pairs)]
+
+
+def _padded(rows: list[np.ndarray]) -> np.ndarray:
+    made = np.full((len(rows), max(row.size for row in rows)), np.nan)
+    for place, row in enumerate(rows):
+        made[place, : row.size] = row
+    return made
 
 
 def regime(measured: Measured) -> Scalars:
@@ -152,40 +188,45 @@ def regime(measured: Measured) -> Scalars:
 
 def _critical_rates(built: Built) -> Scalars:
     """The rates at which the theory has catapults and cycles begin, for merged attention from small weights."""
-    if not built.tasks or built.setup.flags.kind.theory != "merged" or built.setup.flags.out_dim != 1:
+    experiment = built.experiment
+    known = experiment.task.kind == "regression" and experiment.objective.kind == "population"
+    if not known or theory_name(experiment) != "merged" or experiment.task.outputs != 1:
         return {}
-    made = []
-    for task in built.tasks:
-        length: Any = {"length": task.lengths.longest, "factors": built.setup.model.factors}  # pyright: ignore
-        factor = time_factor(built.setup.normalisation, "1/N", **length)
-        made.append([rate / factor for rate in linear.merged_critical_rates(task)])
-    each = np.array(made)[built.task_of]
+    each = np.array([linear.merged_critical_rates(task) for task in built.tasks])[built.task_of]
+    each = each / built.factors[:, None]
     return {"catapult_rate": Column(each[:, 0].copy()), "cycle_rate": Column(each[:, 1].copy())}
 
 
 def effective_map(measured: Measured) -> Scalars:
     r"""$\lambda_d\, e_d^\top A e_d$ at the end, for each eigenvector of the inputs, in the order in which their
     eigenvalues were given: near 1 (less what the finite context costs) where that component is learned."""
-    built = measured.built
-    kind = built.setup.flags.kind
-    weights = {name: measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims}
-    assert kind.theory is not None
-    maps = linear.PREDICTORS[kind.theory].effective_map(class_of(kind).theory_weights(weights))
+    built, experiment = measured.built, measured.built.experiment
+    predictor = linear.PREDICTORS[str(theory_name(experiment))]
+    maps = predictor.effective_map(type(built.template).theory_weights(measured.last))
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
-    lam = np.stack([np.diag(task.covariance) for task in built.tasks])[built.task_of]
-    lengths = np.array([task.lengths.longest if built.setup.normalisation == "none" else 1 for task in built.tasks])
-    diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * lengths[built.task_of][:, None]
+    lam, normalization = _eigenvalues(built), experiment.model.normalization
+    divided = [_attention(normalization, task.lengths.longest) for task in built.tasks]
+    diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
+
+
+def _attention(normalization: str, length: int) -> float:
+    """How attention compares with attention divided by N."""
+    return 1.0 if normalization == "1/N" else length * _time.attention_factor(normalization, length)
+
+
+def _eigenvalues(built: Built) -> Float[np.ndarray, "run dim"]:
+    if built.members:
+        return np.array([member.task.eigenvalues for member in built.members])
+    return np.stack([np.diag(task.covariance) for task in built.tasks])[built.task_of]
 
 
 def allocation(measured: Measured) -> Scalars:
     """Of several regressions, how many heads serve a task at the end, how many tasks have a head with another, and
     whether any has."""
-    built = measured.built
-    last = [measured.run[name].isel(snapshot=-1).values for name in built.setup.model.weight_dims]
-    weights = np.concatenate([part.reshape(part.shape[0], -1) for part in last], axis=1)
-    ended = Ensemble.like(built.setup.model, weights).stacked
+    flat = [part.reshape(part.shape[0], -1) for part in measured.last.values()]
+    ended = Ensemble.like(measured.built.template, np.concatenate(flat, axis=1)).stacked
     omega, mu = eqx.filter_vmap(lambda model: (model.omega(), model.mu()))(ended)
     allocated = head_task_allocation(np.asarray(omega), np.asarray(mu))
     served = (allocated.head >= 0).sum(axis=-1)
@@ -207,9 +248,9 @@ COMPUTED: dict[str, Callable[[Measured], Scalars]] = {
 }
 
 
-def scalars_of(measured: Measured, measure: tuple[str, ...]) -> Scalars:
+def scalars_of(measured: Measured) -> Scalars:
     """All that is asked for."""
     made = basic(measured)
-    for name in measure:
+    for name in measured.built.experiment.record.measure:
         made |= COMPUTED[name](measured)
     return made

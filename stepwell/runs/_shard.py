@@ -13,16 +13,16 @@ from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
 from ._column import Column, column_or_refuse
-from ._configuration import DIGEST, MOST_RUNS, RESERVED, Value, canonical_text, check_name, digests, plain, value_text
+from ._configuration import DIGEST, MOST_RUNS, RESERVED, Value, check_name, checked_text, digests, plain, value_text
 from ._names import first_of_each
 
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = "1"
+FORMAT = "2"
 """Version of the layout of files."""
 NUMBERS = "biuf"
-"""Kinds of the elements of recorded arrays: truth values, whole numbers, floating point."""
+"""Kinds of the elements of recorded arrays: booleans, integers, floating point."""
 AXES = "stepwell_axes"
 """Attribute of a recorded array: the names of its axes."""
 ATTRIBUTES = ("provenance",)
@@ -51,9 +51,9 @@ class Shard:
     >>> import xarray as xr
     >>> from stepwell.runs import Shard
     >>> loss = xr.Dataset({"loss": (("run", "step"), np.array([[1.0, 0.5], [1.0, 0.4]]))})
-    >>> shard = Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}, loss)
+    >>> shard = Shard({"model.kind": "merged"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}, loss)
     >>> len(shard), shard.names[1].tobytes().hex()
-    (2, '116978d00fd026fe30eea09bebc080ad')
+    (2, 'cd6e21662476881fdcccb0f5ae13ea4f')
     """
 
     common: dict[str, Value]
@@ -145,7 +145,7 @@ class Shard:
             variables,
             {
                 "stepwell_shard": FORMAT,
-                "configuration": canonical_text(self.common),
+                "configuration": checked_text(self.common),
                 "versions": json.dumps(versions()),
                 **{name: self.data.attrs[name] for name in ATTRIBUTES if name in self.data.attrs},
             },

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+    from stepwell.experiments import Experiment
+
     from ._maintenance import Merged, Problem
     from ._reader import Summary
 
@@ -55,7 +57,7 @@ class Store:
 
     >>> from stepwell.runs import Shard, Store
     >>> store = Store("runs")
-    >>> path = store.add(Shard({"model": "attnS"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
+    >>> path = store.add(Shard({"model.kind": "merged"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
     >>> store.table(["final_loss<0.45"], columns=["seed", "final_loss"]).to_dict("records")
     [{'seed': 1, 'final_loss': 0.4}]
     """
@@ -188,13 +190,14 @@ class Store:
 
         **Arguments:**
 
-        - `where`: filters such as `"model=attnS"` or `"final_loss<0.3"`, with one of = != < <= > >= and, for regular
-          expressions, ~. All must hold. A run that lacks a field has the value none there.
+        - `where`: filters such as `"model.kind=merged"`, `"heads=4"` or `"final_loss<0.3"`, with one of = != < <= > >=
+          and, for regular expressions, ~. All must hold. The section may be left out where one field alone has that
+          name. A run that lacks a field has the value none there.
         - `columns`: those wanted; by default all.
         - `sort`: a column to order by; `"-final_loss"` puts the largest first.
         - `limit`: the number of rows at the most.
 
-        **Returns:** a data frame; its index has the names of the runs. What is one of several texts or lists is
+        **Returns:** a data frame; its index has the names of the runs. What is one of several strings or lists is
         categorical.
         """
         import pandas as pd
@@ -298,6 +301,21 @@ class Store:
             }
 
         return self._index.ask(ask)
+
+    @checked
+    def experiment(self, name: str) -> "Experiment":
+        """The experiment of one run, of which it can be built, run again and predicted.
+
+        **Arguments:**
+
+        - `name`: its name, or the digits that it begins with, if no other begins with them.
+
+        **Returns:** the experiment. `InvalidInput` says which kind is missing, if it is one of a file that was not
+        loaded.
+        """
+        from stepwell.experiments import Experiment
+
+        return Experiment.from_canonical(self.describe(name)["configuration"])
 
     def shards(self) -> list[Path]:
         """The files of all shards that can be used.

@@ -1,97 +1,53 @@
-"""A study: a run, and what is varied in it.
+"""A study: an experiment, and what is varied in it.
 
-As a TOML file it has the tables of a run (`stepwell train --dry-run` prints them) and these besides:
+As a TOML file it has the tables of an experiment (`stepwell train --dry-run` prints them) and these besides:
 
 - `[sweep]`: values of any field, crossed with each other: a list; `{from, to, count, spacing}`, a grid, "linear" or
-  "log"; or `{from, count}`, whole numbers that follow each other, such as seeds;
+  "log"; or `{from, count}`, integers that follow each other, such as seeds. A field has its name, such as `heads`, or
+  its name with its section, `"model.heads"`;
 - `[[sweep.together]]`: lists of equal length that are varied together, as one axis;
 - `[sweep.draws]`: `count` random draws, as one axis: each field `{from, to, spacing}` or `{choose = […]}`;
-- `[record]`: `points` of the loss that are kept of each run, their `spacing`, `snapshots` of the weights, and what to
-  `measure`;
 - `[limits]`: `runs`, `minutes` and `gigabytes`, beyond which nothing is begun.
 
-Nothing here imports JAX.
+Of each run less is kept by default than of a single one: `RECORD`. Nothing here imports JAX.
 """
 
 import dataclasses
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from stepwell import _check
 from stepwell._errors import InvalidInput
-from stepwell._task_file import TABLES, document_in, flattened
 from stepwell._text import nearest, shown
-
-from ._measures import MEASURES
+from stepwell.experiments import SECTIONS, SEED, DeclaredField, Experiment, document_in, full_name, kinds
 
 _LARGEST = 10**8
 """Runs of a study, at the most."""
 _MOST_VALUES = 10**7
 """Values of one axis, at the most."""
-_TABLES = (*TABLES, "sweep", "record", "limits")
-_SAME = (
-    {"eigenvalues", "spectrum", "white_cov"},
-    {"dim", "in_dim"},
-    {"context", "seq_len"},
-    {"heads", "head_num"},
-    {"rank", "KQ_dim"},
-    {"epoch", "until"},
-    {"seed", "seeds"},
-)
-"""Fields that say one thing: what is varied by one takes the place of what the run says by another."""
+_TABLES = (*SECTIONS, "sweep", "limits")
+RECORD = {"points": 65, "spacing": "linear", "snapshots": 2}
+"""What is kept of each run of a study, unless it says otherwise."""
 DRAW = "draw"
 """The name of the axis of random draws."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Something that is varied: values by field, all lists of one length. Its name is that of its dimension."""
+    """Something that is varied: values by the dotted names of fields, all lists of one length.
+
+    Its `name` is that of its dimension in the result.
+    """
 
     name: str
     fields: Mapping[str, list[Any]]
 
     def __len__(self) -> int:
         return len(next(iter(self.fields.values())))
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """What is kept of each run.
-
-    **Arguments:**
-
-    - `points`: at how many steps, the first and the last among them, the loss is kept.
-    - `spacing`: of these steps, "linear" or "log".
-    - `snapshots`: at how many of the points all weights are kept, the first and the last among them.
-    - `measure`: the names of further measures of each run, as `MEASURES` lists them.
-    """
-
-    points: int = 65
-    spacing: str = "linear"
-    snapshots: int = 2
-    measure: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, given: Any) -> "Record":
-        """The record that a table describes, checked."""
-        given = _known(cls, given, "record")
-        points, snapshots = given.get("points", cls.points), given.get("snapshots", cls.snapshots)
-        _check.whole("points", points, least=2)
-        _check.whole("snapshots", snapshots, least=2)
-        spacing = _check.one_of("spacing", given.get("spacing", cls.spacing), ("linear", "log"))
-        if snapshots > points:
-            raise InvalidInput(f"snapshots are {snapshots}; there are {points} points, give no more than those")
-        measure = given.get("measure", cls.measure)
-        if not isinstance(measure, list | tuple) or not all(isinstance(name, str) for name in measure):
-            raise InvalidInput(f"measure is {shown(measure)}; give a list of names, of {', '.join(MEASURES)}")
-        for name in measure:
-            if name not in MEASURES:
-                raise InvalidInput(f"there is no measure {shown(name)}; {nearest(name, list(MEASURES))}")
-        return cls(points, spacing, snapshots, tuple(sorted(set(measure))))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,40 +79,37 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A run and what is varied in it.
+    """An experiment and what is varied in it.
 
     **Arguments:**
 
-    - `base`: the run, by fields that have the names of the flags of `stepwell train`.
+    - `base`: the experiment, with what is recorded of each run.
     - `axes`: what is varied, in the order of the dimensions of the result.
-    - `record`: what is kept of each run.
     - `limits`: when no further work is begun.
 
     **Example:**
 
     >>> from stepwell.runs import Study
     >>> scales = {"from": 1e-3, "to": 1e-1, "count": 3, "spacing": "log"}
-    >>> study = Study.of({"model": "attnS"}, {"init": scales, "seed": [1, 2]})
-    >>> study.shape, study.axes[0].fields["init"]
+    >>> study = Study.of({"model": {"kind": "merged"}}, {"scale": scales, "seed": [1, 2]})
+    >>> study.shape, study.axes[0].fields["model.scale"]
     ((3, 2), [0.001, 0.01, 0.1])
     """
 
-    base: Mapping[str, Any]
+    base: Experiment
     axes: tuple[Axis, ...]
-    record: Record = Record()
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
-        seen: list[str] = []
+        seen: set[str] = set()
         for axis in self.axes:
             for name, values in axis.fields.items():
-                same = [other for other in seen if _plain(name) in _with_synonyms({_plain(other)})]
-                if same:
-                    raise InvalidInput(f"{name} is varied twice, on two axes (as {same[0]}); give it once")
+                if name in seen:
+                    raise InvalidInput(f"{name} is varied twice, on two axes; give it once")
                 if len(values) != len(axis):
                     lengths = {field: len(each) for field, each in axis.fields.items()}
                     raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
-                seen.append(name)
+                seen.add(name)
         if math.prod(map(len, self.axes)) > _LARGEST:
             raise InvalidInput(f"the study has {math.prod(map(len, self.axes))} runs; at most {_LARGEST} are possible")
 
@@ -186,29 +139,28 @@ class Study:
 
         **Arguments:**
 
-        - `base`: the run, by field. What is varied takes the place of what the run says.
+        - `base`: the `Experiment`, or its tables. What is varied takes the place of what it says.
         - `sweep`: what is varied and crossed, by field.
         - `together`: lists of equal length that are varied together, a dictionary for each axis.
         - `draws`: random draws, as one axis, with their `count` and `seed`.
-        - `record`: what is kept of each run.
+        - `record`: what is kept of each run, as the table `record` of an experiment.
         - `limits`: when no further work is begun.
         - `source`: what messages call the study.
 
         **Returns:** the study.
         """
-        axes = [Axis(_plain(name), {name: _values(name, given)}) for name, given in _table(sweep, "sweep").items()]
+        experiment = base if isinstance(base, Experiment) else Experiment.from_dict(_table(base, source), source)
+        given = {**experiment.record.given, **_table({} if record is None else record, "record")}
+        experiment = experiment.replace(record={**RECORD, **given})
+        axes = [_axis({name: given}) for name, given in _table(sweep, "sweep").items()]
         for group in _tables_in(together, "together"):
             if not group:
                 raise InvalidInput(f"{source} has an empty table sweep.together; give it lists, or leave it out")
-            fields = {name: _values(name, given) for name, given in group.items()}
-            axes.append(Axis(_plain(next(iter(fields))), fields))
+            axes.append(_axis(group))
         if draws is not None:
             axes.append(_drawn(_table(draws, "draws")))
-        kept = record if isinstance(record, Record) else Record.of({} if record is None else record)
         bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
-        replaced = _with_synonyms({_plain(name) for axis in axes for name in axis.fields})
-        fixed = {name: value for name, value in _table(base, "the run").items() if _plain(name) not in replaced}
-        return cls(fixed, tuple(axes), kept, bounds)
+        return cls(experiment, tuple(axes), bounds)
 
     @classmethod
     def read(cls, path: str) -> "Study":
@@ -225,31 +177,68 @@ class Study:
     @classmethod
     def in_document(cls, document: Mapping[str, Any], source: str) -> "Study":
         """The study in a TOML file that was read already; `source` is its name."""
-        unknown = [name for name, value in document.items() if isinstance(value, dict) and name not in _TABLES]
-        if unknown:
-            raise InvalidInput(f"{source} has the table {shown(unknown[0])}; its tables may be {', '.join(_TABLES)}")
-        own = {name: value for name, value in document.items() if name not in ("sweep", "record", "limits")}
+        for name in document:
+            if name not in (*_TABLES, "seed"):
+                allowed = [*_TABLES, "seed"]
+                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {nearest(str(name), allowed)}")
+        own = {name: value for name, value in document.items() if name not in ("sweep", "limits")}
         sweep = dict(_table(document.get("sweep", {}), "sweep"))
         together, draws = sweep.pop("together", []), sweep.pop("draws", None)
-        return cls.of(
-            flattened(own, source),
-            sweep,
-            together=together,
-            draws=draws,
-            record=document.get("record"),
-            limits=document.get("limits"),
-            source=source,
-        )
+        return cls.of(own, sweep, together=together, draws=draws, limits=document.get("limits"), source=source)
 
 
-def _with_synonyms(names: set[str]) -> set[str]:
-    """The fields that say the same as some of these, and these themselves."""
-    groups = [*_SAME, *([{"eigenvalues", "dim", "in_dim"}] if "eigenvalues" in names else [])]
-    return names.union(*(group for group in groups if group & names))
+def short_name(name: str) -> str:
+    """Return the name of a field without its section, where that says which is meant.
+
+    **Arguments:**
+
+    - `name`: the dotted name of a field.
+
+    **Returns:** the short name, which the dimension of a result has; of a kind, the name of its section.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.runs.short_name("model.heads"), sw.runs.short_name("task.kind")
+    ('heads', 'task')
+    """
+    section, dot, field = name.partition(".")
+    if not dot:
+        return name
+    short = section if field == "kind" else field
+    try:
+        return short if full_name(short) == name else name
+    except InvalidInput:
+        return name
 
 
-def _plain(name: str) -> str:
-    return name.replace("-", "_")
+def declared(name: str) -> list[DeclaredField]:
+    """The declarations of a field of this dotted name, of every kind that has it."""
+    section, _, field = name.partition(".")
+    if name == "seed":
+        return [SEED]
+    return [kind.fields[field] for kind in kinds(section).values() if field in kind.fields]  # pyright: ignore
+
+
+def _axis(given: Mapping[str, Any]) -> Axis:
+    fields: dict[str, list[Any]] = {}
+    for name, values in given.items():
+        _enter(fields, name, _values(name, values))
+    return Axis(short_name(next(iter(fields))), fields)
+
+
+def _enter(fields: dict[str, list[Any]], name: str, values: list[Any]) -> None:
+    """Add a field of an axis, by its dotted name."""
+    full = full_name(name)
+    if full in fields:
+        raise InvalidInput(f"{full} is varied twice on one axis; give it once")
+    fields[full] = values
+
+
+def _is_integer(name: str) -> bool:
+    """Whether a field takes integers and no other numbers."""
+    types = {part for field in declared(name) for part in (get_args(field.kind) or (field.kind,))}
+    return int in types and float not in types
 
 
 def _table(value: Any, name: str) -> Mapping[str, Any]:
@@ -326,35 +315,34 @@ def _only(name: str, given: Mapping[str, Any], allowed: Sequence[str]) -> set[st
 
 def _drawn(given: Mapping[str, Any]) -> Axis:
     """Random draws. Each field has random numbers of its own: to add one does not change the others."""
-    from stepwell.published import is_whole
-
     if "count" not in given:
         raise InvalidInput("draws have no count; say how many there are")
     count = _count("draws", given["count"])
     seed = _check.whole("seed of draws", given.get("seed", 0), least=0)
-    fields = {}
+    fields: dict[str, list[Any]] = {}
     for name, each in given.items():
         if name in ("count", "seed"):
             continue
-        numbers = np.random.default_rng([seed, zlib.crc32(_plain(name).encode())])
+        full = full_name(name)
+        numbers = np.random.default_rng([seed, zlib.crc32(full.encode())])
         table = _table(each, f"{name} of draws")
         if _only(name, table, ("from", "to", "spacing", "choose")) == {"choose"}:
             choices = _values(name, table["choose"])
-            fields[name] = [choices[place] for place in numbers.integers(len(choices), size=count)]
+            _enter(fields, name, [choices[place] for place in numbers.integers(len(choices), size=count)])
             continue
         if "choose" in table or "from" not in table or "to" not in table:
             raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
         first, last, logarithmic = _range(name, table)
-        if is_whole(name):
+        if _is_integer(full):
             low, high = (
                 _check.whole(f"from of {name}", table["from"], least=0),
                 _check.whole(f"to of {name}", table["to"]),
             )
-            fields[name] = numbers.integers(low, high, size=count, endpoint=True).tolist()
+            _enter(fields, name, numbers.integers(low, high, size=count, endpoint=True).tolist())
         else:
             uniform = numbers.random(count)
             drawn = first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform
-            fields[name] = drawn.tolist()
+            _enter(fields, name, drawn.tolist())
     if not fields:
-        raise InvalidInput("draws have no field; name what is drawn, for instance init = {from = 0.001, to = 0.1}")
+        raise InvalidInput("draws have no field; name what is drawn, for instance scale = {from = 0.001, to = 0.1}")
     return Axis(DRAW, fields)

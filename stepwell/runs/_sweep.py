@@ -13,6 +13,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible, interrupted
 from stepwell._progress import Meter
+from stepwell.experiments import Experiment
 
 from ._names import first_of_each
 from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Compute = Callable[[Iterable[tuple[Work, int]]], Iterator[Shard]]
-"""From shards to be computed, each with the size of its program, to computed ones, in any order."""
+"""From pieces of work, each with the size of its program, to shards, one or more of each, in any order."""
 
 
 class Plan(NamedTuple):
@@ -71,7 +72,7 @@ class Job:
         return Plan(self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size)
 
     def parts(self) -> Iterator[tuple[Work, int]]:
-        """The shards to be computed, each with the size of its program."""
+        """The pieces of work, each with the size of its program."""
         for program in self.programs:
             for work in program.parts():
                 yield work, program.size
@@ -95,8 +96,8 @@ def plan_sweep(
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
-    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.runs.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_1"))
     >>> job.plan().waiting
     3
@@ -128,15 +129,15 @@ def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
 
     **Arguments:**
 
-    - `parts`: the runs of each shard, with the size of its program.
+    - `parts`: pieces of work, each with the size of its program.
 
     **Returns:** the shards, as they are computed.
 
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
-    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.runs.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_2"))
     >>> [len(shard) for shard in sw.runs.compute_in_process(job.parts())]
     [3]
@@ -144,7 +145,7 @@ def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
     from ._compute import compute  # JAX takes a second to import
 
     for work, size in parts:
-        yield compute(work, size)
+        yield from compute(work, size)
 
 
 def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
@@ -161,8 +162,8 @@ def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool =
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
-    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.runs.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_3"))
     >>> sw.runs.run_job(job, progress=False)
     ('finished', '')
@@ -204,7 +205,7 @@ def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool =
 
 @checked
 def sweep(
-    study: Study | Mapping | str | os.PathLike,
+    study: Experiment | Study | Mapping | str | os.PathLike,
     over: Mapping | None = None,
     *,
     together: Sequence[Mapping] = (),
@@ -223,13 +224,14 @@ def sweep(
 
     **Arguments:**
 
-    - `study`: the run, by fields that have the names of the flags of `stepwell train`; or a `Study`; or the name of a
-      TOML file (docs/sweeps.md).
-    - `over`: what is varied and crossed, by field: a list of values; `{"from": …, "to": …, "count": …, "spacing":
-      "log"}`, a grid; or `{"from": 0, "count": 100}`, whole numbers.
+    - `study`: the `Experiment`, or its tables as a dictionary; or a `Study`; or the name of a TOML file
+      (docs/sweeps.md).
+    - `over`: what is varied and crossed, by field, such as `"heads"` or `"model.heads"`: a list of values; `{"from": …,
+      "to": …, "count": …, "spacing": "log"}`, a grid; or `{"from": 0, "count": 100}`, integers.
     - `together`: lists of equal length that are varied together, a dictionary for each such axis.
     - `draws`: random draws, as one axis: their `count`, and ranges by field.
-    - `record`: `points` of the loss that are kept of each run, `snapshots` of the weights, and what to `measure`.
+    - `record`: `points` of the loss that are kept of each run, `snapshots` of the weights, and what to `measure`; by
+      default 65 points and 2 snapshots.
     - `store`: where runs are kept; by default `stepwell-runs`, or what `STEPWELL_STORE` says.
     - `workers`: how many processes compute; by default this one does. It needs Dask (`stepwell[cluster]`).
     - `client`: a `dask.distributed.Client` of a cluster, instead.
@@ -243,10 +245,12 @@ def sweep(
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnS", "heads": 2, "dim": 2, "engine": "population", "epoch": 500, "lr": 0.02}
-    >>> result = sw.sweep(run, {"init": [0.1, 0.3], "seed": {"from": 0, "count": 20}}, store="runs", progress=False)
+    >>> training = {"kind": "descent", "rate": 0.2, "steps": 500}
+    >>> experiment = sw.Experiment(task={"dim": 2}, training=training)
+    >>> over = {"scale": [0.1, 0.3], "seed": {"from": 0, "count": 20}}
+    >>> result = sw.sweep(experiment, over, store="runs", progress=False)
     >>> dict(result.sizes), result.final_loss.mean("seed").values.round(2).tolist()
-    ({'init': 2, 'seed': 20}, [0.13, 0.09])
+    ({'scale': 2, 'seed': 20}, [0.21, 0.09])
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
     kept = store if isinstance(store, Store) else Store(store)
@@ -275,8 +279,8 @@ def job_result(job: Job, outcome: str, message: str) -> "xr.Dataset":
     **Example:**
 
     >>> import stepwell as sw
-    >>> run = {"model": "attnM", "dim": 2, "engine": "population", "epoch": 20}
-    >>> study = sw.runs.Study.of(run, {"seed": {"from": 0, "count": 3}})
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.runs.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
     >>> job = sw.runs.plan_sweep(study, sw.runs.Store("runs_4"))
     >>> result = sw.runs.job_result(job, *sw.runs.run_job(job, progress=False))
     >>> result.sizes["seed"], result.attrs["outcome"]
@@ -296,8 +300,8 @@ def _is_nothing(value: Any) -> bool:
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
     """The study that the arguments of `sweep` describe."""
     given = {name: value for name, value in parts.items() if value is not None and not _is_nothing(value)}
-    if isinstance(study, Mapping):
+    if isinstance(study, Experiment | Mapping):
         return Study.of(study, over or {}, **given)
     if over is not None or given:
-        raise InvalidInput("over, together, draws and record are for a run given by its fields; a study has its own")
+        raise InvalidInput("over, together, draws and record are for an experiment; a study has its own")
     return study if isinstance(study, Study) else Study.read(os.fspath(study))

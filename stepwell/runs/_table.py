@@ -14,10 +14,10 @@ from . import _index
 from ._column import Column
 from ._configuration import DIGEST, Value
 from ._names import first_of_each, hexadecimal, is_among
-from ._query import Condition, parsed_condition, unknown_column
+from ._query import Condition, full_column, parsed_condition
 
 _EXACT = 2**53
-"""Whole numbers beyond it are not all floats."""
+"""Integers beyond it are not all floats."""
 
 
 class Piece(NamedTuple):
@@ -38,10 +38,7 @@ class Chosen:
         for shard in shards:
             kinds |= dict.fromkeys(shard.common, "field") | shard.columns
         self.kinds = {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name], name))}
-        conditions = [parsed_condition(text) for text in where]
-        for condition in conditions:
-            if condition.name != "name":
-                self.require(condition.name)
+        conditions = [self._resolved(parsed_condition(text)) for text in where]
         every = np.concatenate([shard.names for shard in shards]) if shards else np.zeros((0, DIGEST), np.uint8)
         mask = first_of_each(every)
         if names is not None:
@@ -57,10 +54,15 @@ class Chosen:
             if len(rows):
                 self.pieces.append(Piece(shard, rows))
 
-    def require(self, name: str) -> None:
-        """Refuse a column that no run has. In a store without runs any may be asked for: it may come with the first."""
-        if self.kinds and name not in self.kinds:
-            unknown_column(name, self.kinds)
+    def _resolved(self, condition: Condition) -> Condition:
+        return condition if condition.name == "name" else condition._replace(name=self.full_name(condition.name))
+
+    def full_name(self, name: str) -> str:
+        """The column that a name stands for; `InvalidInput` if no run has it.
+
+        In a store without runs any may be asked for: it may come with the first.
+        """
+        return full_column(name, self.kinds) if self.kinds else name
 
     def __len__(self) -> int:
         return sum(len(piece.rows) for piece in self.pieces)
@@ -94,8 +96,8 @@ class Chosen:
 
     def column(self, name: str) -> Column:
         """A field or scalar of all runs chosen, as one column. Where a run has none it is NaN, or None."""
-        self.require(name)
-        parts = [(self._part(name, piece.shard), piece.rows) for piece in self.pieces]
+        full = self.full_name(name)
+        parts = [(self._part(full, piece.shard), piece.rows) for piece in self.pieces]
         return _joined([part[rows] if isinstance(part, Column) else (part, len(rows)) for part, rows in parts])
 
     def order(self, sort: str | None) -> np.ndarray:
@@ -105,12 +107,12 @@ class Chosen:
         column = self.column(sort.removeprefix("-"))
         values = column.values
         last = np.zeros(len(column), bool)
-        if column.categories is not None:
-            ranked = sorted(range(len(column.categories)), key=lambda code: _rank(column.categories, code))
+        if (categories := column.categories) is not None:
+            ranked = sorted(range(len(categories)), key=lambda code: _rank(categories[code]))
             place = np.empty(len(ranked), np.int64)
             place[ranked] = np.arange(len(ranked))
             values = place[column.values]
-            last = np.array([one is None for one in column.categories], bool)[column.values]
+            last = np.array([one is None for one in categories], bool)[column.values]
         elif values.dtype.kind == "f":
             last = np.isnan(values)
         else:
@@ -119,12 +121,11 @@ class Chosen:
         return np.lexsort((keys, last))
 
 
-def _rank(categories: Any, code: int) -> tuple[int, Any]:
-    """Numbers before texts before lists, each among themselves."""
-    value = categories[code]
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers before strings before lists, each among themselves."""
     kinds = (bool, (int, float), str, list)
     kind = next((number for number, one in enumerate(kinds) if isinstance(value, one)), len(kinds))
-    return kind, value if value is not None else 0
+    return kind, [_rank(one) for one in value] if isinstance(value, list) else 0 if value is None else value
 
 
 def _named(condition: Condition, names: np.ndarray) -> np.ndarray:
@@ -203,5 +204,5 @@ def _as_categories(part: Any) -> Column:
 def checked_limit(limit: int | None) -> int | None:
     """The number of runs at the most, if it is one."""
     if limit is not None and limit < 0:
-        raise InvalidInput(f"limit is {shown(limit)}; it must be None or a whole number from 0 on")
+        raise InvalidInput(f"limit is {shown(limit)}; it must be None or an integer from 0 on")
     return limit

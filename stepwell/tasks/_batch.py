@@ -11,13 +11,13 @@ from jaxtyping import Array, Float
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
+from stepwell._recipes import Remembering, remembered
 from stepwell._types import Normalisation, SequenceLabels, SequenceTokens
 
 from ._lengths import ContextLengths, attention_scale
 
 
-class Batch(eqx.Module):
+class Batch(Remembering):
     """Sequences of tokens (x, y), the query last with its label zeroed, and every true label.
 
     **Arguments:**
@@ -165,7 +165,7 @@ def prefix(tokens: SequenceTokens, length: int, dim: int) -> Float[Array, "seque
     return tokens[:, : length + 1].at[:, length, dim:].set(0.0)
 
 
-class FeatureBatch(eqx.Module):
+class FeatureBatch(Remembering):
     """Examples given as feature vectors, each with a label vector and a weight.
 
     `Batch.cubic_features` returns these. A loss is the weighted sum of squared errors over the examples.

@@ -9,6 +9,7 @@ from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._memory import require_arrays
+from stepwell._time import attention_factor
 from stepwell._types import Normalisation
 
 
@@ -106,6 +107,4 @@ def attention_scale(normalisation: Normalisation, length):
     >>> sw.tasks.attention_scale("1/N", 4), sw.tasks.attention_scale("1/tokens", 4)
     (0.25, 0.2)
     """
-    if normalisation == "none":
-        return 1.0
-    return 1.0 / (length if normalisation == "1/N" else length + 1)
+    return attention_factor(normalisation, length)

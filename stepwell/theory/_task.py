@@ -94,6 +94,12 @@ class PredictedEnsemble(Protocol):
 
 def require_regression(task: Any) -> None:
     """Raise `InvalidInput` unless this is a `RegressionTask` of one output: the theory is of one label per token."""
+    require_gaussian(task)
+    _require_one_output(task)
+
+
+def require_gaussian(task: Any) -> RegressionTask:
+    """The task, if it is a `RegressionTask`; otherwise `InvalidInput` says what it lacks."""
     missing = _missing(task)
     if missing is not None:
         raise InvalidInput(
@@ -101,7 +107,7 @@ def require_regression(task: Any) -> None:
             f"{_LISTED}, so give the class these, or describe the task by theory.Regression(…); levels, fixed points "
             "and drop_schedule take any task with moments(normalisation)"
         )
-    _require_one_output(task)
+    return task
 
 
 def own_moments(task: Any) -> Any:

@@ -40,8 +40,10 @@ class Accessor:
         """A film of the run: `stepwell.animate`."""
         return _package().animate(self._run, task, **options)
 
-    def compare(self, task: Any, **options: Any) -> Any:
-        """The table of drops, predicted and measured: `stepwell.compare`."""
+    def compare(self, task: Any = None, **options: Any) -> Any:
+        """The table of drops, predicted and measured: `stepwell.compare`; by default with the experiment's task."""
+        if task is None:
+            return _package().experiments.compare_run(self._run, **options)
         return _package().compare(self._run, task, **options)
 
     @checked

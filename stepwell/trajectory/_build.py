@@ -7,14 +7,13 @@ import xarray as xr
 
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
-from stepwell.models import AbstractModel
+from stepwell._time import PAPER_UNIT, TIME_UNIT
+from stepwell.models import AbstractModel, is_attention
 
 from ._model import described_class, hashed_fields, model_settings, rebuilt
 from ._provenance import provenance
 
 Model = TypeVar("Model", bound=AbstractModel)
-
-TIME_UNIT = "t/tau, with tau dW/dt = -1/2 dL/dW"
 
 
 @checked
@@ -75,11 +74,33 @@ def build(
     result = xr.Dataset(variables, coordinates)
     result = result.assign_coords(run=np.arange(result.sizes["run"]))
     result.attrs = {**provenance(configuration), "outcome": outcome, "message": message}
-    result[axis].attrs["units"] = "step" if axis == "step" else TIME_UNIT
-    result[weight_axis].attrs["units"] = "step" if weight_axis == "snapshot" else TIME_UNIT
+    unit = time_unit(model)
+    result[axis].attrs["units"] = "step" if axis == "step" else unit
+    result[weight_axis].attrs["units"] = "step" if weight_axis == "snapshot" else unit
     if "loss" in result:
         result["loss"].attrs["long_name"] = "mean squared error"
     return result
+
+
+def time_unit(model: AbstractModel) -> str:
+    """Return what the flow time of a model is, as files say it.
+
+    **Arguments:**
+
+    - `model`: the model that is trained.
+
+    **Returns:** the units: those of the paper's time where attention is linear and divided by N.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> model = sw.MergedAttention.random(dim=1, heads=1, scale=0.1, key=jax.random.key(0))
+    >>> sw.trajectory.time_unit(model)
+    't/tau, with tau dW/dt = -1/2 dL/dW and attention divided by N'
+    """
+    divided = is_attention(model) and model.activation == "linear" and model.normalisation == "1/N"
+    return PAPER_UNIT if divided else TIME_UNIT
 
 
 @checked

@@ -4,6 +4,7 @@ import importlib
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -32,9 +33,7 @@ def test_examples_are_understood(verb: str):
     for example in EXAMPLES[verb]:
         program, named, *words = shlex.split(example, comments=True)
         assert program == "stepwell"
-        parser = _parser(named)
-        parser.expand = None  # a file of the example would have to exist
-        parser.parse_args(words)
+        _parser(named).parse_args(words)
 
 
 def test_an_example_that_is_not_understood_would_be_noticed():
@@ -69,8 +68,10 @@ def test_the_engine_without_a_compiler(monkeypatch, tmp_path):
     [
         (["stepwell", "rep"], ["reproduce", "replay"]),
         (["stepwell", "reproduce", "linear/fig1"], ["linear/fig1", "linear/fig11", "linear/fig12", "linear/fig14"]),
-        (["stepwell", "train", "--eng"], ["--engine"]),
-        (["stepwell", "train", "--engine", "pop"], ["population", "population-flow"]),
+        (["stepwell", "train", "--head"], ["--heads"]),
+        (["stepwell", "train", "--objective", "po"], ["population"]),
+        (["stepwell", "predict", "--model", "m"], ["merged", "mlp", "multihead"]),
+        (["stepwell", "train", "--activation", "s"], ["softmax"]),
         (["stepwell", "runs", "ver"], ["verify"]),
     ],
     ids=lambda words: words[-1],
@@ -91,3 +92,23 @@ def test_bash_completes(words: list[str], expected: list[str], capsys):
 def test_other_shells(shell: str, beginning: str, capsys):
     assert main(["completion", shell]) == 0
     assert capsys.readouterr().out.startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "--help"],
+        ["train", "--help"],
+        ["train", "--headz", "3"],
+        ["train", "--heads", "0"],
+        ["train.py", "--lr"],
+    ],
+    ids=" ".join,
+)
+def test_help_and_mistakes_import_nothing_heavy(words: list[str]):
+    script = (
+        "import sys\nfrom stepwell.cli import main\nmain(sys.argv[1:])\n"
+        "sys.exit(bool({'jax', 'numpy', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import stepwell as sw
 from stepwell.cli import main
+from stepwell.experiments import experiment_of
 from stepwell.papers import FIGURES
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +62,20 @@ def test_what_is_written_runs_as_it_is(kind: str, tmp_path: Path, capsys: pytest
         assert float(level) == pytest.approx(float(loss), abs=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["model", "task"])
+def test_the_printed_command_trains_it(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """With fewer steps: its own fields are flags."""
+    assert main(["new", kind, "my-own", "--out", str(tmp_path)]) == 0
+    (command,) = re.findall("run it:  stepwell (.*)", capsys.readouterr().out)
+    few = ["--steps", "20", "--gate", "0.5"] if kind == "model" else ["--until", "3", "--density", "0.25"]
+    assert main([*command.split(), *few, "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("*.nc")
+    run = sw.load(file)
+    given = experiment_of(run)
+    assert (given.model.kind if kind == "model" else given.task.kind) == "my_own"
+    assert sw.rerun(run, progress=False).identical(run)
+
+
 def test_a_study_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)
     assert main(["new", "study", "First-rates.toml"]) == 0
@@ -67,6 +84,15 @@ def test_a_study_runs_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert f"#     {command}\n" in Path(written).read_text()
     assert main([*command.split()[1:], "--store", "runs", "--limit", "50"]) == 0
     assert "2400 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("model", "separate"), ("task", "mixture"), ("model", "json"), ("figure", "jax")]
+)
+def test_the_name_of_a_kind_or_module_is_refused(kind: str, name: str, tmp_path: Path, capsys):
+    """The file would take its place, or could not be loaded."""
+    assert main(["new", kind, name, "--out", str(tmp_path)]) == 2
+    assert f"such as my_{name}" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_nothing_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

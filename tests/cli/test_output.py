@@ -10,7 +10,7 @@ import pytest
 from stepwell.cli import main
 from stepwell.cli._output import Stream, surviving_output
 
-SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--head", "2", "--init", "0.3"]
+SMALL = "--dim 2 --context 5 --objective moments --sequences 40 --training descent --steps 12 --scale 0.3".split()
 PREDICT = ["predict", "--eigenvalues", ".6", ".4", "--context", "31"]
 ROOT = Path(__file__).parents[2]
 
@@ -94,4 +94,4 @@ def test_streams_are_put_back(capsys: pytest.CaptureFixture[str]):
         print("λ")
         raise ZeroDivisionError
     assert (sys.stdout, sys.stderr) == before and capsys.readouterr().out == "λ\n"
-    assert main(["train", "--help"]) == 0 and "--epoch" in capsys.readouterr().out
+    assert main(["train", "--help"]) == 0 and "--steps" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """`stepwell runs`: what is printed, as text and as JSON, and with which status."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("STEPWELL_STORE", str(tmp_path / "store"))
     store = Store()
     store.add(shard_of(0))
-    store.add(shard_of(5, model="attnM"))
+    store.add(shard_of(5, kind="merged"))
     return store
 
 
@@ -29,29 +30,53 @@ def called(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 def test_runs_are_listed(store: Store, capsys):
-    status, text = called(capsys, "ls", "model=attnS", "final_loss<0.25", "--sort=-final_loss")
+    status, text = called(capsys, "ls", "model=separate", "final_loss<0.25", "--sort=-final_loss")
     lines = text.splitlines()
-    assert status == 0 and lines[0].startswith("in all rows: eigenvalues=[0.6, 0.4] model=attnS rank=2")
-    assert sorted(lines[1].split()) == ["final_loss", "lr", "name", "outcome", "seed"] and lines[-1] == "3 runs"
+    assert status == 0 and lines[0].startswith(
+        "in all rows: model.kind=separate model.rank=2 task.eigenvalues=[0.6, 0.4]"
+    )
+    assert (
+        sorted(lines[1].split()) == ["final_loss", "name", "outcome", "seed", "training.rate"] and lines[-1] == "3 runs"
+    )
     assert [line.split()[lines[1].split().index("seed")] for line in lines[2:-1]] == ["2", "1", "0"]
     status, text = called(capsys, "ls", "--limit", "2", "--columns", "seed", "--json")
     document = json.loads(text)
-    assert document["total"] == 10 and [list(one) for one in document["runs"]] == [["name", "seed"]] * 2
+    assert (
+        document["total"] == 10
+        and document["left_out"] == 8
+        and [list(one) for one in document["runs"]] == [["name", "seed"]] * 2
+    )
     assert "8 of them not shown" in called(capsys, "ls", "--limit", "2")[1]
-    head = ["name", "eigenvalues", "lr", "model", "rank", "seed", "final_loss", "outcome"]  # fields, then scalars
+    head = [
+        "name",
+        "model.kind",
+        "model.rank",
+        "seed",
+        "task.eigenvalues",
+        "training.rate",
+        "final_loss",
+        "outcome",
+    ]  # fields, then scalars
     lines = called(capsys, "ls", "rank=7")[1].splitlines()
     assert lines[0].split() == head and lines[1:] == ["0 runs"]
+
+
+def test_a_json_document_is_whole(store: Store, capsys):
+    store.add(shard_of(100, 80))
+    document = json.loads(called(capsys, "ls", "--json")[1])
+    assert (document["total"], document["left_out"], len(document["runs"])) == (90, 0, 90)
+    assert "40 of them not shown" in called(capsys, "ls")[1]
 
 
 def test_one_run_is_shown(store: Store, capsys):
     name = shard_of(0).names[3].tobytes().hex()
     text = called(capsys, "show", name[:12])[1]
-    assert name in text and "seed         3" in text and "loss (run: 5, step: 3)" in text
+    assert name in text and re.search(r"seed +3\n", text) and "loss (run: 5, step: 3)" in text
     assert json.loads(called(capsys, "show", name, "--json")[1])["scalars"]["final_loss"] == pytest.approx(0.3)
 
 
 def test_what_was_recorded_is_shown_with_the_line_that_opens_it(store: Store, capsys):
-    text = called(capsys, "open", "model=attnS")[1]
+    text = called(capsys, "open", "model=separate")[1]
     line = next(line for line in text.splitlines() if line.startswith("data = "))
     names: dict = {}
     exec(f"import stepwell\n{line}", names)
@@ -79,7 +104,7 @@ def test_export_verify_merge_remove_and_collect(store: Store, tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ls", "modl=attnS"], "did you mean model?"),
+        (["ls", "modl=separate"], "did you mean model?"),
         (["ls", "model"], "is not a filter"),
         (["ls", "--limit", "-1"], "--limit is -1"),
         (["ls", "--store", "nowhere"], "there is no store nowhere"),

@@ -1,39 +1,35 @@
-"""`stepwell train`: the published interface, its files, and what the runs amount to."""
+"""`stepwell train`: its files and report, what is resumed, and what the runs amount to."""
 
-import argparse
 import json
-import os
+import re
 import signal
-import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
+import stepwell as sw
+from stepwell._time import PAPER_UNIT
 from stepwell.cli import main
 from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
+from stepwell.experiments import experiment_of
 
-ROOT = Path(__file__).parents[2]
-SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "12", "--head", "2", "--init", "0.3"]
-NAME = "attnM_head2_D2_R1_P40_N6_seed10"
-
-
-@pytest.fixture(autouse=True)
-def no_screen(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+DATA = ["--dim", "2", "--context", "5", "--objective", "moments", "--sequences", "40", "--heads", "2", "--scale", "0.3"]
+SMALL = [*DATA, "--training", "descent", "--steps", "12", "--rate", "0.01", "--model", "merged"]
+FLOW = [*DATA, "--scale", "0.01", "--training", "flow", "--until", "3000", "--value-weights"]
 
 
-def train(folder: Path, *flags: str, small: bool = True) -> int:
-    return main(["train", *(SMALL if small else []), *flags, "--out", str(folder)])
+def train(folder: Path, *flags: str) -> int:
+    return main(["train", *flags, "--out", str(folder)])
 
 
-def report(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str, small: bool = True) -> dict:
+def report(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> dict:
     """The JSON document of a run that finished; nothing else is on standard output."""
-    assert train(folder, *flags, "--json", small=small) == 0
+    assert train(folder, *flags, "--json") == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -41,347 +37,170 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def endings(name: str, *more: str) -> set[str]:
-    return {f"{name}.txt", f"{name}.nc", f"{name}.png", *more}
+def experiment(*flags: str) -> sw.Experiment:
+    """The experiment that words describe."""
+    from stepwell.experiments._flags import parsed
+
+    return parsed(list(flags))
 
 
-def test_a_run_leaves_its_three_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path) == 0
-    told = capsys.readouterr()
-    assert files(tmp_path) == endings(NAME)
-    assert all(name in told.out for name in files(tmp_path))
-    assert told.err == ""
-    losses = np.loadtxt(tmp_path / f"{NAME}.txt")
-    run = xr.load_dataset(tmp_path / f"{NAME}.nc", engine="h5netcdf")
-    assert losses.shape == (12,)
-    np.testing.assert_array_equal(run["loss"].values[0, :12], losses)
-    assert run.sizes["step"] == 13 and run["step"].values[-1] == 12
-    configuration = json.loads(run.attrs["configuration"])
-    assert configuration["flags"]["head_num"] == 2
-    keys = [tuple(configuration[f"{name}_key"]) for name in ("train", "covariance", "initialisation")]
-    assert len(set(keys)) == 3
+def test_a_run_leaves_its_three_files_named_by_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    asked = experiment(*SMALL)
+    name = f"merged_h2_seed0_{asked.name[:8]}"
+    assert train(tmp_path, *SMALL) == 0
+    out, err = capsys.readouterr()
+    assert files(tmp_path) == {f"{name}.nc", f"{name}.txt", f"{name}.png"} and err == ""
+    assert all(file in out for file in files(tmp_path))
+    run = sw.load(tmp_path / f"{name}.nc")
+    assert experiment_of(run) == asked and run["time"].attrs["units"] == PAPER_UNIT
+    xr.testing.assert_identical(run, asked.run(progress=False))
+    table = tmp_path / f"{name}.txt"
+    assert table.read_text().startswith("# step time[t/tau] loss\n")
+    np.testing.assert_array_equal(np.loadtxt(table), np.stack([run["step"], run["time"], run["loss"][0]], axis=1))
 
 
-def test_the_folder_is_by_default_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *SMALL]) == 0
-    assert files(tmp_path) == endings(NAME)
+def test_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    words = [*SMALL, "--theory"]
+    found = report(capsys, tmp_path, *words)
+    asked = experiment(*SMALL)
+    run = sw.load(found["files"]["trajectory"])
+    assert sw.Experiment.from_dict(found["experiment"]) == asked and found["name"] == asked.name
+    assert (found["outcome"], found["steps"], found["time_unit"]) == ("finished", 12, PAPER_UNIT)
+    assert found["time"] == float(run["time"][-1]) == pytest.approx(2 * 0.01 * 12, rel=1e-15)
+    assert found["first_loss"] == {"train": float(run["loss"][0, 0])}
+    assert found["final_loss"] == {"train": float(run["loss"][0, -1])}
+    predicted = asked.predict()
+    assert found["levels"] == predicted.document["levels"] and found["learned"] == predicted.document["learned"]
+    assert found["predicted_drops"] == predicted.document["drops"]
+    (row,) = found["drops"]
+    assert row["predicted"] == pytest.approx(predicted.drops[0].time, rel=1e-12)
+    assert row["predicted_step"] == pytest.approx(predicted.drops[0].step, rel=1e-12)
+    assert set(found["files"]) == {"trajectory", "losses", "plot"} and found["seconds"] > 0
+    plain = report(capsys, tmp_path, *SMALL)
+    assert plain["drops"] is None and plain["predicted_drops"] is None and plain["levels"] == found["levels"]
 
 
-VARIANTS = {
-    "merged": ([], NAME, 1),
-    "rank by its other name": (["--model", "attnS", "--KQ_dim", "2"], "attnS_head2_D2_R2_P40_N6_seed10", 1),
-    "rank": (["--model", "attnS", "--rank", "2", "--seed", "3"], "attnS_head2_D2_R2_P40_N6_seed3", 1),
-    "mlp": (["--model", "mlp", "--cubic_feat"], "mlp_head2_D2_R1_P40_N6_seed10", 1),
-    "softmax": (["--softmax"], NAME, 1),
-    "white": (["--white_cov"], NAME, 1),
-    "lengths": (["--vary_len"], NAME, 1),
-    "mlp lengths": (["--model", "mlp", "--cubic_feat", "--vary_len"], "mlp_head2_D2_R1_P40_N6_seed10", 1),
-    "outputs": (["--out_dim", "2"], NAME, 1),
-    "test sets": (["--testset_size", "40"], f"{NAME}_icl1", 3),
-    "mixture": (["--icl", "0.2", "--testset", "40"], f"{NAME}_icl0.2", 3),
-    "in weight": (["--icl", "0", "--testset", "40"], f"{NAME}_icl0.0", 3),
-    "one": (["--icl", "1", "--testset", "40", "--softmax"], f"{NAME}_icl1.0", 3),
-    "lengths tested": (["--vary_len", "--testset", "40"], f"{NAME}_icl1", 3),
-    "value": (["--track_value"], f"{NAME}_value", 3),
-    "mlp value": (["--model", "mlp", "--cubic", "--track"], "mlp_head2_D2_R1_P40_N6_seed10_value", 3),
+CURVES = {
+    "tests": (["--test-sequences", "40"], "step time[t/tau] loss in_weight_test_loss in_context_test_loss"),
+    "values": (["--value-weights"], "step time[t/tau] loss value_weight[head=1] value_weight[head=2]"),
+    "seeds": (["--seeds", "4:7"], "step time[t/tau] loss[seed=4] loss[seed=5] loss[seed=6]"),
+    "adam": (["--optimizer", "adam"], "step loss"),
+    "mixture": (
+        ["--task", "mixture", "--test-sequences", "40"],
+        "step time[t/tau] loss in_weight_test_loss in_context_test_loss",
+    ),
 }
 
 
-@pytest.mark.parametrize("flags, name, columns", VARIANTS.values(), ids=VARIANTS)
-def test_names_and_columns(
-    flags: list[str], name: str, columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    found = report(capsys, tmp_path, *flags)
-    assert files(tmp_path) == endings(name)
-    assert {Path(path).name for path in found["files"].values()} == files(tmp_path)
-    rows = np.loadtxt(tmp_path / f"{name}.txt", ndmin=2)
-    rows = rows if columns > 1 else rows.T if rows.shape[0] == 1 else rows
-    assert rows.shape == (12, columns)
-    assert np.all(np.isfinite(rows))
-    assert rows[-1, 0] < rows[0, 0]
-    assert found["first_loss"]["train"] == rows[0, 0]
-    assert (set(found["final_loss"]) == {"train"}) == ("_icl" not in name)
+@pytest.mark.parametrize("flags, names", CURVES.values(), ids=CURVES)
+def test_columns(flags: list[str], names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = report(capsys, tmp_path, *SMALL, *flags)
+    path = Path(found["files"]["losses"])
+    assert path.read_text().splitlines()[0] == f"# {names}"
+    run, rows = sw.load(found["files"]["trajectory"]), np.loadtxt(path)
+    assert rows.shape == (13, len(names.split())) and np.all(np.isfinite(rows))
+    expected = np.concatenate([np.reshape(run[name].values, (-1, 13)) for name in ("loss",)])
+    np.testing.assert_array_equal(rows[:, [i for i, n in enumerate(names.split()) if n.startswith("loss")]], expected.T)
+    if "value_weight" in run:
+        np.testing.assert_array_equal(rows[:, 3:], run["value_weight"].values[0])
+        np.testing.assert_array_equal(rows[:, 3:], run["value"].values[0, :, :, -1, -1])  # a snapshot at every step
 
 
-def test_values_and_test_sets_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    report(capsys, tmp_path, "--track_value", "--testset", "40", "--model", "attnS")
-    name = "attnS_head2_D2_R1_P40_N6_seed10"
-    assert files(tmp_path) == endings(f"{name}_icl1", f"{name}_value.txt")
-    tests = np.loadtxt(tmp_path / f"{name}_icl1.txt")
-    tracked = np.loadtxt(tmp_path / f"{name}_value.txt")
-    run = xr.load_dataset(tmp_path / f"{name}_icl1.nc", engine="h5netcdf")
-    np.testing.assert_array_equal(tests[:, 0], tracked[:, 0])
-    np.testing.assert_array_equal(tests[:, 1], run["in_weight_test_loss"].values[0, :12])
-    np.testing.assert_array_equal(tests[:, 2], run["in_context_test_loss"].values[0, :12])
-    # So short a run has a snapshot at every step.
-    np.testing.assert_array_equal(tracked[:, 1:], run["value"].values[0, :12, :, -1, -1])
-    assert np.ptp(tracked[:, 1:], axis=0).min() > 0
+def test_value_weights_of_another_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path / "new", "--task", "multitask", "--value-weights") == 2
+    assert "value_weights" in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
 def test_data_do_not_depend_on_what_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    plain = report(capsys, tmp_path)
-    watched = report(capsys, tmp_path, "--track_value", "--testset", "40")
+    plain = report(capsys, tmp_path, *SMALL)
+    watched = report(capsys, tmp_path, *SMALL, "--value-weights", "--test-sequences", "40")
     # The same sums in another compiled program: a few roundings apart.
     assert watched["final_loss"]["train"] == pytest.approx(plain["final_loss"]["train"], rel=1e-12)
 
 
-def test_test_sets_are_whole_sequences_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """At zero weights the losses are label powers: w*ᵀΛw* in weight, and near tr Λ = 1 in context."""
-    found = report(capsys, tmp_path, "--icl", "0.2", "--testset", "4000", "--init", "0", "--white_cov")
-    # White, trace 1, ‖w*‖² = D: both label powers are 1, with variances 2 (in weight) and 2 + 6/D (in context).
-    for name, variance in (("in_weight_test", 2.0), ("in_context_test", 5.0)):
-        assert abs(found["first_loss"][name] - 1.0) < 5 * (variance / 4000) ** 0.5
-        assert found["final_loss"][name] == found["first_loss"][name]
+def test_a_file_of_the_same_name_is_the_same_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    first = Path(report(capsys, tmp_path, *SMALL)["files"]["trajectory"])
+    other = Path(report(capsys, tmp_path, *SMALL, "--rate", "0.02")["files"]["trajectory"])
+    assert first != other and len(files(tmp_path)) == 6
+    report(capsys, tmp_path, *SMALL)  # itself
+    other.replace(first)
+    for content in (first.read_bytes(), b"nonsense"):
+        first.write_bytes(content)
+        assert train(tmp_path, *SMALL) == 2
+        assert "move it away" in capsys.readouterr().err and first.read_bytes() == content
+    report(capsys, tmp_path, *SMALL, "--overwrite")
+    assert experiment_of(sw.load(first)) == experiment(*SMALL)
 
 
-PUBLISHED = {
-    "--e": "epoch",
-    "--ep": "epoch",
-    "--l": "lr",
-    "--s": None,
-    "--se": None,
-    "--see": "seed",
-    "--ic": "icl",
-    "--tra": None,
-    "--train": "trainset_size",
-    "--te": "testset_size",
-    "--w": "white_cov",
-    "--v": "vary_len",
-    "--seq": "seq_len",
-    "--in_": "in_dim",
-    "--o": "out_dim",
-    "--ou": "out_dim",
-    "--out_": "out_dim",
-    "--c": "cubic_feat",
-    "--m": "model",
-    "--so": "softmax",
-    "--r": "rank",
-    "--ra": "rank",
-    "--K": "rank",
-    "--head": "head_num",
-    "--ini": "init",
-    "--sh": "show",
-    "--st": "start",
-    "--trac": "track_value",
-    "--eng": "engine",
-    "--out": "out",
-    "--j": "json",
-    "--th": "theory",
-    "--re": "resume",
-}
+def test_seeds_are_named_by_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    names = set()
+    for words in (["--seeds", "3", "5", "8"], ["--seeds", "3", "4", "8"], ["--seeds", "3:9"]):
+        found = report(capsys, tmp_path, *SMALL, *words)
+        names.add(Path(found["files"]["trajectory"]).stem)
+        assert found["seeds"][0] == 3 and len(found["final_losses"]) == len(found["seeds"])
+    assert len(names) == 3 and all(re.fullmatch("merged_h2_seeds3-8_[0-9a-f]{8}", name) for name in names)
+    alone = report(capsys, tmp_path, *SMALL, "--seeds", "1")
+    assert "seeds" not in alone and experiment_of(sw.load(alone["files"]["trajectory"])) == experiment(*SMALL)
 
 
-@pytest.mark.parametrize("flag, meaning", PUBLISHED.items())
-def test_abbreviations(flag: str, meaning: str | None):
-    from stepwell._errors import InvalidInput
-    from stepwell._parser import Parser
-    from stepwell.cli import _train
-
-    parser = Parser(prog="stepwell train")
-    _train.configure(parser)
-    default = parser.parse_args([])
-    if meaning is None:
-        with pytest.raises(InvalidInput, match="could match"):
-            parser.parse_args([flag, "7"])
-        return
-    given = {"model": ["mlp"], "engine": ["flow"], "start": ["plain"]}.get(meaning, ["7"])
-    flags = isinstance(getattr(default, meaning), bool)
-    for words in [[flag]] if flags else [[flag, *given], [f"{flag}={given[0]}"]]:
-        found = parser.parse_args(words)
-        changed = [name for name, value in vars(found).items() if value != getattr(default, name)]
-        assert changed == [meaning]
+def test_seeds_count_from_that_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "run.toml").write_text(experiment(*SMALL, "--seed", "4").to_toml())
+    found = report(capsys, tmp_path, str(tmp_path / "run.toml"), "--seeds", "3")
+    assert found["seeds"] == [4, 5, 6]
+    for place, seed in enumerate(found["seeds"]):
+        alone = report(capsys, tmp_path, *SMALL, "--seed", str(seed))
+        assert found["final_losses"][place] == pytest.approx(alone["final_loss"]["train"], rel=1e-12)
 
 
-STARTS = {
-    "today's script": ([], "stacked"),
-    "Fig 3": (["--start", "paper"], "plain"),
-    "Figs 4 and 12": (["--start", "paper", "--in_dim", "8"], "per-head"),
-    "a rule by name": (["--start", "per-head"], "per-head"),
-}
-
-
-@pytest.mark.parametrize("words, rule", STARTS.values(), ids=STARTS)
-def test_starts_are_those_of_the_rules(words: list[str], rule):
-    import jax
-
-    from stepwell.models import SeparateAttention
-    from stepwell.published import Published, add_published_flags
-    from stepwell.published._setup import initial_model
-
-    parser = argparse.ArgumentParser()
-    add_published_flags(parser)
-    flags = Published.of(parser.parse_args(["--model", "attnS", "--head", "3", "--rank", "2", *words]))
-    key = jax.random.key(5)
-    drawn = SeparateAttention.random(
-        dim=flags.in_dim, heads=3, rank=2, scale=0.01, start=rule, normalisation="none", key=key
+def test_predict_and_train_of_one_file_are_one_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """From the same initial weights and sample: drops at the same times, by the same heads."""
+    path = tmp_path / "run.toml"
+    made = sw.Experiment(
+        task={"context": 20, "noise": 0.1, "centered": True},
+        model={"kind": "separate", "heads": 5, "scheme": "per-head", "normalization": "none"},
+        objective={"kind": "moments", "sequences": 500},
+        training={"kind": "descent", "rate": 0.02, "steps": 30},
+        seed=7,
     )
-    for name, weight in initial_model(flags, key).weights().items():
-        np.testing.assert_array_equal(weight, drawn.weights()[name])
-
-
-def test_with_the_start_of_the_paper_all_four_drops_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Fig 3's command, on infinitely many sequences; with today's start the run is still on an early plateau."""
-    command = ["--model", "attnS", "--head", "5", "--epoch", "10001", "--lr", "0.02", "--engine", "population"]
-    for words, components in ([["--start", "paper"], 4], [[], 2]):
-        found = report(capsys, tmp_path, *command, *words, small=False)
-        assert found["final_loss"]["train"] == pytest.approx(found["levels"][str(components)], rel=0.01)
-
-
-def test_defaults_are_the_published_ones():
-    from stepwell._parser import Parser
-    from stepwell.cli import _train
-
-    parser = Parser(prog="stepwell train")
-    _train.configure(parser)
-    found = vars(parser.parse_args([]))
-    values = (6001, 0.001, 10, 1, 5000, 0, False, False, 32, 4, 1, False, "attnM", False, 1, 1, 0.01)
-    names = "epoch lr seed icl trainset_size testset_size white_cov vary_len seq_len in_dim out_dim cubic_feat model "
-    assert tuple(found[name] for name in (names + "softmax rank head_num init").split()) == values
-    assert not found["show"] and not found["track_value"]
-
-
-REFUSED = {
-    "a start that merged attention has not": (["--start", "per-head"], "leave out --start"),
-    "unknown start": (["--model", "attnS", "--start", "today"], "stacked"),
-    "no heads": (["--head_num", "0"], "--head_num is 0"),
-    "mixture above one": (["--icl", "1.5"], "from 0 to 1"),
-    "mixture below zero": (["--icl", "-0.1"], "from 0 to 1"),
-    "mixture not a number": (["--icl", "nan"], "from 0 to 1"),
-    "one token": (["--seq_len", "1"], "at least 2"),
-    "no dimension": (["--in_dim", "0"], "--in_dim is 0"),
-    "no outputs": (["--out_dim", "-1"], "--out_dim is -1"),
-    "no sequences": (["--trainset_size", "0"], "--trainset_size is 0"),
-    "negative test set": (["--testset_size", "-3"], "--testset_size is -3"),
-    "too few to whiten": (["--trainset_size", "2"], "at least 3"),
-    "too few to test": (["--testset_size", "2"], "at least 3"),
-    "no epoch": (["--epoch", "0"], "--epoch is 0"),
-    "no rate": (["--lr", "0"], "above 0"),
-    "infinite rate": (["--lr", "inf"], "above 0"),
-    "no rank": (["--rank", "0"], "--rank is 0"),
-    "negative scale": (["--init", "-1"], "from 0"),
-    "negative seed": (["--seed", "-1"], "--seed is -1"),
-    "huge seed": (["--seed", str(2**40)], "below 2**32"),
-    "text for a number": (["--epoch", "many"], "invalid int value: 'many'"),
-    "fraction for a count": (["--head", "1.5"], "invalid int value"),
-    "unknown model": (["--model", "attn"], "attnM"),
-    "unknown engine": (["--engine", "steam"], "moments"),
-    "unknown flag": (["--epochs", "5"], "did you mean --epoch?"),
-    "missing value": (["--lr"], "expected one argument"),
-    "mlp on tokens": (["--model", "mlp"], "add --cubic_feat"),
-    "attention on features": (["--cubic_feat"], "leave out --cubic_feat"),
-    "softmax mlp": (["--model", "mlp", "--cubic_feat", "--softmax"], "leave out --softmax"),
-    "softmax moments": (["--softmax", "--engine", "moments"], "--engine sampled"),
-    "softmax population": (["--softmax", "--engine", "population"], "--engine sampled"),
-    "softmax flow": (["--softmax", "--engine", "flow"], "--engine sampled"),
-    "mixed population": (["--icl", "0.5", "--engine", "population"], "--engine moments"),
-    "flow from zero": (["--init", "0", "--engine", "flow"], "fixed point"),
-    "too many sequences": (["--engine", "sampled", "--trainset_size", str(10**10)], "GiB"),
-    "too many features": (["--in_dim", "96", "--trainset_size", "500"], "GiB"),
-    "too many epochs": (["--epoch", str(10**14)], "GiB"),
-    "too many heads": (["--head_num", str(10**13)], "GiB"),
-}
-
-
-@pytest.mark.parametrize("flags, told", REFUSED.values(), ids=REFUSED)
-def test_refused_with_one_line(flags: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path / "new", *flags) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("stepwell train: ") and err.count("\n") == 1 and told in err
-    assert files(tmp_path) == set()
-
-
-def test_a_folder_that_cannot_be_written_is_refused_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(training, "advance", None)  # training would fail
-    assert train(tmp_path / "file" / "folder") == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    path.write_text(made.to_toml())
+    trained = report(capsys, tmp_path, str(path), "--theory")
+    assert main(["predict", str(path), "--json"]) == 0
+    predicted = json.loads(capsys.readouterr().out)
+    assert predicted["experiment"] == trained["experiment"] and predicted["name"] == trained["name"]
+    assert predicted["drops"] == trained["predicted_drops"] and len(predicted["drops"]) > 1
+    assert predicted["levels"] == trained["levels"]
+    for row, drop in zip(trained["drops"], predicted["drops"], strict=False):
+        assert (row["head"], row["component"]) == (drop["head"], drop["component"])
+        assert row["predicted"] == pytest.approx(drop["time"], rel=1e-9)
 
 
 @pytest.mark.parametrize(
-    "flags, message", [(["--model", "attnS", "--rank", "3"], "can do the same"), (["--init", "0"], "fixed point")]
+    "flags, message",
+    [(["--model", "separate", "--rank", "3"], "rank 3 is above the dimension 2"), (["--scale", "0"], "fixed point")],
 )
 def test_allowed_with_a_word(flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path, *flags) == 0
+    assert train(tmp_path, *SMALL, *flags) == 0
     err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
+    assert message in err and err.count("\n") == 1 and err.startswith("stepwell train: ")
 
 
-def test_show_says_where_the_plot_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path, "--show") == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith(f"{NAME}.png")
-    assert files(tmp_path) == endings(NAME)
+TOO_LARGE = {
+    "sequences": ["--objective", "sampled", "--sequences", "1000000000"],
+    "features": ["--dim", "96", "--objective", "moments"],
+    "points": ["--training", "descent", "--steps", "1000000000"],
+    "weights": ["--heads", "1000000", "--dim", "1000"],
+    "Hessian": ["--heads", "10000", "--dim", "16"],
+    "batch": ["--objective", "online", "--batch", "10000000", "--context", "100000"],
+    "seeds": ["--training", "descent", "--steps", "1000000", "--seeds", "100000"],
+    "regressions": ["--task", "multitask", "--objective", "reduced", "--sequences", "1000000000"],
+}
 
 
-def test_show_without_a_window_system_behind_the_screen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("DISPLAY", ":0")  # but matplotlib's backend is Agg
-    found = report(capsys, tmp_path, "--show")
-    assert found["outcome"] == "finished"
-
-
-def test_divergence_keeps_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path, "--lr", "30", "--epoch", "240", "--json") == 1
+@pytest.mark.parametrize("flags", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_what_does_not_fit_is_refused_first(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert train(tmp_path / "new", *flags) == 2
     out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert found["outcome"] == "diverged" and "not finite at step" in found["message"]
-    assert err.count("\n") == 1 and ("a rate of" in err or "was stable for" in err)  # as far as there was time to try
-    losses = np.loadtxt(tmp_path / f"{NAME}.txt")
-    assert found["epochs"] == losses.size < 240 and np.all(np.isfinite(losses))
-    assert files(tmp_path) == endings(NAME)
-    assert train(tmp_path, "--lr", "30", "--epoch", "240", "--resume") == 2
-    assert "cannot be resumed" in capsys.readouterr().err
-
-
-class Interruption:
-    """`advance`, until it has been called so often."""
-
-    def __init__(self, calls: int):
-        self.calls = calls
-        self.advance = training.advance
-
-    def __call__(self, *arguments, **options):
-        if self.calls == 0:
-            raise KeyboardInterrupt
-        self.calls -= 1
-        return self.advance(*arguments, **options)
-
-
-@pytest.mark.parametrize("flags", [[], ["--track_value", "--testset", "40"]], ids=["plain", "watched"])
-def test_an_interrupted_run_goes_on_as_if_it_had_not_stopped(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    flags = [*flags, "--epoch", "240"]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    report(capsys, whole, *flags)
-    for stop in (0, 20, 13):
-        with monkeypatch.context() as patch:
-            patch.setattr(training, "advance", Interruption(stop))
-            assert train(parts, *flags, "--resume") == 130
-        if stop == 0:
-            assert files(parts) == set()
-        else:
-            assert "--resume" in capsys.readouterr().err
-            assert {Path(name).suffix for name in files(parts)} == {".txt", ".nc", ".png", ".checkpoint"}
-        if stop == 20:
-            (parts / next(name for name in files(parts) if name.endswith(".checkpoint"))).unlink()
-    found = report(capsys, parts, *flags, "--resume")
-    assert found["outcome"] == "finished" and found["epochs"] == 240
-    for name in files(whole):
-        if name.endswith(".txt"):
-            assert (whole / name).read_text() == (parts / name).read_text()
-    assert files(parts) == files(whole)
-    _same(whole, parts)
-
-
-def _same(whole: Path, parts: Path) -> None:
-    stem = next(name for name in files(whole) if name.endswith(".nc"))
-    one, two = (xr.load_dataset(folder / stem, engine="h5netcdf") for folder in (whole, parts))
-    xr.testing.assert_identical(one, two)
+    assert out == "" and "GiB" in err and err.count("\n") == 1 and not (tmp_path / "new").exists()
 
 
 class Killed(BaseException):
@@ -414,12 +233,19 @@ class Saves:
         self.patch.setattr(checkpoints.Saves, "save_if_due", save)
 
 
+KINDS = {
+    "descent": [*SMALL, "--steps", "240"],
+    "seeds": [*SMALL, "--steps", "240", "--seeds", "2"],
+    "adam": [*SMALL, "--steps", "240", "--optimizer", "adam"],
+    "flow": FLOW,
+}
+
+
 @pytest.mark.parametrize("how", ["kill", "press"])
-@pytest.mark.parametrize("flags", [[], ["--engine", "flow", "--lr", "0.2", "--track_value"]], ids=["descent", "flow"])
+@pytest.mark.parametrize("flags", KINDS.values(), ids=KINDS)
 def test_a_killed_run_is_resumed_bit_for_bit(
     flags: list[str], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    flags = [*flags, "--epoch", "240"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     report(capsys, whole, *flags)
     saves = Saves(monkeypatch)
@@ -430,6 +256,8 @@ def test_a_killed_run_is_resumed_bit_for_bit(
                 train(parts, *flags, *resume)
             (name,) = files(parts)
             assert name.startswith(".") and name.endswith(".checkpoint")
+            if "--seeds" not in flags:
+                assert name == f".{experiment(*flags).name}.checkpoint"
         else:
             assert train(parts, *flags, *resume) == 130
     saves.end(None)
@@ -437,104 +265,98 @@ def test_a_killed_run_is_resumed_bit_for_bit(
     assert train(parts, *flags, "--resume") == 0
     assert "resuming from the checkpoint" in capsys.readouterr().out
     assert files(parts) == files(whole)
-    _same(whole, parts)
+    stem = next(name for name in files(whole) if name.endswith(".nc"))
+    xr.testing.assert_identical(*(xr.load_dataset(folder / stem, engine="h5netcdf") for folder in (whole, parts)))
 
 
-def test_a_run_without_resume_mentions_a_checkpoint_and_starts_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    saves = Saves(monkeypatch)
-    saves.end(2)
-    with pytest.raises(Killed):
-        train(tmp_path, "--epoch", "240")
-    (checkpoint,) = tmp_path.iterdir()
-    before = checkpoint.read_bytes()
-    monkeypatch.setattr(checkpoints.Saves, "save_if_due", lambda *_: (_ for _ in ()).throw(Killed))
-    with pytest.raises(Killed):
-        train(tmp_path, "--epoch", "240")
-    err = capsys.readouterr().err
-    assert "give --resume to continue it" in err and err.count("\n") == 1
-    assert checkpoint.read_bytes() == before
-    saves.end(None)
-    assert train(tmp_path, "--epoch", "240", "--lr", "0.002", "--resume") == 0  # another run, which has no checkpoint
-    assert checkpoint.read_bytes() == before and "starting from the beginning" in capsys.readouterr().out
-    assert train(tmp_path, "--epoch", "240") == 0
-    assert files(tmp_path) == endings(NAME) | endings(checkpoint.stem.removeprefix("."))
-
-
-@pytest.mark.parametrize("first", [["--resume"], []], ids=["part", "whole"])
-def test_a_checkpoint_is_of_the_part_after_a_stored_run_or_of_the_whole(
-    first: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_descent_is_continued_to_more_steps_and_both_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    report(capsys, whole, "--epoch", "240")
-    report(capsys, parts, "--epoch", "100")
-    saves = Saves(monkeypatch)
-    for resume in (first, ["--resume"]):
-        saves.end(2)
-        with pytest.raises(Killed):
-            train(parts, *resume, "--epoch", "240")
-    saves.end(None)
-    assert train(parts, "--epoch", "240", "--resume") == 0
-    assert files(parts) == files(whole)
-    assert (whole / f"{NAME}.txt").read_text() == (parts / f"{NAME}.txt").read_text()
+    short = report(capsys, parts, *SMALL, "--value-weights")
+    before = Path(short["files"]["trajectory"]).read_bytes()
+    longer = [*SMALL, "--value-weights", "--steps", "20"]
+    assert train(parts, *longer, "--resume") == 0
+    assert "resuming from step 12" in capsys.readouterr().out
+    found = report(capsys, whole, *longer)
+    name = Path(found["files"]["losses"]).name
+    assert (whole / name).read_text() == (parts / name).read_text()
+    assert Path(short["files"]["trajectory"]).read_bytes() == before
+    continued, at_once = (sw.load(folder / name.replace(".txt", ".nc")) for folder in (parts, whole))
+    assert experiment_of(continued) == experiment_of(at_once) == experiment(*longer)
+    np.testing.assert_array_equal(continued["time"], at_once["time"])
+    for weight in ("value", "key_query"):
+        np.testing.assert_array_equal(continued[weight].isel(snapshot=-1), at_once[weight].isel(snapshot=-1))
 
 
-def test_a_checkpoint_that_cannot_be_saved_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    program = (
-        "import sys, warnings\n"
-        "from stepwell.cli import main\n"
-        "from stepwell.dynamics import _checkpoint\n"
-        "def full(*_): raise OSError(28, 'No space left on device')\n"
-        "_checkpoint.write_bytes = full\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    command = [sys.executable, "-c", program, "train", *SMALL, "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and files(tmp_path) == endings(NAME)
-    assert done.stderr.startswith("stepwell train: the checkpoint ") and done.stderr.count("\n") == 1
-    assert "cannot be saved (No space left on device); the run goes on" in done.stderr
+@pytest.mark.parametrize("flags", [["--rate", "0.02"], ["--seed", "1"], ["--steps", "11"]], ids=" ".join)
+def test_another_run_is_not_continued(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report(capsys, tmp_path, *SMALL)
+    assert train(tmp_path, *SMALL, *flags, "--resume") == 0
+    assert "starting from the beginning" in capsys.readouterr().out
 
 
-def test_a_finished_run_goes_on_to_more_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    report(capsys, whole, "--epoch", "15")
-    report(capsys, parts)
-    report(capsys, parts, "--epoch", "15", "--resume")
-    assert (whole / f"{NAME}.txt").read_text() == (parts / f"{NAME}.txt").read_text()
+@pytest.mark.parametrize("flags", [["--optimizer", "adam"], ["--seeds", "2"]], ids=" ".join)
+def test_what_cannot_be_continued_is_refused(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report(capsys, tmp_path, *SMALL, *flags)
+    assert train(tmp_path, *SMALL, *flags, "--steps", "20", "--resume") == 2
+    assert "leave out --resume" in capsys.readouterr().err
 
 
-def test_a_complete_run_is_not_trained_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    report(capsys, tmp_path)
-    before = (tmp_path / f"{NAME}.txt").read_text()
-    monkeypatch.setattr(training, "advance", None)
-    for epoch in ("12", "5"):
-        assert train(tmp_path, "--resume", "--epoch", epoch) == 0
-        assert "complete" in capsys.readouterr().out
-        assert (tmp_path / f"{NAME}.txt").read_text() == before
+def test_a_complete_run_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    for flags in (SMALL, FLOW):
+        before = report(capsys, tmp_path, *flags)
+        content = Path(before["files"]["losses"]).read_text()
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "advance", None)
+            patch.setattr("stepwell.dynamics.flow", None)
+            assert train(tmp_path, *flags, "--resume") == 0
+        assert "is complete" in capsys.readouterr().out
+        assert Path(before["files"]["losses"]).read_text() == content
 
 
-def test_files_that_are_no_runs_are_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / f"{NAME}.nc").write_text("not netCDF")
-    assert train(tmp_path, "--resume") == 2
-    xr.Dataset({"a": 1.0}).to_netcdf(tmp_path / f"{NAME}.nc", engine="h5netcdf")
-    assert train(tmp_path, "--resume") == 2
-    assert capsys.readouterr().err.count("\n") == 2
+def test_the_store_is_asked_first_and_told_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    kept: dict[str, xr.Dataset] = {}
+
+    class Store:
+        def __init__(self, path):
+            self.path = path
+
+    def save_run(store, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
+        kept[experiment_of(trajectory).name] = trajectory
+        return Path(store.path)
+
+    def load_run(store, asked: sw.Experiment, seeds=None) -> xr.Dataset | None:
+        return kept.get(asked.name) if seeds is None else None
+
+    room = types.SimpleNamespace(Store=Store, save_run=save_run, load_run=load_run)
+    monkeypatch.setitem(sys.modules, "stepwell.runs", room)
+    words = [*SMALL, "--store", str(tmp_path / "store")]
+    first = report(capsys, tmp_path / "a", *words)
+    assert list(kept) == [first["name"]]
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "advance", None)
+        assert train(tmp_path / "b", *words, "--json") == 0
+        out, err = capsys.readouterr()
+    assert "has this run" in err
+    a, b = (xr.load_dataset(found["files"]["trajectory"], engine="h5netcdf") for found in (first, json.loads(out)))
+    xr.testing.assert_identical(a, b)
+    kept.clear()
+    report(capsys, tmp_path / "c", *words, "--fresh")
+    assert list(kept) == [first["name"]]
+    assert train(tmp_path / "d", *words, "--rate", "1e8", "--steps", "200") == 1  # diverged: not kept
+    assert list(kept) == [first["name"]]
 
 
-ENGINES = [
-    ["--model", "attnM", "--testset", "40"],
-    ["--model", "attnS", "--rank", "2", "--icl", "0.2"],
-    ["--model", "mlp", "--cubic_feat", "--vary_len"],
-    ["--model", "attnM", "--vary_len", "--out_dim", "2"],
+OBJECTIVES = [
+    ["--model", "merged", "--test-sequences", "40"],
+    ["--model", "separate", "--rank", "2", "--task", "mixture"],
+    ["--model", "mlp", "--context", "2", "5", "--normalization", "1/tokens"],
+    ["--model", "merged", "--context", "2", "5", "--outputs", "2"],
 ]
 
 
-@pytest.mark.parametrize("flags", ENGINES, ids=["merged", "separate", "mlp", "outputs"])
+@pytest.mark.parametrize("flags", OBJECTIVES, ids=["merged", "separate", "mlp", "outputs"])
 def test_moments_and_sequences_give_the_same_run(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    runs = [report(capsys, tmp_path, *flags, "--engine", engine) for engine in ("moments", "sampled")]
+    runs = [report(capsys, tmp_path, *SMALL, *flags, "--objective", kind) for kind in ("moments", "sampled")]
     for name, value in runs[0]["final_loss"].items():
         assert runs[1]["final_loss"][name] == pytest.approx(value, rel=1e-10)
 
@@ -542,88 +364,71 @@ def test_moments_and_sequences_give_the_same_run(flags: list[str], tmp_path: Pat
 def test_flow_is_the_limit_of_small_rates(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Descent is Euler's method for the flow: half the rate, half the error."""
     errors = []
-    for rate, steps in ((0.02, 60), (0.01, 120), (0.005, 240)):
-        flags = ["--lr", str(rate), "--epoch", str(steps + 1)]
-        flow = np.loadtxt(report(capsys, tmp_path, *flags, "--engine", "flow")["files"]["loss"])
-        descent = np.loadtxt(report(capsys, tmp_path, *flags, "--engine", "moments")["files"]["loss"])
-        assert flow.shape == descent.shape == (steps + 1,)
-        assert flow[0] == pytest.approx(descent[0], rel=1e-12)
-        errors.append(np.abs(flow - descent).max())
+    for rate, steps in ((0.1, 60), (0.05, 120), (0.025, 240)):
+        recorded = ["--training", "flow", "--until", "12", "--points", str(steps + 1), "--spacing", "linear"]
+        flow = np.loadtxt(report(capsys, tmp_path, *DATA, *recorded, "--tolerance", "1e-9")["files"]["losses"])
+        stepped = ["--training", "descent", "--rate", str(rate), "--until", "12"]
+        descent = np.loadtxt(report(capsys, tmp_path, *DATA, *stepped)["files"]["losses"])
+        np.testing.assert_allclose(flow[:, 0], descent[:, 1], rtol=1e-12)
+        assert descent[-1, 0] == steps
+        errors.append(np.abs(flow[:, 1] - descent[:, 2]).max())
     ratios = np.array(errors[:-1]) / np.array(errors[1:])
     # 2 + O(rate): the second-order term halves from one pair to the next.
     assert abs(ratios[1] - 2) < abs(ratios[0] - 2) < 0.5
 
 
-def test_flow_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    flags = ["--engine", "flow", "--lr", "0.02", "--track_value"]
-    report(capsys, whole, *flags, "--epoch", "200")
-    report(capsys, parts, *flags, "--epoch", "60")
-    report(capsys, parts, *flags, "--epoch", "200", "--resume")
-    one, two = (np.loadtxt(folder / f"{NAME}_value.txt") for folder in (whole, parts))
-    assert one.shape == two.shape == (200, 3)
-    # The solver's tolerances are 1e-8, and 1e-6 of the initial weights, a step; some hundred steps.
-    np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-4 * 0.3)
-
-
-PREDICTED = ["--engine", "population", "--in_dim", "2", "--seq_len", "6", "--theory"]
-
-
 def test_merged_drop_is_where_the_theory_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = [*PREDICTED, "--head", "3", "--init", "1e-4", "--epoch", "6000"]
-    found = report(capsys, tmp_path, *flags, small=False)
-    losses = np.loadtxt(found["files"]["loss"])
-    first, last = found["levels"]["0"], found["levels"]["2"]
-    assert losses[0] == pytest.approx(first, rel=1e-6)
-    assert losses[-1] == pytest.approx(last, rel=1e-3)
-    measured = np.argmax(losses < (first + last) / 2)
-    # A step multiplies small weights by 1 + x and not e^x, which takes 1 + x/2 times as long; x = 2 lr N ‖Λ²‖_F.
-    x = 2 * 0.001 * 5 * np.linalg.norm([4 / 9, 1 / 9])
-    assert abs(measured / found["predicted_drops"][0] - 1) < x
-    mlp = report(capsys, tmp_path, *flags, "--model", "mlp", "--cubic_feat", small=False)
-    losses = np.loadtxt(mlp["files"]["loss"])
-    measured = np.argmax(losses < (first + last) / 2)
-    assert abs(measured / mlp["predicted_drops"][0] - 1) < x
+    data = ["--dim", "2", "--context", "5", "--heads", "3", "--objective", "population", "--theory"]
+    flags = [*data, "--scale", "1e-4", "--training", "descent", "--rate", "0.005", "--steps", "6000"]
+    found = report(capsys, tmp_path, *flags, "--model", "merged")
+    first, last = found["levels"]
+    # A step multiplies small weights by 1 + x and not e^x, which takes 1 + x/2 times as long; x = 2 rate ‖Λ²‖_F.
+    x = 2 * 0.005 * np.linalg.norm([4 / 9, 1 / 9])
+    mlp = report(capsys, tmp_path, *flags, "--model", "mlp")
+    for made in (found, mlp):
+        step, time, loss = np.loadtxt(made["files"]["losses"]).T
+        assert loss[0] == pytest.approx(first, rel=1e-6) and loss[-1] == pytest.approx(last, rel=1e-3)
+        middle = np.argmax(loss < (first + last) / 2)
+        (drop,) = made["predicted_drops"]
+        assert abs(time[middle] / drop["time"] - 1) < x and abs(step[middle] / drop["step"] - 1) < x
+    (row,) = found["drops"]
+    assert abs(row["error"]) < x and row["status"] == "measured" and mlp["drops"] is None
 
 
 def test_separate_drops_are_where_the_theory_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    flags = [*PREDICTED, "--model", "attnS", "--head", "3", "--init", "1e-2", "--lr", "0.02", "--epoch", "60001"]
-    found = report(capsys, tmp_path, *flags, small=False)
-    losses = np.loadtxt(found["files"]["loss"])
-    levels = list(found["levels"].values())
-    assert len(found["predicted_drops"]) == 2
-    for predicted, above, below in zip(found["predicted_drops"], levels[:-1], levels[1:], strict=True):
-        early, middle, late = (np.argmax(losses < below + part * (above - below)) for part in (0.95, 0.5, 0.05))
-        assert abs(middle - predicted) < late - early  # a drop counts as instantaneous
+    data = ["--dim", "2", "--context", "5", "--heads", "3", "--scale", "1e-3", "--theory"]
+    found = report(capsys, tmp_path, *data)
+    time, loss = np.loadtxt(found["files"]["losses"]).T
+    assert len(found["predicted_drops"]) == 2 and found["steps"] is None
+    for drop, above, below in zip(found["predicted_drops"], found["levels"][:-1], found["levels"][1:], strict=True):
+        early, middle, late = (time[np.argmax(loss < below + part * (above - below))] for part in (0.95, 0.5, 0.05))
+        assert abs(middle - drop["time"]) < late - early  # a drop counts as instantaneous
+        assert drop["step"] is None
 
 
-@pytest.mark.parametrize("flags", [["--softmax"], ["--icl", "0.2"], ["--out_dim", "2"], ["--vary_len"]], ids=" ".join)
+NO_THEORY = {
+    "softmax": ["--activation", "softmax", "--objective", "sampled"],
+    "mixture": ["--task", "mixture"],
+    "outputs": ["--outputs", "2"],
+    "tokens": ["--context", "3", "5", "--normalization", "1/tokens"],
+    "regressions": ["--task", "multitask", "--dims", "3", "4", "--until", "2"],
+}
+
+
+@pytest.mark.parametrize("flags", NO_THEORY.values(), ids=NO_THEORY)
 def test_where_there_is_no_theory_a_line_says_so(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path, "--theory", *flags) == 0
+    words = [] if "multitask" in flags else [*SMALL[2:], "--dim", "2"]
+    assert train(tmp_path, *words, *flags, "--theory") == 0
     err = capsys.readouterr().err
     assert "nothing is drawn" in err and err.count("\n") == 1
 
 
 def test_why_predicted_drops_are_missing_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for model in ("attnM", "attnS"):
-        assert train(tmp_path, *PREDICTED, "--model", model, "--init", "1e3", "--lr", "1e-30") == 0
+    words = ["--dim", "2", "--objective", "population", "--training", "descent", "--rate", "1e-30", "--steps", "5"]
+    for model in ("merged", "separate"):
+        assert train(tmp_path, *words, "--theory", "--model", model, "--scale", "1e3") == 0
         err = capsys.readouterr().err
-        assert "--theory: the initial weights are too large" in err and err.count("\n") == 1
-
-
-def test_the_script_at_the_root_works_from_anywhere(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, ROOT / "train.py", *SMALL, "--json", "--show"],
-        cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["outcome"] == "finished"
-    assert files(tmp_path) == endings(NAME)
-    refused = subprocess.run(
-        [sys.executable, ROOT / "train.py", "--head", "0"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert refused.returncode == 2 and refused.stdout == "" and refused.stderr.count("\n") == 1
+        assert "--theory: " in err and "too large" in err and err.count("\n") == 1
+    assert train(tmp_path, *words[:-4], "--rate", "0.01", "--steps", "5", "--optimizer", "adam", "--theory") == 0
+    err = capsys.readouterr().err
+    assert "constant rate" in err and err.count("\n") == 1

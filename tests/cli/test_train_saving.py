@@ -1,6 +1,5 @@
 """`stepwell train` brings what was trained to safety: from signals, full disks, and folders that go away."""
 
-import argparse
 import errno
 import os
 import shutil
@@ -14,14 +13,22 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from stepwell import _interrupt
+import stepwell as sw
+from stepwell import _interrupt, experiments
+from stepwell.cli import _training_files as _files
 from stepwell.cli import main
+from stepwell.cli._training_plot import draw
 from stepwell.dynamics import _host
-from stepwell.published import Published, _files, add_published_flags, training
 from stepwell.trajectory import load
 
-SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", "500", "--init", "0.3"]
-NAME = "attnM_head1_D2_R1_P40_N6_seed10"
+EXPERIMENT = sw.Experiment(
+    task={"dim": 2, "context": 5},
+    model={"kind": "merged", "heads": 1, "scale": 0.3},
+    objective={"kind": "moments", "sequences": 40},
+    training={"kind": "descent", "rate": 0.005, "steps": 500},
+)
+SMALL = experiments.command_of(EXPERIMENT)[2:]
+NAME = f"merged_h1_seed0_{EXPERIMENT.name[:8]}"
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
@@ -67,7 +74,7 @@ def test_a_signal_ends_the_training_and_all_is_saved(
     run = load(tmp_path / f"{NAME}.nc")
     assert run.attrs["outcome"] == "interrupted" and 0 < run.sizes["step"] < 500
     assert (signals[0] == INT) != (signal.Signals(signals[0]).name in run.attrs["message"])
-    assert np.loadtxt(tmp_path / f"{NAME}.txt").size == run.sizes["step"]
+    assert len(np.loadtxt(tmp_path / f"{NAME}.txt")) == run.sizes["step"]
     assert [signal.getsignal(number) for number in (INT, TERM)] == [signal.default_int_handler, signal.SIG_DFL]
 
 
@@ -102,19 +109,6 @@ def test_before_anything_is_trained_there_is_nothing_to_wait_for(tmp_path: Path,
     assert endings(tmp_path) == set()
 
 
-def test_an_interrupted_run_that_has_the_steps_asked_for_is_complete(
-    tmp_path: Path, strike, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    strike(_host, "advance", TERM, call=4)
-    assert train(tmp_path) == 143
-    steps = load(tmp_path / f"{NAME}.nc").sizes["step"]
-    before = (tmp_path / f"{NAME}.txt").read_bytes()
-    monkeypatch.setattr(_host, "advance", None)
-    assert train(tmp_path, "--epoch", "10", "--resume") == 0
-    assert f"complete, with {steps} steps" in capfd.readouterr().out
-    assert endings(tmp_path) == {".nc", ".txt", ".png"} and (tmp_path / f"{NAME}.txt").read_bytes() == before
-
-
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's state folder, where a run is kept that finds no room."""
@@ -141,7 +135,7 @@ def test_without_room_the_run_is_kept_elsewhere_and_can_be_resumed(
     assert out == "" and err.count("\n") == 1 and "No space left on device" in err and str(kept(elsewhere)) in err
     assert endings(tmp_path / "runs") == set()
     shutil.move(kept(elsewhere), tmp_path / "runs")
-    assert train(tmp_path / "runs", "--epoch", "600", "--resume") == 0
+    assert train(tmp_path / "runs", "--steps", "600", "--resume") == 0
     assert "resuming from step 500" in capsys.readouterr().out
 
 
@@ -178,13 +172,13 @@ def test_a_real_limit_on_files_is_no_crash(tmp_path: Path):
 
 
 def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def removed(*arguments):
-        trajectory = run(*arguments)
+    def removed(*arguments, **options):
+        trajectory = resume(*arguments, **options)
         shutil.rmtree(tmp_path / "runs")
         return trajectory
 
-    run = training.train
-    monkeypatch.setattr(training, "train", removed)
+    resume = experiments.resume
+    monkeypatch.setattr(experiments, "resume", removed, raising=False)
     assert train(tmp_path / "runs") == 0
     assert endings(tmp_path / "runs") == {".nc", ".txt", ".png"}
 
@@ -192,14 +186,14 @@ def test_a_folder_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pyt
 def test_a_folder_that_became_a_file_does_not_take_the_run_with_it(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    def changed(*arguments):
-        trajectory = run(*arguments)
+    def changed(*arguments, **options):
+        trajectory = resume(*arguments, **options)
         shutil.rmtree(tmp_path / "runs")
         (tmp_path / "runs").touch()
         return trajectory
 
-    run = training.train
-    monkeypatch.setattr(training, "train", changed)
+    resume = experiments.resume
+    monkeypatch.setattr(experiments, "resume", changed, raising=False)
     assert train(tmp_path / "runs") == 2
     assert str(kept(elsewhere)) in capsys.readouterr().err
 
@@ -226,31 +220,30 @@ def test_a_run_that_another_program_wrote_is_not_resumed(tmp_path: Path, capsys:
 
 
 def test_a_loss_that_is_never_finite_is_no_interruption(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert train(tmp_path, "--init", "1e200") == 1
+    assert train(tmp_path, "--scale", "1e50", "--eigenvalues", "1e50", "1e49") == 1
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "not finite at step 0" in err and list(tmp_path.iterdir()) == []
 
 
 def test_what_is_finite_is_drawn(tmp_path: Path):
-    parser = argparse.ArgumentParser()
-    add_published_flags(parser)
-    flags = Published.of(parser.parse_args([*SMALL, "--track_value", "--testset", "40", "--head", "2"]))
-    setup = training.set_up(flags, "moments")
-    run = training.train(setup, None)
+    watched = EXPERIMENT.replace(model={"heads": 2}, record={"value_weights": True, "test_sequences": 40})
+    run = watched.run(progress=False)
     run["loss"].values[0, 100:] = [1e308, np.inf, np.nan] * 133 + [0, 1]
-    run[training.IN_CONTEXT].values[:] = np.nan
-    run[training.IN_WEIGHT].values[0, 1:] = np.inf
-    run[training.TRACKED].values[0, :, 0] = np.linspace(-1.0, 1.0, 501) * 1e308
+    run[experiments.IN_CONTEXT].values[:] = np.nan
+    run[experiments.IN_WEIGHT].values[0, 1:] = np.inf
+    run[experiments.VALUE_WEIGHTS].values[0, :, 0] = np.linspace(-1.0, 1.0, 501) * 1e308
     figure = Figure()
     FigureCanvasAgg(figure)
-    training.draw(figure, setup, run, training.levels_of(setup), None)
+    draw(figure, watched, run, experiments.predicted_levels(watched), None)
     figure.savefig(tmp_path / "a.png")
     curve = figure.axes[0].lines[0].get_ydata()
     np.testing.assert_array_equal(np.flatnonzero(np.isfinite(curve)), [*range(100), 499, 500])
     assert 0 < figure.axes[0].get_ylim()[1] < 10
 
 
-@pytest.mark.parametrize("flags", [["--lr", "1e308"], ["--lr", "1e308", "--vary_len", "--track"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [["--rate", "1e50"], ["--rate", "1e50", "--context", "2", "5", "--value-weights"]], ids=" ".join
+)
 def test_a_run_of_which_little_is_finite_has_a_plot(flags: list[str], tmp_path: Path):
     assert train(tmp_path, *flags) == 1
     assert endings(tmp_path) == {".nc", ".txt", ".png"}

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from stepwell.explorer import CONTROLS, State
+from stepwell.experiments import SECTIONS, kinds
+from stepwell.explorer import controls
+from stepwell.explorer._controls import HINTS
 from stepwell.explorer._engine import Engine
 from stepwell.explorer._glossary import glossary
 from stepwell.explorer._message import packed
@@ -53,19 +55,19 @@ class Page:
         self.session = Session(self._send, self.engine)
 
     def _compute(self, state, report, stop):
-        self.computed.append(state["init"])
+        self.computed.append(state.run.model.scale)
         if self.broken:
             raise ZeroDivisionError("division by zero")
         while not self.go.wait(0.005):
             if stop():
                 raise Cancelled
-        return {"time": np.arange(3.0), "loss": np.full(3, state["init"]), "problems": {}}
+        return {"time": np.arange(3.0), "loss": np.full(3, state.run.model.scale), "problems": {}}
 
     async def _send(self, content: bytes) -> None:
         self.heads.append(unpacked(content))
 
-    def ask(self, number: int, **words: str) -> None:
-        self.session.ask(json.dumps({"number": number, "words": words}))
+    def ask(self, number: int, changed: str | None = None, **words: str) -> None:
+        self.session.ask(json.dumps({"number": number, "words": words, "changed": changed}))
 
     async def done(self, number: int) -> None:
         end = time.monotonic() + 30
@@ -89,7 +91,7 @@ def with_page(scenario) -> Page:
 def test_one_is_computed_one_waits_and_the_newest_wins():
     async def scenario(one: Page) -> None:
         for number in range(1, 6):
-            one.ask(number, init=f"0.{number}")
+            one.ask(number, **{"model.scale": f"0.{number}"})
         one.go.set()
         await one.done(5)
 
@@ -101,13 +103,13 @@ def test_one_is_computed_one_waits_and_the_newest_wins():
 def test_what_the_page_has_is_not_sent_again():
     async def scenario(one: Page) -> None:
         one.go.set()
-        one.ask(1, **{"init": "0.1", "b.init": "0.2"})
+        one.ask(1, **{"model.scale": "0.1", "b.model.scale": "0.2"})
         await one.done(1)
-        one.ask(2, **{"init": "0.1", "b.init": "0.3"})
+        one.ask(2, **{"model.scale": "0.1", "b.model.scale": "0.3"})
         await one.done(2)
-        one.ask(3, init="0.1")  # the second configuration is removed,
+        one.ask(3, **{"model.scale": "0.1"})  # the second configuration is removed,
         await one.done(3)
-        one.ask(4, **{"init": "0.1", "b.init": "0.3"})  # and is back
+        one.ask(4, **{"model.scale": "0.1", "b.model.scale": "0.3"})  # and is back
         await one.done(4)
 
     one = with_page(scenario)
@@ -118,24 +120,39 @@ def test_what_the_page_has_is_not_sent_again():
 def test_a_bad_value_leaves_the_picture_and_says_why():
     async def scenario(one: Page) -> None:
         one.go.set()
-        one.ask(1, init="0.1")
+        one.ask(1, **{"model.scale": "0.1"})
         await one.done(1)
-        one.ask(2, init="7")
+        one.ask(2, **{"model.scale": "70"})
         await one.done(2)
 
     one = with_page(scenario)
     [head] = [head for head in one.heads if head["number"] == 2 and "place" in head]
-    assert "view" not in head and "from 1e-05 to 1" in head["problems"]["init"]
+    assert "view" not in head and "from 0 to 10" in head["problems"]["model.scale"]
+
+
+def test_controls_are_told_what_follows_from_a_change():
+    async def scenario(one: Page) -> None:
+        one.go.set()
+        words = {"task.kind": "multitask", "model.kind": "merged", "model.scale": "0.1"}
+        one.ask(1, "task.kind", **words)
+        await one.done(1)
+
+    one = with_page(scenario)
+    head = next(head for head in one.heads if "values" in head)
+    assert "view" not in head and head["problems"] == {}  # before anything is computed
+    assert head["words"] == {"task.kind": "multitask", "model.scale": "0.1"}
+    assert (head["values"]["model.kind"], head["values"]["model.heads"]) == ("spectral", "3")
+    assert "spectral" in head["kinds"]["objective"] and "population" not in head["kinds"]["objective"]
 
 
 def test_work_is_cancelled_and_ends_with_its_page():
     async def scenario(one: Page) -> None:
-        one.ask(1, init="0.1")
+        one.ask(1, **{"model.scale": "0.1"})
         while not one.computed:
             await asyncio.sleep(0.005)
         one.session.ask(json.dumps({"number": 1, "words": {}, "cancel": True}))
         await one.done(1)
-        one.ask(2, init="0.2")
+        one.ask(2, **{"model.scale": "0.2"})
         while len(one.computed) < 2:
             await asyncio.sleep(0.005)
         one.session.close()
@@ -149,7 +166,7 @@ def test_work_is_cancelled_and_ends_with_its_page():
 def test_an_error_in_a_view_is_an_answer():
     async def scenario(one: Page) -> None:
         one.broken = True
-        one.ask(1, init="0.1")
+        one.ask(1, **{"model.scale": "0.1"})
         await one.done(1)
 
     one = with_page(scenario)
@@ -162,7 +179,7 @@ def test_what_is_no_request_is_ignored():
             one.session.ask(text)
         one.session.ask('{"number": 1e999, "words": {}}')
         one.session.ask("[" * 19_000)
-        one.session.ask(json.dumps({"number": 1, "words": {"init": "0" * LONGEST_REQUEST}}))
+        one.session.ask(json.dumps({"number": 1, "words": {"model.scale": "0" * LONGEST_REQUEST}}))
         await asyncio.sleep(0.05)
 
     one = with_page(scenario)
@@ -190,11 +207,15 @@ def test_what_shows_something_goes_before_what_completes_it():
     assert order == [FIRST, FIRST, REST, REST]
 
 
-def test_every_word_that_a_control_names_is_in_the_glossary():
-    assert {control.glossary for control in CONTROLS} - {""} <= set(glossary())
+def test_every_word_that_a_hint_names_is_in_the_glossary():
+    assert {hint.glossary for hint in HINTS.values()} - {""} <= set(glossary())
 
 
-def test_every_control_is_on_the_page_of_its_mode():
-    for control in CONTROLS:
-        assert f'id="control-{control.name}"' in page(control.mode, "token").html
-    assert State.default("linear").mode == "linear"
+def test_every_field_of_every_kind_is_declared_to_the_page():
+    html = page("linear", "token").html
+    settings = json.loads(html.split('id="settings">')[1].split("</script>")[0])
+    for section in SECTIONS:
+        for kind in kinds(section):
+            assert [one["name"] for one in settings["sections"][section][kind]] == list(controls(section, kind))
+            assert f'id="section-{section}"' in html or section == "record"
+    assert 'id="control-run"' in page("stored", "token").html

@@ -1,122 +1,140 @@
-"""States of the page: every text is checked and bounded, and the address says exactly what is set."""
-
-import math
+"""States of the page: experiments within bounds, and the address says exactly what is set."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.explorer import CONTROLS, MODES, State, controls, query_all, read_all
-from stepwell.published import run_in
+from stepwell.experiments import SECTIONS, Experiment, kinds
+from stepwell.explorer import PRESETS, State, controls, query_all, read_all
 
-NAMES = sorted({control.name for control in CONTROLS})
-
-
-def in_bounds(control, value):
-    if control.kind == "choice":
-        return value in [choice for choice, _ in control.choices]
-    if control.kind == "name":
-        return isinstance(value, str) and len(value) <= control.most and ".." not in value
-    values = value if isinstance(value, tuple) else (value,)
-    if isinstance(value, tuple) and len(value) > control.count:
-        return False
-    whole = control.kind in ("integer", "integers")
-    return all(
-        type(one) is (int if whole else float) and math.isfinite(one) and control.least <= one <= control.most
-        for one in values
-    )
+NAMES = sorted({name for section in SECTIONS for kind in kinds(section) for name in controls(section, kind)})
 
 
 def texts_of(control):
-    """Texts that a control may have, at its bounds and between."""
-    if control.kind == "choice":
-        return st.sampled_from([choice for choice, _ in control.choices])
-    if control.kind == "name":
-        return st.sampled_from(["", "ab12", "linear-fig3"])
-    if control.kind in ("integer", "integers"):
-        one = st.integers(int(control.least), int(control.most)).map(str)
+    """Texts that a control may have."""
+    if control.shape == "choice":
+        return st.sampled_from(control.choices)
+    if control.shape == "text":
+        return st.sampled_from([control.default])
+    low, high = control.slider or (1e-4, 1e-2)
+    if control.shape in ("integer", "integers"):
+        one = st.integers(int(low), int(high)).map(str)
     else:
-        one = st.floats(control.least, control.most).map(repr)
-    if control.kind in ("numbers", "integers"):
-        return st.lists(one, min_size=control.fewest, max_size=control.count).map(",".join)
+        one = st.floats(low or 1e-3, high).map(repr)
+    if control.shape in ("numbers", "integers"):
+        return st.lists(one, min_size=1, max_size=control.count).map(",".join)
     return one
 
 
-def addresses(mode):
-    texts = {name: texts_of(control) for name, control in controls(mode).items()}
-    return st.fixed_dictionaries({"mode": st.just(mode)}, optional=texts)
+def section_words(section, kind):
+    texts = {name: texts_of(control) for name, control in controls(section, kind).items()}
+    if section != "record":
+        texts[f"{section}.kind"] = st.just(kind)
+    return st.fixed_dictionaries({}, optional=texts)
 
 
-LEGAL = st.one_of([addresses(mode) for mode in MODES])
+def together(several):
+    return {name: text for words in several for name, text in words.items()}
 
 
-def test_defaults_are_in_bounds_and_the_address_of_the_first_page_is_empty():
-    for mode in MODES:
-        for control in controls(mode).values():
-            assert in_bounds(control, control.default), control
-    assert State.default().query() == {}
-    assert State.read({}) == (State.default(), {})
+ADDRESSES = st.tuples(
+    *(st.one_of([section_words(section, kind) for kind in kinds(section)]) for section in SECTIONS),
+    st.sampled_from([{}, {"seed": "3"}]),
+).map(together)
+"""Words that need not go together."""
 
 
-def test_conditions_name_controls_and_their_choices():
-    for control in CONTROLS:
-        known = controls(control.mode)
-        for alternative in control.when:
-            for name, values in alternative:
-                assert set(values) <= {choice for choice, _ in known[name].choices}
+def test_the_address_of_the_first_page_is_empty():
+    state, problems = State.read({})
+    assert state == State.default() and not problems and state.query() == {}
+    assert state.experiment == Experiment(record={"points": 128}, seed=59)
+    assert State.default("stored").query() == {"mode": "stored"}
 
 
-@given(st.dictionaries(st.sampled_from([*NAMES, "mode", "x"]) | st.text(max_size=5), st.text(max_size=30)))
+def test_presets_are_experiments_and_their_words_are_their_address():
+    for preset in PRESETS.values():
+        state, problems = State.read(preset.words)
+        assert not problems and state.query() == preset.words
+    assert State.read(PRESETS["softmax"].words)[0].experiment == Experiment(
+        task="multitask", model={"scale": 0.004}, record={"points": 128}, seed=9
+    )
+
+
+def test_controls_are_those_that_the_kinds_declare():
+    for kind, declared in kinds("model").items():
+        made = controls("model", kind)
+        assert list(made) == [f"model.{name}" for name in declared.fields]
+        for field in declared.fields.values():
+            control = made[f"model.{field.name}"]
+            assert control.label == f"{field.name.capitalize()} {field.about.symbol}".strip()
+            assert (control.slider, control.log) == (field.about.slider, field.about.log)
+            assert field.about.help[1:] in control.help
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.sampled_from([*NAMES, "mode", "x", "task.kind"]) | st.text(max_size=5), st.text(max_size=30)))
 def test_nothing_but_problems_comes_out_of_any_address(words):
     states, problems = read_all(words)
     for state, messages in zip(states, problems, strict=True):
-        assert all(in_bounds(control, state[name]) for name, control in controls(state.mode).items())
         assert all(isinstance(name, str) and message for name, message in messages.items())
         assert State.read(state.query()) == (state, {})
 
 
-@given(LEGAL)
+@settings(max_examples=40)
+@given(ADDRESSES)
 def test_an_address_is_read_back_exactly(words):
+    state, problems = State.read(words)
+    again, none = State.read(state.query())
+    assert again == state and none == {} and hash(again) == hash(state)
+    assert set(state.words) | set(problems) == set(words)  # every word is used or refused
+    assert State.read(state.query())[0].values() == state.values()
+
+
+@settings(max_examples=40)
+@given(ADDRESSES)
+def test_a_state_is_its_experiment(words):
     state, _ = State.read(words)
-    assert State.read(state.query()) == (state, {})
-    assert hash(State.read(state.query())[0]) == hash(state)
+    experiment = state.run
+    for name, text in state.words.items():
+        section, _, field = name.partition(".")
+        if field == "kind":
+            assert getattr(experiment, section).kind == text
+    heads = experiment.model.get("heads")
+    assert heads is None or heads <= 8
+    assert experiment.training.get("steps") is None or experiment.training.steps <= 10_000
+    for section, fitting in state.kinds().items():
+        assert getattr(experiment, section).kind in fitting
 
 
-@given(LEGAL)
-def test_a_legal_state_is_a_run_of_stepwell_train(words):
-    state, _ = State.read(words)
-    if state.mode == "stored":
-        return
-    run = run_in(state.run_fields())
-    assert run.flags.seed == state["seed"] and run.flags.head_num == state["heads"]
-    assert run.flags.context == state["context"]
-
-
-@given(st.lists(LEGAL, min_size=1, max_size=4))
-def test_up_to_four_configurations_are_read_back(addresses):
-    states = [State.read(words)[0] for words in addresses]
+@settings(max_examples=40)
+@given(st.lists(ADDRESSES, min_size=1, max_size=4))
+def test_up_to_four_configurations_are_read_back(several):
+    states = [State.read(words)[0] for words in several]
     assert read_all(query_all(states))[0] == states
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        ({"dim": "9"}, "dim"),
-        ({"dim": "2.5"}, "dim"),
-        ({"init": "nan"}, "init"),
-        ({"init": "1_0"}, "init"),
-        ({"init": "٠"}, "init"),
-        ({"dim": "2", "rank": "3"}, "rank"),
-        ({"dim": "3", "spectrum": "spiked", "spikes": "3"}, "spikes"),
-        ({"eigenvalues": "1,2"}, "eigenvalues"),
-        ({"task_eigenvalues": "0,0,0,0"}, "task_eigenvalues"),
-        ({"mode": "softmax", "dims": "3,4", "strengths": "1,1,1"}, "strengths"),
-        ({"mode": "softmax", "dims": ""}, "dims"),
+        ({"task.dim": "9"}, "task.dim"),
+        ({"task.dim": "2.5"}, "task.dim"),
+        ({"model.scale": "nan"}, "model.scale"),
+        ({"model.scale": "1_0"}, "model.scale"),
+        ({"model.scale": "٠"}, "model.scale"),
+        ({"task.dim": "3", "task.spectrum": "spiked", "task.spikes": "3"}, "task.spikes"),
+        ({"task.exponent": "2"}, "task.exponent"),
+        ({"task.task_eigenvalues": "1,2"}, "task.task_eigenvalues"),
+        ({"task.task_eigenvalues": "0,0,0,0"}, "task.task_eigenvalues"),
+        ({"task.kind": "multitask", "task.dims": "3,4", "task.strengths": "1,1,1"}, "task.strengths"),
+        ({"task.kind": "multitask", "task.dims": "1,1,1,1,1,1,1"}, "task.dims"),
         ({"mode": "stored", "run": "../../etc/passwd"}, "run"),
-        ({"mode": "softmax", "loss": "sequences", "context": "500", "sequences": "4000"}, "sequences"),
-        ({"model": "softmax", "context": "1000", "sequences": "4000"}, "sequences"),
+        ({"model.kind": "merged", "model.rank": "2"}, "model.rank"),
+        ({"training.kind": "descent", "training.until": "3"}, "training.until"),
+        ({"training.steps": "10001", "training.kind": "descent"}, "training.steps"),
+        ({"record.points": "9"}, "record.points"),
         ({"mode": "what"}, "mode"),
-        ({"haeds": "3"}, "haeds"),
+        ({"model.haeds": "3"}, "model.haeds"),
+        ({"model.kind": "mine"}, "model.kind"),
     ],
 )
 def test_a_bad_value_is_reported_under_its_control(words, name):
@@ -124,10 +142,38 @@ def test_a_bad_value_is_reported_under_its_control(words, name):
     assert list(problems) == [name]
 
 
+def test_no_more_sequences_than_fit_into_memory():
+    words = {"model.activation": "softmax", "task.context": "1000", "objective.sequences": "4000"}
+    assert any("must be at most 399" in message for message in State.read(words)[1].values())
+
+
 def test_a_bad_value_leaves_the_default_and_the_others_as_they_are():
-    state, problems = State.read({"init": "much", "heads": "2"})
-    assert state["init"] == State.default()["init"] and state["heads"] == 2
-    assert "from 1e-05 to 1" in problems["init"]
+    state, problems = State.read({"model.scale": "much", "model.heads": "2"})
+    assert state.run.model.scale == 0.01 and state.run.model.heads == 2
+    assert "a number from 0 to 10" in problems["model.scale"]
+
+
+def test_what_does_not_go_together_with_a_change_is_left_out_without_a_word():
+    words = {"model.kind": "merged", "model.heads": "2", "task.dim": "3", "training.kind": "descent"}
+    state, problems = State.read({**words, "task.kind": "multitask"}, first="task.kind")
+    assert problems == {} and state.query() == {
+        "task.kind": "multitask",
+        "model.heads": "2",
+        "training.kind": "descent",
+    }
+    state, problems = State.read({"task.dim": "3", "task.task_eigenvalues": "1,2,3,4"}, first="task.dim")
+    assert problems == {} and state.query() == {"task.dim": "3"}
+    assert "from 1 to 8" in State.read({"model.heads": "9"}, first="model.heads")[1]["model.heads"]
+
+
+def test_another_configuration_is_as_the_first_where_it_fits():
+    states, problems = read_all({"model.rank": "2", "model.scale": "0.1", "b.model.kind": "merged", "c.model.rank": ""})
+    assert problems == [{}, {}, {}]
+    assert [state.query() for state in states] == [
+        {"model.rank": "2", "model.scale": "0.1"},
+        {"model.kind": "merged", "model.scale": "0.1"},
+        {"model.scale": "0.1"},
+    ]
 
 
 def test_a_long_address_is_not_read_to_its_end():
@@ -135,8 +181,8 @@ def test_a_long_address_is_not_read_to_its_end():
     assert len(problems) <= 201
 
 
-def test_softmax_attention_and_sequences_descend():
-    assert State.default().flows and not State.read({"dynamics": "descent"})[0].flows
-    softmax = State.read({"model": "softmax"})[0]
-    assert not softmax.flows and softmax.on_sequences and softmax.shows("lr") and not softmax.shows("dynamics")
-    assert State.read({"mode": "softmax", "loss": "sequences"})[0].run_fields()["engine"] == "sampled"
+def test_softmax_attention_is_trained_on_sequences_by_descent():
+    softmax = State.read({"model.activation": "softmax"})[0]
+    assert softmax.long and (softmax.run.objective.kind, softmax.run.training.kind) == ("sampled", "descent")
+    assert not State.default().long
+    assert State.read({"task.kind": "multitask", "objective.kind": "reduced"})[0].run.training.kind == "descent"

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 from stepwell._errors import InvalidInput
+from stepwell.experiments import Experiment, _kind, compare_run
 from stepwell.explorer import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
-from stepwell.probes import compare, convention
-from stepwell.published import run_in, training
 from stepwell.runs import save_run
+
+SMALL = {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 20}}
 
 
 def trained(library, **fields):
-    run = run_in(fields)
-    setup = training.set_up(run.flags, run.engine, run.beyond)
-    made = training.train(setup, None)
-    save_run(library.store, setup, made)
+    made = Experiment(**fields).run(progress=False)
+    save_run(library.store, made)
     return made
 
 
@@ -37,58 +36,96 @@ def library(tmp_path):
     return Library(str(tmp_path / "store"), str(tmp_path / "reproduction"))
 
 
+DESCENT = {"kind": "descent", "steps": 40, "rate": 0.02}
+
+
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
-        ({"model": "attnS", "heads": 2, "dim": 2, "spectrum": "white", "engine": "population"}, "linear"),
-        ({"dims": [3, 4], "engine": "population"}, "softmax"),
-        ({"model": "mlp", "cubic_feat": True, "in_dim": 2, "trainset_size": 50}, "curve"),
-        ({"in_dim": 2, "trainset_size": 50, "optimiser": "adam"}, "curve"),
+        ({"task": {"dim": 2, "spectrum": "white"}, "training": DESCENT}, "linear"),
+        ({"task": {"dim": 2}, "model": {"scale": 0.1}, "training": {"until": 50.0}}, "linear"),
+        ({"task": {"dim": 2}, "model": {"normalization": "none"}, "training": DESCENT}, "linear"),
+        ({"task": {"kind": "multitask", "dims": [3, 4]}, "training": DESCENT}, "softmax"),
+        (
+            {
+                "task": {"dim": 2},
+                "model": "mlp",
+                "objective": {"kind": "moments", "sequences": 50},
+                "training": DESCENT,
+            },
+            "curve",
+        ),
+        (
+            {
+                "task": {"dim": 2},
+                "objective": {"kind": "moments", "sequences": 50},
+                "training": {**DESCENT, "optimizer": "adam"},
+            },
+            "linear",
+        ),
+        ({"task": {"dim": 2}, "training": DESCENT, "record": {"snapshots": 2}}, "curve"),
     ],
+    ids=str,
 )
 def test_any_run_of_the_store_has_a_view(library, fields, kind):
-    made = trained(library, epoch=40, lr=0.02, **fields)
+    made = trained(library, **fields)
     ((name, *_),) = library.runs()["rows"]
     opened = view(State.read({"mode": "stored", "run": name})[0], library=library)
     assert (opened["mode"], opened["kind"], opened["name"]) == ("stored", kind, name)
-    steps = opened["steps"].round().astype(int)
-    np.testing.assert_array_equal(opened["loss"], made["loss"].values[0, steps])
+    assert Experiment.from_canonical(opened["configuration"]) == Experiment(**fields)
+    np.testing.assert_array_equal(opened["loss"], made["loss"].values[0])
+    if "time" in made.coords:
+        np.testing.assert_allclose(opened["time"], made["time"].values, rtol=1e-14)
+        assert opened["time_unit"] == made["time"].attrs["units"]
     assert opened["scalars"]["final_loss"] == opened["loss"][-1]
 
 
 def test_drops_are_measured_on_every_recorded_loss(library):
     """Weights are recorded at every tenth step alone, and the loss has fallen by the second of them."""
-    fields = {"model": "attnM", "heads": 3, "in_dim": 3, "engine": "population", "init": 0.02, "lr": 0.01}
-    made = trained(library, epoch=1000, **fields)
+    model = {"kind": "merged", "heads": 3, "scale": 0.02, "normalization": "none"}
+    made = trained(library, task={"dim": 3}, model=model, training={"kind": "descent", "steps": 1000, "rate": 0.01})
     ((name, *_),) = library.runs()["rows"]
-    opened = library.run_view(name)
-    run = run_in(fields | {"epoch": 1000})
-    setup = training.set_up(run.flags, run.engine, run.beyond)
-    expected = compare(made, setup.task)["measured"] * convention(made, setup.task).unit  # pyright: ignore[reportArgumentType]
-    np.testing.assert_allclose(opened["measured_times"], expected, rtol=1e-9)
-    assert opened["table"]["rows"][0][opened["table"]["columns"].index("measured time")] == opened["measured_times"][0]
+    opened, table = library.run_view(name), compare_run(made)
+    np.testing.assert_allclose(opened["measured_times"], table["measured"], rtol=1e-9)
+    np.testing.assert_allclose(opened["drop_times"], table["predicted"], rtol=1e-9)
+    columns = opened["table"]["columns"]
+    assert opened["table"]["rows"][0][columns.index("measured t/τ")] == opened["measured_times"][0]
+    assert opened["table"]["rows"][0][columns.index("measured step")] == table["measured_step"][0]
 
 
 @pytest.mark.parametrize(
-    ("fields", "finite"),
+    ("fields", "said"),
     [
-        ({"in_dim": 2, "engine": "population"}, False),
-        ({"in_dim": 2, "engine": "moments", "trainset_size": 50}, True),
-        ({"dims": [3, 4], "engine": "population"}, False),
-        ({"dims": [3, 4], "engine": "sampled", "trainset_size": 50}, True),
+        ({"task": {"dim": 2}}, ""),
+        ({"task": {"dim": 2}, "objective": {"kind": "moments", "sequences": 50}}, "those of the population"),
+        ({"task": {"kind": "multitask", "dims": [3, 4]}}, ""),
+        (
+            {"task": {"kind": "multitask", "dims": [3, 4]}, "objective": {"kind": "reduced", "sequences": 50}},
+            "infinitely many sequences, and the run is on 50 of them",
+        ),
     ],
+    ids=str,
 )
-def test_a_run_on_finitely_many_sequences_says_what_its_predictions_are_for(library, fields, finite):
-    trained(library, epoch=20, lr=0.01, **fields)
+def test_a_run_on_finitely_many_sequences_says_what_its_predictions_are_for(library, fields, said):
+    trained(library, **fields, training=DESCENT)
     ((name, *_),) = library.runs()["rows"]
     remark = library.run_view(name)["remark"]
-    assert ("infinitely many sequences, and the run is on 50 of them" in remark) == finite
+    assert said in remark and bool(said) == bool(remark)
+
+
+def test_a_run_of_an_unknown_kind_is_listed_and_says_what_is_lacking(library, own_kinds, monkeypatch):
+    trained(library, model={"kind": "gated", "gate": 0.3}, objective={"sequences": 20}, training={"steps": 3})
+    monkeypatch.delitem(_kind._REGISTRY["model"], "gated")
+    listed = library.runs(["model.kind=gated"])
+    assert listed["total"] == 1
+    with pytest.raises(InvalidInput, match=r"no model kind 'gated'.*--with FILE.py"):
+        library.run_view(listed["rows"][0][0])
 
 
 def test_runs_are_listed_with_filters(library):
     assert library.runs() == {"columns": [], "rows": [], "total": 0}
     for seed in (1, 2):
-        trained(library, in_dim=2, engine="population", epoch=20, seed=seed)
+        trained(library, **SMALL, seed=seed)
     assert library.runs()["total"] == 2
     listed = library.runs(["seed=2"])
     assert listed["rows"][0][listed["columns"].index("seed")] == 2 and listed["total"] == 1
@@ -98,10 +135,10 @@ def test_runs_are_listed_with_filters(library):
 
 @pytest.mark.parametrize("name", ["../secret", "ffff", "zz", "name=1", "*"])
 def test_what_names_no_run_is_said(library, name):
-    trained(library, in_dim=2, engine="population", epoch=20)
+    trained(library, **SMALL)
     with pytest.raises(InvalidInput):
         library.run_view(name)
-    made = view(State("stored", {"run": name, "figure": ""}), library=library)
+    made = view(State("stored", {"run": name}), library=library)
     assert list(made["problems"]) == ["run"] and "time" not in made
 
 

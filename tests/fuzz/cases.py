@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from stepwell._parser import Parser
 from stepwell.cli import VERBS
+from stepwell.experiments import SECTIONS, kinds
 from stepwell.papers import FIGURES
 
 DATA = Path(__file__).parents[1] / "data"
@@ -21,16 +22,15 @@ _ODD = (
     *("", " ", "a", "é", "١", "0x10", "1_0", "--", "-", "=", "1,2", "[1]", "None", "\N{SNOWMAN}" * 50, "9" * 5000),
 )
 _CHEAP = {
-    "train": ["--epoch", "20", "--trainset_size", "30"],
+    "train": ["--training", "descent", "--steps", "20"],
     "predict": [],
     "replay": [],
     "reproduce": [],
     "doctor": [],
 }
 """Words that keep a command line small unless later ones, which count, say otherwise."""
-_TOO_MUCH = {"--epoch", "--trainset_size", "--testset_size", "--seq_len", "--in_dim", "--head_num", "--rank"}
-_TOO_MUCH |= {"--heads", "--dim", "--dims", "--context"}
-"""Sizes: an odd value is refused or small, and no usual one takes long."""
+_KINDS = {f"{section}.kind": tuple(kinds(section)) for section in SECTIONS if section != "record"}
+"""What follows the flags of kinds."""
 
 
 class Case(NamedTuple):
@@ -80,12 +80,15 @@ def _flag(draw: random.Random, action: argparse.Action) -> list[str]:
 def _value(draw: random.Random, action: argparse.Action) -> str:
     if draw.random() < 0.15:
         return draw.choice(_ODD)
-    if action.choices is not None:
-        return draw.choice([str(choice) for choice in action.choices])
-    if action.type is int:
-        small = _TOO_MUCH.intersection(action.option_strings)
-        return draw.choice(_WHOLE if small else (*_WHOLE, "0", "17", "1000"))
-    if action.type is float:
+    section, _, name = action.dest.partition(".")
+    known = kinds(section).values() if section in SECTIONS else ()
+    field = next((kind.fields[name] for kind in known if name in kind.fields), None)
+    choices = action.choices or _KINDS.get(action.dest) or (field.choices if field is not None else None)
+    if choices:
+        return draw.choice([str(choice) for choice in choices])
+    if action.type is int or action.dest in ("seed", "seeds") or "int" in str(field and field.kind):
+        return draw.choice(_WHOLE)
+    if action.type is float or "float" in str(field and field.kind):
         power = draw.choice(("", "e-1", "e-3", "e-9", "e3", "e-30", "e30"))
         return f"{draw.choice(_WHOLE)}{power if draw.random() < 0.4 else 'e-1'}"
     return draw.choice((*_USUAL, "out", "a/b", "/dev/null", "/proc/nothing"))
@@ -116,12 +119,12 @@ def _replay(draw: random.Random) -> Case:
     return Case(["replay", "run.npz", *(["--json"] if draw.random() < 0.3 else [])], {"run.npz": damaged(data, draw)})
 
 
-_TRAIN = ["train", "--in_dim", "2", "--epoch", "30", "--trainset_size", "20", "--engine", "population"]
+_TRAIN = ["train", "--dim", "2", "--training", "descent"]
 
 
 def _resume(draw: random.Random) -> Case:
     """A run whose trajectory is damaged and that is then resumed; `oracle.run` makes the trajectory."""
-    return Case([*_TRAIN, "--epoch", "40", "--resume"], {"seed": str(draw.randrange(2**32)).encode()})
+    return Case([*_TRAIN, "--steps", "40", "--resume"], {"seed": str(draw.randrange(2**32)).encode()})
 
 
 def _reproduce(draw: random.Random) -> Case:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-WORDS = ["train", "--in_dim", "2", "--epoch", "200", "--trainset_size", "50", "--json"]
+WORDS = ["train", "--dim", "2", "--objective", "moments", "--sequences", "50", "--steps", "200", "--json"]
 
 
 def start(folder: Path, seed: int, environment: dict[str, str]) -> subprocess.Popen:

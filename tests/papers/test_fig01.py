@@ -4,10 +4,11 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from stepwell.experiments import keys_of
 from stepwell.objectives import Moments
 from stepwell.papers.linear_attention import fig01_merged_is_mlp as fig1
 from stepwell.papers.linear_attention._fig01_white import equation_ten, white_runs
-from stepwell.papers.linear_attention._published_runs import set_up_seeds, training_moments
+from stepwell.papers.linear_attention._runs import runs_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
@@ -15,8 +16,8 @@ FIGURE = "linear/fig1"
 
 
 @pytest.fixture(scope="module")
-def setups():
-    return set_up_seeds(fig1.COMMAND, fig1.QUICK.seeds[:2])
+def runs():
+    return runs_of(fig1.EXPERIMENT, fig1.QUICK.seeds[:2])
 
 
 def at(data, wrong):
@@ -24,14 +25,14 @@ def at(data, wrong):
     return wrong.interp(time=data["population"]["time"]).assign(loss_error=data["theory"]["loss_error"])
 
 
-def test_half_the_context_in_the_prediction_fails(data, setups, failing):
-    wrong = at(data, fig1.predict(setups[:1], context=15))
+def test_half_the_context_in_the_prediction_fails(data, runs, failing):
+    wrong = at(data, fig1.predict(runs[:1], context=15))
     assert failing({**data, "theory": wrong}) == {"population-end", "training-end", "course", "population-time"}
 
 
-def test_a_wrong_convention_fails(data, setups, failing):
+def test_a_wrong_convention_fails(data, runs, failing):
     """Weights taken as if attention were divided by N already: the drop is predicted too late."""
-    small = [setup._replace(model=setup.model.scaled(31**-0.5)) for setup in setups[:1]]
+    small = [run._replace(model=run.model.scaled(31**-0.5)) for run in runs[:1]]
     assert failing({**data, "theory": at(data, fig1.predict(small))}) == {"course", "population-time"}
 
 
@@ -44,30 +45,28 @@ def test_other_rates_and_starts_are_not_the_published_curve(data, failing):
     assert "published" in failing({**data, "training": ahead})
 
 
-def test_a_start_that_is_one_per_cent_off_is_noticed(data, setups, failing):
+def test_a_start_that_is_one_per_cent_off_is_noticed(data, runs, failing):
     """The fall comes a step later of 750."""
-    losses = [training_moments(setup) for setup in setups]
-    wrong = fig1.onsets([setup._replace(model=setup.model.scaled(0.99)) for setup in setups], losses)
+    wrong = fig1.onsets([run._replace(model=run.model.scaled(0.99)) for run in runs])
     few = {**data, "training": data["training"].isel(run=slice(2))}
-    assert "time" not in failing({**few, "onset": fig1.onsets(setups, losses)})
+    assert "time" not in failing({**few, "onset": fig1.onsets(runs)})
     assert "time" in failing({**few, "onset": wrong})
 
 
-def test_the_modes_of_other_sequences_fail(data, setups, failing):
-    losses = [training_moments(setup) for setup in setups[::-1]]
+def test_the_modes_of_other_sequences_fail(data, runs, failing):
+    wrong = [run._replace(objective=other.objective) for run, other in zip(runs, runs[::-1], strict=True)]
     few = {**data, "training": data["training"].isel(run=slice(2))}
-    assert "time" in failing({**few, "onset": fig1.onsets(setups, losses)})
+    assert "time" in failing({**few, "onset": fig1.onsets(wrong)})
 
 
-def test_another_start_of_the_network_fails(data, setups, failing):
-    for model in (setups[1].model, setups[0].model.scaled(1 + 1e-8)):
-        wrong = fig1.train_network(setups[0]._replace(model=model), fig1.QUICK)
+def test_another_start_of_the_network_fails(data, runs, failing):
+    for model in (runs[1].model, runs[0].model.scaled(1 + 1e-8)):
+        wrong = fig1.train_network(runs[0]._replace(model=model), fig1.QUICK)
         assert failing({**data, "mlp": wrong}) == {"one-curve"}
 
 
-def test_another_data_set_of_the_network_fails(data, setups, failing):
-    keys = setups[0].keys._replace(train=setups[0].keys.in_context_test)
-    wrong = fig1.train_network(setups[0]._replace(keys=keys), fig1.QUICK)
+def test_another_data_set_of_the_network_fails(data, runs, failing):
+    wrong = fig1.train_network(runs[0]._replace(experiment=runs[1].experiment), fig1.QUICK)
     assert failing({**data, "mlp": wrong}) == {"one-curve"}
 
 
@@ -100,23 +99,21 @@ def test_equation_ten_is_the_closed_form_of_the_theory():
     np.testing.assert_allclose(course.value * course.key_query[:, 0], equation_ten(times, 0.01), rtol=1e-10)
 
 
-def test_recorded_losses_are_those_of_passing_every_token(setups):
+def test_recorded_losses_are_those_of_passing_every_token():
     """At the end of a descent by moments."""
     from stepwell.objectives import Sampled
-    from stepwell.papers.linear_attention._published_runs import train_seeds
+    from stepwell.papers.linear_attention._runs import train_together
 
-    setup = setups[0]
-    moments = training_moments(setup)
-    run = train_seeds([setup], [moments], steps=900, record=900, snapshots=2, configuration={})
-    model = setup.model.with_weights({name: run[name].values[0, -1] for name in setup.model.weights()})
-    batch = setup.task.sample(fig1.SEQUENCES, key=setup.keys.train)
+    (start,) = runs_of(fig1.EXPERIMENT.replace(training={"steps": 900}), fig1.QUICK.seeds[:1])
+    run = train_together([start], record=900, snapshots=2, configuration={})
+    model = start.model.with_weights({name: run[name].values[0, -1] for name in start.model.weights()})
+    batch = start.task.sample(fig1.SEQUENCES, key=keys_of(start.experiment.seed).train)
     assert abs(float(eqx.filter_jit(Sampled(batch))(model)) - float(run["loss"][0, -1])) < fig1.ROUNDING
-    assert isinstance(moments, Moments) and float(run["loss"][0, -1]) < 0.99 * float(run["loss"][0, 0])
+    assert isinstance(start.objective, Moments) and float(run["loss"][0, -1]) < 0.99 * float(run["loss"][0, 0])
 
 
-def test_twice_the_same(data, setups):
-    losses = [training_moments(setup) for setup in setups]
-    again = fig1.train(setups, losses, fig1.QUICK)
+def test_twice_the_same(data, runs):
+    again = fig1.train(runs, fig1.QUICK)
     np.testing.assert_allclose(again["loss"], data["training"]["loss"].isel(run=slice(2)), rtol=1e-9)
 
 

@@ -14,16 +14,15 @@ from stepwell.papers.linear_attention._fig03_flows import saved_at_drops
 from stepwell.papers.linear_attention._fig03_readings import passage
 from stepwell.papers.linear_attention._fig03_settings import NEAR_TIE
 from stepwell.papers.linear_attention._fig03_theory import clear_drops, exponent, levels, make_task, neglected, schedule
-from stepwell.papers.linear_attention._published_runs import set_up_seeds
+from stepwell.papers.linear_attention._runs import runs_of
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"
 
 
 def test_the_start_of_the_low_rank_figures_is_not_that_of_the_published_drops(data, failing):
-    setups = set_up_seeds(fig3.COMMAND.replace("paper", "per-head"), fig3.QUICK.seeds)
-    losses = [Population(setup.task, setup.normalisation) for setup in setups]
-    training, _ = fig3.train(setups, losses, fig3.QUICK, data["theory"])
+    others = fig3.EXPERIMENT.replace(model={"scheme": "per-head"}, objective="population")
+    training, _ = fig3.train(runs_of(others, fig3.QUICK.seeds), fig3.QUICK, data["theory"])
     assert "published-drops" in failing({**data, "training": training})
 
 

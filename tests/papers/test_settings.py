@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from stepwell._errors import InvalidInput
+from stepwell.experiments._flags import parsed
 from stepwell.papers import FIGURES, Claim, Known, SeedWords, changed_figure, figure, parsed_changes, select
 from stepwell.papers._settings import _read
 
@@ -25,15 +26,15 @@ def test_every_figure_has_settings_and_says_which(name: str):
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", ["linear/fig1", "linear/fig3", "linear/fig14"])
 def test_published_runs_get_the_context(name: str, quick: bool):
-    """These run the published command, which has a flag for it."""
-    from stepwell.papers.linear_attention._published_runs import set_up_seeds
-
+    """These train an experiment, which has it in its task."""
+    module: Any
     module, changed = changed_figure(name, {"context": "60"})
     assert changed == {"context": 60}
     shown = module.settings(quick)
-    assert set_up_seeds(shown["command"], [0])[0].task.lengths.counts == (60,)
+    assert module.EXPERIMENT.build().task.lengths.counts == (60,)
+    assert parsed(shown["command"].split()[2:]) == module.EXPERIMENT
     assert shown["context length N"] == 60 and figure(name).PAPER_SETTINGS["context length N"] == 31
-    assert "--seq_len" not in figure(name).settings(quick)["command"]
+    assert "--context" not in figure(name).settings(quick)["command"]
 
 
 def test_what_is_derived_follows_and_the_figure_itself_stays():

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import stepwell as sw
 from stepwell._errors import InvalidInput
+from stepwell._time import PAPER_UNIT
 from stepwell.dynamics import Ensemble, descend, flow, renormalised, time_factor
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
@@ -75,7 +75,7 @@ def test_a_table_for_an_ensemble(task):
     assert table["in_order"].tolist() == [True] * 4 and set(table["status"]) == {"measured"}
     # From aligned weights nothing is neglected but how long a drop lasts, which the theory calls of order one.
     assert np.abs(table["measured"] - table["predicted"]).max() < 1.0
-    assert sw.probes.compare(run, task).attrs["unit"] == "t/tau"
+    assert table.attrs["unit"] == PAPER_UNIT and bool(table["measured_step"].isna().all())
 
 
 def test_other_normalisations_and_steps(task):
@@ -84,13 +84,15 @@ def test_other_normalisations_and_steps(task):
     factor = time_factor("none", "1/N", length=31, factors=3)
     one = compare(descend(model, Population(task), rate=0.05, steps=600, progress=False), task)
     two = compare(descend(other, Population(task, "none"), rate=0.05 / factor, steps=600, progress=False), task)
-    assert one.attrs["unit"] == "step"
-    for column in ("predicted", "measured"):
+    assert one.attrs["unit"] == two.attrs["unit"] == PAPER_UNIT
+    for column in ("predicted", "measured", "predicted_step", "measured_step"):
         np.testing.assert_allclose(one[column], two[column], rtol=1e-9)
     by_time = linear.drop_schedule(
         task, *(np.asarray(w) for w in (model.value[:, 0, -1], model.key[..., :2], model.query))
     )
-    np.testing.assert_allclose(one["predicted"], [drop.time / 0.1 for drop in by_time])
+    np.testing.assert_allclose(one["predicted"], [drop.time for drop in by_time])
+    for column in ("predicted", "measured"):  # a step of rate 0.05 is a time of 0.1
+        np.testing.assert_allclose(one[column], 0.1 * one[f"{column}_step"])
 
 
 def test_a_component_out_of_order_is_said_to_be():
@@ -117,7 +119,8 @@ def test_without_a_known_rate_drops_are_measured_only(task):
     model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     run = descend(model, Population(task), optimiser=optax.sgd(0.05), steps=600, progress=False)
     table = compare(run, task)
-    assert list(table["predicted"].isna()) == [True] * 2 and list(table["measured"].notna()) == [True] * 2
+    assert list(table["predicted"].isna()) == [True] * 2 and list(table["measured"].isna()) == [True] * 2
+    assert list(table["measured_step"].notna()) == [True] * 2
 
 
 def test_softmax_is_refused(task):

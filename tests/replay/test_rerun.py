@@ -43,20 +43,50 @@ def test_bit_for_bit(name: str, tmp_path):
     assert again.identical(run)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--in_dim 2",
-        "--eigenvalues .6 .2 --noise 0.1 --context 5 9 --seeds 2 --optimiser adam --schedule cosine",
-        "--dims 2 3 --strengths 1 .5 --heads 2",
-    ],
-)
-def test_a_file_of_the_command_line(words, tmp_path, capsys):
-    from stepwell.cli import main
+SHORT = {"kind": "descent", "steps": 20}
+FEW = {"kind": "moments", "sequences": 50}
+EXPERIMENTS = {
+    "flow": {"task": {"dim": 2}},
+    "flow to a time": {"task": {"dim": 2}, "training": {"until": 9.0}, "record": {"points": 7, "spacing": "log"}},
+    "moments": {"task": {"dim": 2, "centered": True}, "objective": FEW, "training": SHORT, "record": {"snapshots": 3}},
+    "unnormalized": {"model": {"kind": "merged", "normalization": "none"}, "training": SHORT},
+    "network": {"task": {"dim": 2}, "model": "mlp", "objective": FEW, "training": SHORT},
+    "adam": {"task": {"dim": 2}, "training": SHORT | {"optimizer": "adam", "schedule": "cosine"}},
+    "softmax": {"model": {"activation": "softmax"}, "objective": {"sequences": 30}, "training": SHORT},
+    "online": {"task": {"dim": 2}, "objective": {"kind": "online", "batch": 4}, "training": SHORT},
+    "spectral": {"task": {"kind": "multitask", "dims": [2, 3]}, "training": {"until": 3.0}},
+    "tests": {"task": {"kind": "mixture", "dim": 2}, "objective": FEW, "training": SHORT,
+              "record": {"test_sequences": 20, "value_weights": True}},
+}  # fmt: skip
 
-    assert main(["train", *words.split(), "--epoch", "20", "--trainset_size", "50", "--out", str(tmp_path)]) == 0
-    (file,) = tmp_path.glob("*.nc")
-    assert sw.rerun(file).identical(sw.load(file))
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_all_that_a_file_has_to_hold(name: str, tmp_path):
+    run = sw.Experiment(**EXPERIMENTS[name], seed=3).run(progress=False)
+    file = sw.save(run, tmp_path / "run.nc")
+    assert sw.rerun(file, progress=False).identical(sw.load(file))
+    run.attrs = {"experiment": run.attrs["experiment"]}
+    again = sw.rerun(run, progress=False)
+    np.testing.assert_array_equal(again["loss"], run["loss"])
+
+
+@pytest.mark.parametrize("name", ["flow to a time", "moments"])
+def test_several_seeds_of_an_experiment(name: str, tmp_path):
+    run = sw.Experiment(**EXPERIMENTS[name], seed=3).run(seeds=[8, 2], progress=False)
+    again = sw.rerun(sw.save(run, tmp_path / "run.nc"), progress=False)
+    assert again.identical(run) and again["run"].values.tolist() == [8, 2]
+
+
+def test_a_run_of_an_experiment_takes_no_other_parts():
+    run = sw.Experiment(**EXPERIMENTS["moments"]).run(progress=False)
+    with pytest.raises(InvalidInput, match="task is given, and the run is of an experiment"):
+        sw.rerun(run, task=TASK)
+
+
+def test_a_file_of_an_earlier_version_is_refused():
+    run = _descend(MODEL, sw.Population(TASK), configuration={"flags": {"lr": 0.1}})
+    with pytest.raises(InvalidInput, match="earlier version"):
+        sw.rerun(run)
 
 
 SCHEDULES = {

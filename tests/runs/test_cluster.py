@@ -22,7 +22,7 @@ import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.runs import Shard, Store, Study, plan_sweep, run_job, sweep
-from stepwell.runs._cluster import _ONE_THREAD, Cluster, _compute, _translated, open_cluster
+from stepwell.runs._cluster import _ONE_THREAD, Cluster, _translated, open_cluster, shards_from
 from stepwell.runs._compute import compute
 from stepwell.runs._moments import _packed, _part, _parts
 
@@ -33,12 +33,13 @@ STUDY = """
 spectrum = "white"
 dim = 2
 [model]
-model = "attnM"
+kind = "merged"
 heads = 1
+normalization = "none"
 [training]
-engine = "population"
-epoch = 10000
-lr = 1e-3
+kind = "descent"
+steps = 10000
+rate = 1e-3
 [sweep]
 seed = { from = 0, count = 160 }
 [record]
@@ -159,7 +160,7 @@ def complete(file: Path, path: Path) -> int:
     def counting(parts: Iterable[Any]) -> Iterator[Shard]:
         for work, size in parts:
             counted.append(work.runs)
-            yield compute(work, size)
+            yield from compute(work, size)
 
     assert run_job(plan_sweep(Study.read(str(file)), Store(path)), counting, progress=False) == ("finished", "")
     check_whole(path)
@@ -177,7 +178,7 @@ def test_a_sweep_whose_workers_are_all_killed_is_the_sweep_in_one_process(
     first = cluster.processes
 
     def killing(parts: Iterable[Any]) -> Iterator[Shard]:
-        for number, shard in enumerate(cluster.map(_compute, parts)):
+        for number, shard in enumerate(shards_from(cluster, parts)):
             if number == 3:
                 for process in first:
                     os.kill(process, signal.SIGKILL)
@@ -194,7 +195,7 @@ def test_a_sweep_whose_workers_are_all_killed_is_the_sweep_in_one_process(
 
 
 def test_a_client_that_exists_is_used_and_left_open(cluster: Cluster, tmp_path: Path):
-    run = {"model": "attnM", "heads": 1, "dim": 2, "engine": "population", "epoch": 10}
+    run = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 10})
     client = cluster._client
     result = sweep(run, {"seed": [0, 1]}, store=tmp_path, client=client, progress=False)
     assert bool(result.stored.all()) and client.status == "running"
@@ -501,7 +502,7 @@ def test_the_index_is_deleted_under_a_sweep(file: Path, tmp_path: Path):
 
     def deleting(parts: Iterable[Any]) -> Iterator[Shard]:
         for number, (work, size) in enumerate(parts):
-            yield compute(work, size)
+            yield from compute(work, size)
             if number % 3 == 1:
                 for path in store.path.glob("index.sqlite*"):
                     path.unlink()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stepwell._errors import InvalidInput
 from stepwell.runs import Column
-from stepwell.runs._query import parsed_condition
+from stepwell.runs._query import full_column, parsed_condition
 
 SIGNS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NUMBERS = st.integers(-(10**20), 10**20) | st.floats()
@@ -62,15 +62,17 @@ def test_numbers_are_compared_as_python_does(sign, number, values):
 @pytest.mark.parametrize(
     ("text", "values", "expected"),
     [
-        ("a=attnS", ["attnS", "attnM"], [True, False]),
-        ("a != attnS", ["attnS", "attnM"], [False, True]),
-        ("a~^attn[MS]$", ["attnS", "mlp"], [True, False]),
+        ("a=separate", ["separate", "merged"], [True, False]),
+        ("a != separate", ["separate", "merged"], [False, True]),
+        ("a~^(sep|mer)", ["separate", "mlp"], [True, False]),
         ('a="true"', ["true", True], [True, False]),
         ("a=true", ["true", True, 1], [True, True, False]),
         ("a=none", ["none", None, 0], [True, True, False]),
         ("a!=none", [None, "x"], [False, True]),
         ("a=0.6,0.4", [[0.6, 0.4], [0.4, 0.6]], [True, False]),
         ("a=[0.6, 0.4]", [[0.6, 0.4], "x"], [True, False]),
+        ("a=drops,map", [["drops", "map"], ["drops"]], [True, False]),
+        ("a=drops", [["drops"], "drops", []], [True, True, False]),
         ("a=2", [2, [2], "2"], [True, False, True]),
         ("a<2", [1, [1], "1", None], [True, False, False, False]),
         ("a=true", [True, False], [True, False]),
@@ -82,8 +84,19 @@ def test_texts_lists_and_truth_values(text, values, expected):
     assert parsed_condition(text).mask(Column.of(values)).tolist() == expected
 
 
+def test_a_name_without_its_section_is_the_column_that_has_it_alone():
+    known = ["model.heads", "model.kind", "task.kind", "task.noise", "final_loss", "seed"]
+    names = {"heads": "model.heads", "model.heads": "model.heads", "model": "model.kind", "seed": "seed"}
+    assert {name: full_column(name, known) for name in names} == names
+    with pytest.raises(InvalidInput, match="write model.kind or task.kind"):
+        full_column("kind", known)
+    with pytest.raises(InvalidInput, match="did you mean heads"):
+        full_column("haeds", known)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a", "=1", "a b=1", "a<x", "a<none", "a~(", "a~[", "../a=1", "a" * 3000 + "=1", 3]
+    "text",
+    ["", "a", "a.b.c=1", "a.=1", ".a=1", "=1", "a b=1", "a<x", "a<none", "a~(", "a~[", "../a=1", "a" * 3000 + "=1", 3],
 )
 def test_nonsense_is_refused(text):
     with pytest.raises(InvalidInput):

@@ -16,7 +16,8 @@ from own_shards import resealed, shard_of
 
 from stepwell import _netcdf
 from stepwell._errors import InvalidInput
-from stepwell.runs import Column, Shard, _reader, run_name
+from stepwell.experiments import name_of
+from stepwell.runs import Column, Shard, _reader
 from stepwell.runs._shard import file_name
 
 CONTENT = shard_of().to_bytes()
@@ -71,7 +72,7 @@ def test_names_are_those_of_the_configurations_and_the_file_that_of_the_set():
     shard = shard_of()
     for row in range(len(shard)):
         configuration = shard.common | {name: column.value(row) for name, column in shard.fields.items()}
-        assert shard.names[row].tobytes().hex() == run_name(configuration)
+        assert shard.names[row].tobytes().hex() == name_of(configuration)
     turned = shard.take(np.array([4, 2, 0, 1, 3]))
     assert turned.file_name == shard.file_name != shard.take(np.arange(4)).file_name
     assert shard.take(np.array([3])).data["loss"].values.tolist() == [shard.data["loss"].values[3].tolist()]
@@ -157,7 +158,8 @@ def _link(link):
 
 
 HOSTILE = {
-    "another kind of netCDF": (_note("", "stepwell_shard", "2"), "stepwell_shard"),
+    "another kind of netCDF": (_note("", "stepwell_shard", "3"), "stepwell_shard"),
+    "an earlier version": (_note("", "stepwell_shard", "1"), "of an earlier version of Stepwell"),
     "no configuration": (lambda file: file.attrs.__delitem__("configuration"), "configuration"),
     "a configuration that is not canonical": (_note("", "configuration", '{"a": 1}'), "canonical"),
     "a configuration of other runs": (_note("", "configuration", '{"a":1}'), "not those of their configurations"),
@@ -171,10 +173,10 @@ HOSTILE = {
     "a field of two axes": (_replace("field_seed", np.ones((5, 2), int)), "5 runs"),
     "a field of another type": (_replace("field_seed", np.ones(5, "f4")), "bool, int64 or float64"),
     "a field of texts": (_replace("field_seed", ["a"] * 5), "not an array of numbers"),
-    "a field that is not finite": (_replace("field_lr", np.full(5, np.nan)), "finite"),
+    "a field that is not finite": (_replace("field_training.rate", np.full(5, np.nan)), "finite"),
     "a field with a hostile name": (_replace("field_../../x", np.arange(5)), "not an array|cannot be the name"),
     "a field with a reserved name": (_replace("field_name", np.arange(5)), "cannot be the name"),
-    "a field that is common too": (_replace("field_rank", np.arange(5)), "twice"),
+    "a field that is common too": (_replace("field_model.rank", np.arange(5)), "twice"),
     "codes out of range": (_replace("scalar_outcome", np.array([0, 1, 2, 0, 0], "i4")), "out of range"),
     "negative codes": (_replace("scalar_outcome", np.array([0, 1, -1, 0, 0], "i4")), "out of range"),
     "categories that are no list": (_note("scalar_outcome", "categories", '{"a":1}'), "not a list"),

@@ -1,5 +1,6 @@
 """What is added is found again: by name, by filter, as a table and as a data set."""
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from own_shards import shard_of
+from own_shards import resealed, shard_of
 
+from stepwell import Experiment
 from stepwell._errors import InvalidInput
 from stepwell.runs import Shard, Store, _store, export
 from stepwell.runs._names import first_of_each, is_among
@@ -25,7 +27,7 @@ def flip(path: Path, *, silently: bool = False) -> None:
 
 
 def test_what_is_added_is_known_and_listed(store: Store):
-    first, second = shard_of(0), shard_of(5, model="attnM", heads=3)
+    first, second = shard_of(0), shard_of(5, kind="merged", heads=3)
     assert not store.known(first.names).any() and not store.path.exists()  # asking makes no folder
     assert store.add(first).is_file()
     store.add(second)
@@ -35,29 +37,30 @@ def test_what_is_added_is_known_and_listed(store: Store):
     table = store.table()
     assert len(table) == 10 and table.index.name == "name"
     row = table.to_dict("index")[second.names[1].tobytes().hex()]
-    expected = {"seed": 6, "model": "attnM", "rank": 2, "heads": 3.0, "final_loss": 0.6, "eigenvalues": (0.6, 0.4)}
+    expected = {"seed": 6, "model.kind": "merged", "model.rank": 2, "model.heads": 3.0, "final_loss": 0.6}
+    expected["task.eigenvalues"] = (0.6, 0.4)
     assert {name: row[name] for name in expected} == expected
-    assert table["heads"].isna().tolist().count(True) == 5
+    assert table["model.heads"].isna().tolist().count(True) == 5
 
 
 @pytest.mark.parametrize(
     ("where", "seeds"),
     [
         ([], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        (["model=attnS"], [0, 1, 2, 3, 4]),
-        (["final_loss<0.65", "model=attnM"], [5, 6]),
+        (["model=separate"], [0, 1, 2, 3, 4]),
+        (["final_loss<0.65", "model.kind=merged"], [5, 6]),
         (["outcome=diverged", "seed>2"], [3, 6, 9]),
         (["heads=3"], [5, 6, 7, 8, 9]),
         (["heads!=3"], [0, 1, 2, 3, 4]),
         (["heads=none"], [0, 1, 2, 3, 4]),
         (["eigenvalues=0.6,0.4", "seed>=8"], [8, 9]),
-        (["model~M$", "lr<2"], [5]),
+        (["model~d$", "rate<2"], [5]),
         (["rank=3"], []),
     ],
 )
 def test_filters(store: Store, where: list[str], seeds: list[int]):
     store.add(shard_of(0))
-    store.add(shard_of(5, model="attnM", heads=3))
+    store.add(shard_of(5, kind="merged", heads=3))
     assert sorted(store.table(where)["seed"]) == seeds
     assert sorted(store.select(where)["seed"].values.ravel().tolist()) == seeds
 
@@ -104,7 +107,7 @@ def test_a_selection_reads_what_is_asked_for_and_equals_what_was_written(store: 
     np.testing.assert_array_equal(data["loss"].values[order], whole)
     for key in (np.s_[3], np.s_[-1, 1], np.s_[::-2, [2, 0]], np.s_[[7, 0, 7], 1:], np.s_[2:2]):
         np.testing.assert_array_equal(store.select(["seed>2"])["loss"][key], data["loss"].values[key])
-    assert data["step"].values.tolist() == [0, 5, 10] and data["model"].item() == "attnS"
+    assert data["step"].values.tolist() == [0, 5, 10] and data["model.kind"].item() == "separate"
     picked = store.select().isel(run=xr.DataArray([0, 1], dims="pick"), step=xr.DataArray([0, 1], dims="pick"))["loss"]
     np.testing.assert_array_equal(picked, [store.select()["loss"].values[0, 0], store.select()["loss"].values[1, 1]])
 
@@ -155,7 +158,9 @@ def test_adding_again_changes_nothing_and_a_damaged_shard_is_replaced(store: Sto
     other = Store(store.path)
     other.rebuild_index()
     assert not other.known(shard.names).any() and list(other.damaged()) == [path]
-    assert len(other.table(["seed=0"], columns=["seed"], sort="lr")) == 0 and other.select(["seed=0"]).sizes["run"] == 0
+    assert (
+        len(other.table(["seed=0"], columns=["seed"], sort="rate")) == 0 and other.select(["seed=0"]).sizes["run"] == 0
+    )
     other.add(shard)
     assert other.known(shard.names).all() and Store(store.path).known(shard.names).all() and not other.damaged()
     assert other.verify() == [] and path.read_bytes() == shard.to_bytes()
@@ -285,7 +290,7 @@ def test_exports_hold_what_the_store_holds(store: Store, tmp_path: Path):
         xr.testing.assert_equal(data.load(), store.select(["seed<3"]).load())
     table = pd.read_csv(export(store, tmp_path / "a.csv", format="csv"), index_col="name")
     assert table["final_loss"].tolist() == store.table()["final_loss"].tolist()
-    assert table["eigenvalues"].tolist() == ["[0.6,0.4]"] * 5
+    assert table["task.eigenvalues"].tolist() == ["[0.6,0.4]"] * 5
     with pytest.raises(InvalidInput, match="one of netcdf"):
         export(store, tmp_path / "a", format="x")
 
@@ -331,3 +336,34 @@ def test_sets_of_names_with_equal_halves():
     expected = [not (row.tobytes() in seen or seen.add(row.tobytes())) for row in names]
     assert first_of_each(names).tolist() == expected
     assert not is_among(asked, known[:0]).any()
+
+
+def test_a_store_of_an_earlier_version_is_refused(store: Store):
+    """Its runs had other names: they would count as missing without a word."""
+    shard = shard_of(0)
+    path = store.add(shard)
+    path.write_bytes(resealed(shard.to_bytes(), lambda file: file.attrs.__setitem__("stepwell_shard", "1")))
+    for ask in (store.table, store.columns, lambda: store.known(shard.names), store.select):
+        with pytest.raises(InvalidInput, match=f"{path.name}.*earlier version.*choose another store") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+    assert ["earlier version" in reason for _, reason in store.verify()] == [True]
+
+
+def test_an_index_of_an_earlier_version_is_made_anew(store: Store):
+    """Tables of another format would list shards that this version cannot read."""
+    store.add(shard_of(0))
+    with contextlib.closing(sqlite3.connect(store.path / "index.sqlite")) as connection:
+        connection.execute("DROP TABLE shards")
+        connection.execute("CREATE TABLE shards (id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE)")
+        connection.commit()
+    assert len(store.table()) == 5
+
+
+def test_an_experiment_is_found_by_its_name(store: Store):
+    experiment = Experiment(model={"heads": 3}, training={"until": 1.0}, record={"measure": ["drops"]}, seed=7)
+    canonical = experiment.canonical()
+    seed = canonical.pop("seed")
+    store.add(Shard(canonical, {"seed": [seed, seed + 1]}))
+    assert store.experiment(experiment.name[:12]) == experiment
+    assert store.experiment(experiment.replace(seed=8).name).seed == 8

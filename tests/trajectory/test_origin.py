@@ -1,7 +1,11 @@
 """How initial weights were drawn: it is recorded, it makes the same weights, and it is not claimed of others."""
 
 import copy
+import dataclasses
+import gc
 import json
+import pickle
+import weakref
 
 import equinox as eqx
 import jax
@@ -66,7 +70,9 @@ def test_what_is_made_of_another_model_says_of_which():
         lambda model: jax.tree.map(lambda leaf: leaf, model),
         lambda model: model.with_weights(model.weights()),
         lambda model: eqx.tree_at(lambda m: m.value, model, 2 * model.value).scaled(2.0),
+        lambda model: pickle.loads(pickle.dumps(model)),
         copy.copy,
+        copy.deepcopy,
     ],
 )
 def test_other_weights_have_no_origin(change):
@@ -85,7 +91,7 @@ def test_an_ensemble_says_once_what_its_members_share():
 
 
 def test_a_record_is_no_part_of_the_model():
-    """Equality, leaves and compiled programs do not know of it; the model does not live longer because of it."""
+    """Equality, hash, leaves, text and compiled programs do not know of it; it goes with the model."""
     traces = []
 
     @eqx.filter_jit
@@ -96,7 +102,16 @@ def test_a_record_is_no_part_of_the_model():
     model = MADE["separate"]()
     plain = model.with_weights(model.weights())
     assert total(model) == total(plain) and len(traces) == 1 and eqx.tree_equal(model, plain)
-    assert jax.tree.structure(model) == jax.tree.structure(plain)
+    bare = sw.SeparateAttention(model.value, model.key, model.query)
+    for other in (plain, bare):
+        assert jax.tree.structure(model) == jax.tree.structure(other) and repr(model) == repr(other)
+        assert hash(jax.tree.structure(model)) == hash(jax.tree.structure(other))
+        assert vars(model).keys() == vars(other).keys() == {field.name for field in dataclasses.fields(other)}
+    alive = weakref.ref(model)
+    traces.clear()
+    del model
+    gc.collect()
+    assert alive() is None
 
 
 def test_a_run_from_changed_weights_in_a_file_claims_no_origin(tmp_path):

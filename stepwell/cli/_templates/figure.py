@@ -2,39 +2,30 @@
 
 from typing import Any
 
-import jax
-import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.models import SeparateAttention
-from stepwell.objectives import Population
+from stepwell.experiments import Experiment
 from stepwell.papers import Claim, completed
 from stepwell.papers.style import GREY, PALETTE, new_figure, styled
-from stepwell.tasks import InContextRegression
-from stepwell.theory import linear
 
 NAME = "own/own-figure"
 TITLE = "Training ends at the lowest level of the theory"
-CAPTION = "The loss of linear attention from several random starts (lines), and the levels of the theory (dashed)."
+CAPTION = "The loss of linear attention from several initializations (lines), and the levels of the theory (dashed)."
 
-EIGENVALUES = (0.6, 0.3)
-CONTEXT = 20
+EXPERIMENT = Experiment(task={"eigenvalues": [0.6, 0.3], "context": 20}, model={"heads": 2, "scale": 0.02})
 
 
 def settings(quick: bool) -> dict[str, Any]:
     """Shown in the report."""
-    return {"eigenvalues": list(EIGENVALUES), "context": CONTEXT, "seeds": 2 if quick else 5}
+    return {"eigenvalues": EXPERIMENT.task.eigenvalues, "context": EXPERIMENT.task.context, "seeds": 2 if quick else 5}
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     """Run everything, theory included; each data set becomes a netCDF file."""
-    task = InContextRegression(np.diag(EIGENVALUES), CONTEXT)
-    keys = jax.random.split(jax.random.key(0), settings(quick)["seeds"])
-    starts = Ensemble.of([SeparateAttention.random(dim=2, heads=2, scale=0.02, key=key) for key in keys])
-    run = completed(flow(starts, Population(task), progress=False))
-    return {"runs": run[["loss"]], "theory": xr.Dataset({"level": ("learned", linear.levels(task))})}
+    run = completed(EXPERIMENT.run(seeds=range(settings(quick)["seeds"]), progress=False))
+    levels = [level.loss for level in EXPERIMENT.predict().levels]
+    return {"runs": run[["loss"]], "theory": xr.Dataset({"level": ("learned", levels)})}
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
@@ -48,7 +39,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             tolerance=1e-5,
             basis="flow stops within a millionth of the last drop",
             kind="theory",
-            source="theory.linear.levels",
+            source="Experiment.predict",
         )
     ]
 

@@ -1,12 +1,15 @@
-"""OwnTask: a task of your own. `python own_task.py` checks it and trains on it; `draw` is all that it needs."""
+"""OwnTask: a task of your own. `python own_task.py` checks it and trains on it. It needs `draw` and a builder.
+
+The builder is registered as a kind, so that every verb takes it after `--with own_task.py`, with its fields as flags.
+"""
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell.dynamics import flow
-from stepwell.models import SeparateAttention
-from stepwell.objectives import Population
+from stepwell.experiments import Experiment, Field, register
 from stepwell.tasks import (
     AbstractTask,
     Batch,
@@ -16,16 +19,15 @@ from stepwell.tasks import (
     assemble,
     check_moments,
 )
-from stepwell.theory import linear
 
 
 class OwnTask(AbstractTask):
     """Regression with white inputs and sparse task vectors: each coordinate is zero with probability 1 - `density`."""
 
     lengths: ContextLengths
-    dim: int = 3
+    dim: int
+    density: float
     outputs: int = 1
-    density: float = 0.5
 
     def draw(self, size: int, *, key) -> Batch:
         """Sequences from a random key, by any distribution that `jax.random` has."""
@@ -36,7 +38,7 @@ class OwnTask(AbstractTask):
         return assemble(x, y, y, self.lengths)
 
     def moments(self, normalisation="1/N") -> PopulationMoments:
-        """Optional: the moments in closed form, which unlock `Population` and the theory.
+        """Optional: the moments in closed form, for the objective population and for the theory.
 
         They are quadratic in w, so they are those of Gaussian task vectors with the same covariance.
         """
@@ -44,13 +46,23 @@ class OwnTask(AbstractTask):
         return InContextRegression(one, self.lengths, task_covariance=self.density * one).moments(normalisation)
 
 
+@register("task", "own_task")
+def own_task(
+    *,
+    dim: Annotated[int, Field("dimension of the inputs", symbol="D", least=1, most=64, slider=(1, 8))] = 3,
+    density: Annotated[float, Field("fraction of nonzero task coordinates", above=0.0, most=1.0)] = 0.5,
+    context: Annotated[int, Field("context pairs", symbol="N", least=1, most=10_000, slider=(1, 100))] = 20,
+):
+    """Regression with white inputs and sparse task vectors."""
+    return OwnTask(ContextLengths(context), dim=dim, density=density)
+
+
 def main() -> None:
-    task = OwnTask(ContextLengths(20))
-    gaps = check_moments(task, key=jax.random.key(0))
+    experiment = Experiment(task="own_task", model={"heads": 3, "scale": 0.1}, objective="population")
+    gaps = check_moments(experiment.build().task, key=jax.random.key(0))
     print(f"closed-form moments differ from samples by at most {max(gaps.values()):.1f} standard errors")
-    model = SeparateAttention.random(dim=task.dim, heads=task.dim, scale=0.1, key=jax.random.key(1))
-    run = flow(model, Population(task), progress=False)
-    print(f"levels of the loss in theory: {linear.levels(task).round(4).tolist()}")
+    run, levels = experiment.run(progress=False), experiment.predict().levels
+    print(f"levels of the loss in theory: {[round(level.loss, 4) for level in levels]}")
     print(f"loss at the end of training: {float(run.loss[0, -1]):.4f}")
 
 

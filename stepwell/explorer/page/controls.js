@@ -1,127 +1,172 @@
-// The controls: native inputs, made by the server. Sliders and boxes show one configuration and change it.
-import {controls, numbersOf, shows, state, textOf} from "./state.js";
+// The controls: native inputs, made from the declarations of the chosen kinds. They show one configuration and change it.
+import {numbersOf, settings, state, textOf, valueOf} from "./state.js";
 
-const SLIDER_END = 60; // of whole numbers without a natural end, such as seeds: larger ones are typed
-
+const SECTIONS = {task: "Task", model: "Model", objective: "Objective", training: "Training"};
+const id = name => name.replaceAll(".", "-");
+const at = name => document.getElementById(name);
 const row = name => document.querySelector(`[data-control="${name}"]`);
-const box = name => document.getElementById(`control-${name}`);
-const lists = control => control.kind === "numbers" || control.kind === "integers";
+const box = name => at(`control-${id(name)}`);
+const lists = control => control.shape === "numbers" || control.shape === "integers";
+const whole = control => control.shape === "integer" || control.shape === "integers";
+const shown = new Map(); // controls on the page, by name
+let changed = () => {};
 
-// A slider and a value, linear or logarithmic; 0 is a stop of its own where the control has it.
-function bounds(control, configuration) {
-    if (!control.log) {
-        let most = control.most;
-        if (control.name === "rank") most = Number(configuration.dim) || most;
-        if (control.name === "spikes") most = Math.max(1, (Number(configuration.dim) || most) - 1);
-        if (control.kind === "integer" && most > 1e5) most = SLIDER_END;
-        return {min: control.least, max: most, step: control.kind === "integer" ? 1 : control.step};
-    }
-    const least = Math.log10(control.least || control.log_least);
-    return {min: control.least ? least : least - 0.1, max: Math.log10(control.most), step: control.step > 0.5 ? 0.01 : control.step};
+function element(kind, attributes, ...content) {
+    const made = document.createElement(kind);
+    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+    made.append(...content);
+    return made;
 }
 
-function fromSlider(control, place, range) {
-    if (!control.log) return control.kind === "integer" ? Math.round(place) : Number(place.toPrecision(6));
-    if (!control.least && place <= range.min + 0.05) return 0;
-    const value = control.kind === "integer" ? Math.round(10 ** place) : Number((10 ** place).toPrecision(3));
-    return Math.min(Math.max(value, control.least), control.most);
+// --- making ---------------------------------------------------------------------------------------------------------
+
+function choiceOf(section) {
+    const help = [settings.hints[section], ...Object.entries(settings.kinds[section]).map(([name, words]) => `${name}: ${words}`)];
+    return {name: `${section}.kind`, label: section === "task" ? "Kind of task" : section === "model" ? "Kind of model" : SECTIONS[section],
+        shape: "choice", choices: Object.keys(settings.kinds[section]), help: help.filter(Boolean).join(" "), when: [], unit: ""};
 }
 
-const toSlider = (control, value, range) => control.log ? (value > 0 ? Math.log10(value) : range.min) : value;
-
-// What must follow when one value changes: lists as long as there are dimensions, ranks no larger than they are.
-function follow(configuration, name) {
-    const resize = (list, length) => {
-        const values = numbersOf(configuration[list] ?? "");
-        if (values.length && values.length !== length)
-            configuration[list] = textOf(Array.from({length}, (_, i) => values[Math.min(i, values.length - 1)]));
-    };
-    if (name === "dim" && Number.isInteger(Number(configuration.dim)) && Number(configuration.dim) > 0) {
-        const dim = Number(configuration.dim);
-        resize("eigenvalues", dim);
-        resize("task_eigenvalues", dim);
-        if (Number(configuration.rank) > dim) configuration.rank = String(dim);
-        if (Number(configuration.spikes) > Math.max(dim - 1, 1)) configuration.spikes = String(Math.max(dim - 1, 1));
+function make(control) {
+    const own = id(control.name), described = `help-${own} error-${own}`;
+    const hint = element("button", {type: "button", class: "hint", "aria-label": `Explain: ${control.label}`, "aria-expanded": "false",
+        "aria-controls": `help-${own}`, title: control.help}, "?");
+    const help = element("p", {class: "help", id: `help-${own}`, hidden: ""}, control.help);
+    hint.addEventListener("click", () => {
+        help.hidden = !help.hidden;
+        hint.setAttribute("aria-expanded", String(!help.hidden));
+    });
+    const label = element("span", {class: "label"}, element("label", {for: `control-${own}`}, control.label), hint);
+    if (control.unit) label.append(element("small", {class: "unit"}, control.unit));
+    const made = element("div", {class: "control", "data-control": control.name, "data-shape": control.shape}, label);
+    const input = control.shape === "choice"
+        ? element("select", {id: `control-${own}`, "aria-describedby": described}, ...control.choices.map(word => element("option", {value: word}, word)))
+        : element("input", {id: `control-${own}`, class: control.slider && !lists(control) ? "number" : "wide", type: "text", spellcheck: "false", "aria-describedby": described});
+    input.addEventListener(control.shape === "choice" ? "change" : "input", event => set(control.name, input.value, event));
+    if (control.slider && !lists(control)) {
+        const slider = element("input", {class: "slider", type: "range", "aria-label": control.label, "aria-describedby": described, "data-for": control.name});
+        slider.addEventListener("input", event => set(control.name, String(fromSlider(control, Number(slider.value))), event));
+        made.append(slider);
     }
-    if (name === "dims" && numbersOf(configuration.strengths).length > 1)
-        resize("strengths", numbersOf(configuration.dims).length);
+    made.append(input);
+    if (lists(control) && control.slider) {
+        const bars = element("span", {class: "bars", role: "group", "aria-label": `${control.label}, one slider each`});
+        bars.addEventListener("input", event => set(control.name,
+            textOf([...bars.querySelectorAll("input")].map(one => fromSlider(control, Number(one.value)))), event));
+        made.append(bars);
+    }
+    made.append(help, element("p", {class: "error", id: `error-${own}`, role: "alert", hidden: ""}));
+    shown.set(control.name, control);
+    return made;
 }
 
-// `changed(event)` is called after the picked configuration has changed; `eigenvalues()` gives those that are shown.
-export function connectControls(changed, eigenvalues) {
-    const set = (name, text, event) => {
-        const configuration = state.configurations[state.picked];
-        configuration[name] = text;
-        follow(configuration, name);
-        if (name === "spectrum" && text === "custom" && !configuration.eigenvalues) configuration.eigenvalues = textOf(eigenvalues());
-        show();
-        changed(event);
-    };
-    for (const control of controls.values()) {
-        const input = box(control.name);
-        input.addEventListener(input.tagName === "SELECT" ? "change" : "input", event => set(control.name, input.value, event));
-        const slider = row(control.name).querySelector(".slider");
-        slider?.addEventListener("input", event => {
-            const range = bounds(control, state.configurations[state.picked]);
-            set(control.name, String(fromSlider(control, Number(slider.value), range)), event);
-        });
-        if (lists(control)) row(control.name).querySelector(".bars").addEventListener("input", event => {
-            const bars = [...row(control.name).querySelectorAll(".bars input")];
-            set(control.name, textOf(bars.map(one => fromSlider(control, Number(one.value), bounds(control, {})))), event);
-        });
-        const hint = row(control.name).querySelector(".hint");
-        hint.title = document.getElementById(`help-${control.name}`).textContent;
-        hint.addEventListener("click", () => {
-            const help = document.getElementById(`help-${control.name}`);
-            help.hidden = !help.hidden;
-            hint.setAttribute("aria-expanded", String(!help.hidden));
-        });
+// The controls of a section, made anew when its kind changes.
+function fill(section) {
+    const place = at(`section-${section}`), kind = valueOf(`${section}.kind`);
+    if (place.dataset.kind === kind || !settings.sections[section][kind]) return;
+    const open = place.querySelector("details")?.open;
+    for (const one of place.querySelectorAll("[data-control]")) if (one.dataset.control !== `${section}.kind`) shown.delete(one.dataset.control);
+    const choice = row(`${section}.kind`) ?? make(choiceOf(section));
+    const others = section === "model" ? [settings.seed] : section === "training" ? settings.sections.record.record : [];
+    const controls = [...settings.sections[section][kind], ...others];
+    const more = controls.filter(one => one.more).map(make);
+    const folded = element("details", {class: "more"}, element("summary", {}, "More"), ...more);
+    folded.open = Boolean(open);
+    place.replaceChildren(place.firstElementChild, choice, ...controls.filter(one => !one.more).map(make), ...more.length ? [folded] : []);
+    place.dataset.kind = kind;
+}
+
+// --- sliders --------------------------------------------------------------------------------------------------------
+
+function range(control) {
+    const [low, high] = control.slider;
+    if (!control.log) return {min: low, max: high, step: whole(control) ? 1 : Number(((high - low) / 200).toPrecision(1))};
+    return {min: Math.log10(low), max: Math.log10(high), step: 0.01};
+}
+
+function fromSlider(control, place) {
+    if (!control.log) return whole(control) ? Math.round(place) : Number(place.toPrecision(6));
+    const value = whole(control) ? Math.round(10 ** place) : Number((10 ** place).toPrecision(3));
+    return Math.min(Math.max(value, control.slider[0]), control.slider[1]);
+}
+
+// What is no number, such as "converged", is at the end.
+function toSlider(control, value, {max}) {
+    if (!Number.isFinite(value)) return max;
+    return control.log ? Math.log10(Math.max(value, 1e-300)) : value;
+}
+
+// --- changing -------------------------------------------------------------------------------------------------------
+
+function set(name, text, event) {
+    const configuration = state.configurations[state.picked];
+    if (name === "task.spectrum") {
+        const eigenvalues = numbersOf(valueOf("task.eigenvalues"));
+        delete configuration["task.eigenvalues"];
+        if (text === "custom") configuration["task.eigenvalues"] = textOf(eigenvalues.map(value => Number(value.toPrecision(3))));
+        else if (eigenvalues.length !== 4) configuration["task.dim"] = String(eigenvalues.length);
     }
-    document.getElementById("controls").addEventListener("submit", event => event.preventDefault());
+    if (name.endsWith(".kind")) { // what follows from it is chosen anew
+        const sections = Object.keys(SECTIONS);
+        for (const later of sections.slice(sections.indexOf(name.split(".")[0]) + 1)) delete configuration[`${later}.kind`];
+    }
+    if (text.trim() === "") delete configuration[name]; else configuration[name] = text;
+    show();
+    changed(event, name);
+}
+
+// `then(event, name)` is called after the picked configuration has changed.
+export function connectControls(then) {
+    changed = then;
+    at("controls").addEventListener("submit", event => event.preventDefault());
+    if (settings.mode === "stored") for (const name of ["run", "figure"]) box(name).addEventListener("change", event => set(name, box(name).value, event));
 }
 
 // Write the picked configuration into the inputs. What is being typed in is left alone.
 export function show() {
-    const configuration = state.configurations[state.picked];
-    for (const control of controls.values()) {
-        const text = configuration[control.name];
-        row(control.name).hidden = !shows(control, configuration);
-        const input = box(control.name);
-        if (control.kind === "name" && ![...input.options].some(one => one.value === text)) input.append(new Option(text.slice(0, 12), text));
+    if (settings.mode === "stored") { showStored(); return; }
+    for (const section of Object.keys(SECTIONS)) fill(section);
+    for (const [name, control] of shown) {
+        const text = valueOf(name), input = box(name), section = name.split(".")[0];
+        row(name).hidden = !control.when.every(([other, values]) => values.includes(valueOf(`${section}.${other}`)));
+        if (name.endsWith(".kind")) for (const option of input.options) option.disabled = !(state.kinds[state.picked]?.[section] ?? [option.value]).includes(option.value);
         if (input.value !== text && (input !== document.activeElement || input.tagName === "SELECT")) input.value = text;
-        const slider = row(control.name).querySelector(".slider");
+        const slider = row(name).querySelector(".slider");
         if (slider) {
-            const range = bounds(control, configuration);
-            Object.assign(slider, range);
-            if (slider !== document.activeElement || Math.abs(Number(slider.value) - toSlider(control, Number(text), range)) > range.step)
-                slider.value = toSlider(control, Number(text), range);
+            const bounds = range(control), place = toSlider(control, text.trim() ? Number(text) : NaN, bounds);
+            Object.assign(slider, bounds);
+            if (slider !== document.activeElement || Math.abs(Number(slider.value) - place) > bounds.step) slider.value = place;
             slider.setAttribute("aria-valuetext", `${text} ${control.unit}`.trim());
         }
-        if (lists(control)) showBars(control, configuration);
+        if (lists(control) && control.slider) showBars(control, text);
     }
 }
 
-function showBars(control, configuration) {
+function showStored() {
+    for (const name of ["run", "figure"]) {
+        const input = box(name), text = valueOf(name);
+        if (![...input.options].some(one => one.value === text)) input.append(new Option(text.slice(0, 12), text));
+        input.value = text;
+    }
+}
+
+function showBars(control, text) {
     const place = row(control.name).querySelector(".bars");
-    let values = numbersOf(configuration[control.name]);
-    if (!values.length && "dim" in configuration) values = Array(Math.min(Number(configuration.dim) || 0, 8)).fill(1);
+    let values = numbersOf(text);
+    if (!values.length && control.name === "task.task_eigenvalues") values = numbersOf(valueOf("task.eigenvalues")).map(() => 1);
     if (values.length > 8 || values.some(isNaN)) values = [];
     while (place.children.length > values.length) place.lastChild.remove();
     while (place.children.length < values.length) {
         const number = place.children.length + 1;
-        const label = document.createElement("label");
-        const bar = Object.assign(document.createElement("input"), {type: "range"});
-        bar.setAttribute("aria-label", `${control.label}, number ${number}`);
-        label.append(bar, String(number));
-        place.append(label);
+        const bar = element("input", {type: "range", "aria-label": `${control.label}, number ${number}`});
+        place.append(element("label", {}, bar, String(number)));
     }
-    const range = bounds(control, configuration);
-    if (!control.log && control.kind === "numbers") range.max = Math.min(control.most, Math.max(1, ...values) * 1.0001);
+    const bounds = range(control);
+    if (!control.log && control.shape === "numbers") Object.assign(bounds, {max: Math.min(bounds.max, Math.max(1, ...values) * 1.0001), step: 0.01});
     values.forEach((value, number) => {
         const bar = place.children[number].firstChild;
-        if (bar === document.activeElement) range.max = Math.max(range.max, Number(bar.max));
-        Object.assign(bar, range);
-        bar.value = toSlider(control, value, range);
+        if (bar === document.activeElement) bounds.max = Math.max(bounds.max, Number(bar.max));
+        Object.assign(bar, bounds);
+        bar.value = toSlider(control, value, bounds);
         bar.setAttribute("aria-valuetext", String(value));
     });
 }
@@ -129,12 +174,14 @@ function showBars(control, configuration) {
 // Errors beside the controls that caused them; those of no control of this page stand above the pictures.
 export function showProblems(problems) {
     const others = [];
-    for (const [name, message] of Object.entries(problems)) if (!controls.has(name) || row(name).hidden) others.push(message);
-    for (const name of ["", ...controls.keys()]) {
-        const place = document.getElementById(`error-${name}`);
-        const message = name ? (row(name).hidden ? "" : problems[name] ?? "") : others.join(" ");
+    for (const [name, message] of Object.entries(problems)) if (!row(name) || row(name).hidden) others.push(message);
+    at("error-").textContent = others.join(" ");
+    at("error-").hidden = !others.length;
+    for (const one of document.querySelectorAll("[data-control]")) {
+        const name = one.dataset.control, message = one.hidden ? "" : problems[name] ?? "", place = at(`error-${id(name)}`);
         place.textContent = message;
         place.hidden = !message;
-        if (name) for (const input of row(name).querySelectorAll("input, select")) input.setAttribute("aria-invalid", String(Boolean(message)));
+        for (const input of one.querySelectorAll("input, select")) input.setAttribute("aria-invalid", String(Boolean(message)));
+        if (message && one.closest("details")) one.closest("details").open = true;
     }
 }

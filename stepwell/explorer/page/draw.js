@@ -18,11 +18,17 @@ const PICTURES = {
     softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
     curve: {curves: ["loss"], matrices: []},
 };
-let {curves, matrices} = PICTURES[settings.mode] ?? PICTURES.curve; // those of the view that is shown
+let {curves, matrices} = PICTURES.curve; // those of the view that is shown
 
-// A stored run may be of any kind: the pictures that it has are shown.
+// The pictures that a run has are shown: those of one regression, of several, or its loss alone.
+let chosen = "";
 function choosePictures(view) {
-    ({curves, matrices} = view?.time ? PICTURES[view.kind] : {curves: [], matrices: []});
+    const kind = view?.time ? view.kind : "";
+    if (kind === chosen) return;
+    chosen = kind;
+    ({curves, matrices} = PICTURES[kind] ?? {curves: [], matrices: []});
+    widths.clear();
+    setTicks([]);
     for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
 }
 const everything = () => Object.values(PICTURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
@@ -76,7 +82,7 @@ function setHeights(name, lists, floor = null) {
 
 // All that depends on the views: called when one has come, or when what is compared changes.
 export function drawViews() {
-    if (settings.mode === "stored") choosePictures(shown());
+    if (shown()?.time || settings.mode === "stored") choosePictures(shown());
     const there = views.map((view, place) => ({view, place})).filter(({view}) => view?.time);
     const view = shown();
     if (!there.length) return;
@@ -146,7 +152,7 @@ function setTimeAxis(shown) {
     const ticks = [];
     if (state.log) for (let power = Math.ceil(axis.least - 1e-9); power <= axis.most + 1e-9; power++) ticks.push(power);
     if (String(ticks) !== decades) setTicks(ticks);
-    const label = `time ${shown[0].time_name}`;
+    const label = shown[0].time_name === "step" ? "step" : `time ${shown[0].time_name}`;
     for (const name of curves) if (model(`${name}.time_axis`).axis_label !== label) model(`${name}.time_axis`).axis_label = label;
 }
 
@@ -326,7 +332,7 @@ export function drawTime() {
             for (let at = 0; at < rows * columns; at++) values.push(array[point * stride + offset + at]);
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
-    const step = view.steps ? `, step ${view.steps[point]}` : "";
+    const step = view.steps && view.time_name !== "step" ? `, step ${view.steps[point]}` : "";
     document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 

@@ -2,7 +2,7 @@
 import {connect} from "./connection.js";
 import {connectControls, show, showProblems} from "./controls.js";
 import * as draw from "./draw.js";
-import {query, readAddress, settings, state, words, writeAddress} from "./state.js";
+import {prefixed, query, readAddress, settings, state, words, writeAddress} from "./state.js";
 import {beginStored} from "./stored.js";
 import {beginTour} from "./tour.js";
 
@@ -23,25 +23,41 @@ const problems = []; // by configuration
 // --- asking ---------------------------------------------------------------------------------------------------------
 
 // The server computes one request, keeps one waiting, and lets the newest win.
-function ask() {
+function ask(changed) {
     if (!send) return;
     if (sent === answered) asked = performance.now();
     stepwell.asked = sent += 1;
     stepwell.busy = true;
-    send({number: sent, words: words()});
+    send({number: sent, words: words(), changed});
     say("computing …", 300);
 }
 
-function onInput(event) {
+// `name` is the control that was changed: what does not go together with it is left out.
+function onInput(event, name) {
     inputs.push([event?.timeStamp ?? performance.now(), sent + 1]);
     writeAddress();
     files();
-    ask();
+    ask(name && prefixed(name));
+}
+
+// What the server made of the words: the values of all controls, and the words without those that were left out.
+function resolve({number, place, words, values, kinds, problems}) {
+    if (!values || number !== sent || place >= state.configurations.length) return;
+    const before = JSON.stringify([state.values[place], state.kinds[place], state.configurations[place]]);
+    state.values[place] = values;
+    state.kinds[place] = kinds;
+    const own = state.configurations[place];
+    for (const name of Object.keys(own)) if (!(name in words) && !(name in problems) && own[name] !== "") delete own[name];
+    if (JSON.stringify([values, kinds, own]) === before) return;
+    writeAddress();
+    files();
+    if (place === state.picked) { show(); showProblems(problems); }
 }
 
 function receive(head) {
     if (head.failed) say(`This could not be computed: ${head.failed}`);
     if (head.place !== undefined) {
+        resolve(head);
         if (JSON.stringify(problems[head.place]) !== JSON.stringify(head.problems)) {
             problems[head.place] = head.problems;
             if (head.place === state.picked) showProblems(head.problems);
@@ -56,6 +72,7 @@ function receive(head) {
             if (view.time || head.part === undefined) draw.views[head.place] = view;
             at("pictures").classList.toggle("stale", !view.time && settings.mode !== "stored");
             if (settings.mode === "stored") at("clock").hidden = !view.time;
+            if (head.place === state.picked) introduce(view.kind);
             repaint(head.number);
         }
     }
@@ -66,6 +83,17 @@ function receive(head) {
         if (!head.failed) say(head.stopped ? "Stopped." : [draw.shown()?.message, draw.shown()?.remark].filter(Boolean).join(" "));
         shown(head.number);
     }
+}
+
+// Title and introduction are those of the pictures that are shown.
+function introduce(kind) {
+    if (!kind || document.body.dataset.view === kind || settings.mode === "stored") return;
+    document.body.dataset.view = kind;
+    for (const one of document.querySelectorAll(".intro[data-view]")) one.hidden = one.dataset.view !== kind;
+    for (const one of document.querySelectorAll("nav a")) {
+        if (one.dataset.start === kind) one.setAttribute("aria-current", "page"); else one.removeAttribute("aria-current");
+    }
+    document.title = `${settings.presets[kind]?.title ?? "Your experiment"} · Stepwell`;
 }
 
 // Draw what is there. Bokeh paints with the next frame; the frame after it ends the wait of the inputs that are shown.
@@ -127,11 +155,11 @@ function chips() {
         return one;
     });
     if (state.configurations.length < 4) made.push(button("+ Compare", null, () => {
-        state.configurations.push({...state.configurations[state.picked]});
+        for (const list of [state.configurations, state.values, state.kinds]) list.push({...list[state.picked]});
         pick(state.configurations.length - 1, true);
     }));
     if (state.configurations.length > 1) made.push(button(`Remove ${LETTERS[state.picked]}`, null, () => {
-        for (const list of [state.configurations, draw.views, problems]) list.splice(state.picked, 1);
+        for (const list of [state.configurations, state.values, state.kinds, draw.views, problems]) list.splice(state.picked, 1);
         pick(Math.max(state.picked - 1, 0), true);
     }));
     place.replaceChildren(...made);
@@ -143,6 +171,7 @@ function pick(number, ask = false) {
     show();
     showProblems(problems[number] ?? {});
     chips();
+    introduce(draw.shown()?.kind);
     repaint(0);
     if (ask) onInput(); else writeAddress();
 }
@@ -279,7 +308,7 @@ async function start() {
     show();
     chips();
     files();
-    connectControls(onInput, () => Array.from(draw.shown()?.eigenvalues ?? [], value => Number(value.toPrecision(3))));
+    connectControls(onInput);
     connectTime();
     connectFiles();
     while (!window.Bokeh?.documents.length) await new Promise(done => setTimeout(done, 10));
@@ -299,9 +328,9 @@ async function start() {
         onInput();
     });
     beginTour(given, {
-        set(changes) { Object.assign(state.configurations[state.picked], changes); show(); onInput(); },
+        set(changes) { Object.assign(state.configurations[state.picked], changes); show(); onInput(null, Object.keys(changes)[0]); },
         time(place) { setTime(place); at("time").value = 1000 * place; writeAddress(); },
-        one() { state.configurations.length = draw.views.length = problems.length = 1; pick(0, true); },
+        one() { for (const list of [state.configurations, state.values, state.kinds, draw.views, problems]) list.length = 1; pick(0, true); },
     });
     ask();
 }

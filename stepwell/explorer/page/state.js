@@ -1,6 +1,5 @@
-// What every control of up to four configurations is set to, as texts, and the address that says so.
+// What up to four configurations are set to, as words by dotted name; what is not said has its default.
 export const settings = JSON.parse(document.getElementById("settings").textContent);
-export const controls = new Map(settings.controls.map(control => [control.name, control]));
 
 const PREFIXES = ["", "b.", "c.", "d."];
 const PAGE_WORDS = ["t", "axis", "tour", "picked"];
@@ -9,13 +8,16 @@ export const textOf = value => Array.isArray(value) ? value.join(",") : String(v
 export const numbersOf = text => text.split(",").filter(part => part.trim()).map(Number);
 
 export const state = {
-    configurations: [], // each {name: text} with every control
+    configurations: [], // each {name: text} with the words that were given
+    values: [], // each {name: text} with every value, as the server has resolved it
+    kinds: [], // each {section: [names]} with the kinds that go together
     picked: 0, // the one that the controls change
     time: null, // the time that is shown; null for the end
     log: false,
 };
 
-const defaults = () => Object.fromEntries([...controls.values()].map(one => [one.name, textOf(one.default)]));
+// The text of a control: as it was given, or as the server has resolved it.
+export const valueOf = name => state.configurations[state.picked][name] ?? state.values[state.picked]?.[name] ?? "";
 
 export function readAddress() {
     const words = Object.fromEntries(new URLSearchParams(location.search));
@@ -23,33 +25,39 @@ export function readAddress() {
         .filter(([name]) => prefix ? name.startsWith(prefix) : !PREFIXES.some(one => one && name.startsWith(one)))
         .map(([name, text]) => [name.slice(prefix.length), text])
         .filter(([name]) => name && name !== "mode" && !(prefix === "" && PAGE_WORDS.includes(name)));
-    state.configurations = [{...defaults(), ...Object.fromEntries(own(""))}];
+    const given = made => Object.fromEntries(Object.entries(made).filter(([, text]) => text !== ""));
+    state.configurations = [given(Object.fromEntries(own("")))];
     for (const prefix of PREFIXES.slice(1))
         if (Object.keys(words).some(name => name.startsWith(prefix)))
-            state.configurations.push({...state.configurations[0], ...Object.fromEntries(own(prefix))});
+            state.configurations.push(given({...state.configurations[0], ...Object.fromEntries(own(prefix))}));
+    state.values = state.configurations.map(() => settings.values ?? {});
+    state.kinds = state.configurations.map(() => settings.fitting ?? {});
     state.picked = Math.min(Math.max(Number(words.picked) || 0, 0), state.configurations.length - 1);
     state.time = words.t !== undefined && isFinite(Number(words.t)) ? Number(words.t) : null;
     state.log = words.axis === "log";
     return words;
 }
 
-// The words that describe the configurations: of the first what differs from the defaults, of others from the first.
+// The words that describe the configurations: of the first what was given, of others what differs from it.
 export function words() {
     const [first, ...others] = state.configurations;
-    const plain = defaults();
-    const made = settings.mode === "linear" ? {} : {mode: settings.mode};
-    for (const [name, text] of Object.entries(first)) if (text !== plain[name]) made[name] = text;
+    const made = settings.mode === "stored" ? {mode: "stored"} : {};
+    Object.assign(made, first);
     others.forEach((one, number) => {
         const prefix = PREFIXES[number + 1];
-        const changed = Object.entries(one).filter(([name, text]) => text !== first[name]);
+        const names = new Set([...Object.keys(first), ...Object.keys(one)]);
+        const changed = [...names].filter(name => one[name] !== first[name]);
         if (!changed.length) made[prefix] = "";
-        for (const [name, text] of changed) made[prefix + name] = text;
+        for (const name of changed) made[prefix + name] = one[name] ?? "";
     });
     return made;
 }
 
-// Commas and colons are left as they are: a link is to be read.
-export const query = made => new URLSearchParams(made).toString().replaceAll("%2C", ",").replaceAll("%3A", ":");
+// A word of the picked configuration as the address has it.
+export const prefixed = name => PREFIXES[state.picked] + name;
+
+// Commas, colons and slashes are left as they are: a link is to be read.
+export const query = made => new URLSearchParams(made).toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
 
 export function writeAddress() {
     const made = words();
@@ -59,7 +67,3 @@ export function writeAddress() {
     const text = query(made);
     history.replaceState(null, "", text ? `?${text}` : location.pathname);
 }
-
-// Whether a control means anything, as the others are set.
-export const shows = (control, configuration) => !control.when.length || control.when.some(
-    alternative => alternative.every(([name, values]) => values.includes(configuration[name])));

@@ -48,7 +48,7 @@ async function figures() {
 }
 
 function showFigure() {
-    const name = state.configurations[0].figure, figure = known.find(one => one.name === name);
+    const name = state.configurations[0].figure ?? "", figure = known.find(one => one.name === name);
     at("card-figure").hidden = !figure;
     if (!figure) return;
     at("title-figure").textContent = figure.title || name;

@@ -11,20 +11,19 @@ import xarray as xr
 
 from stepwell.dynamics import renormalised
 from stepwell.models import MergedAttention
-from stepwell.objectives import Moments
-from stepwell.published.training import Setup
 from stepwell.tasks import InContextRegression, published_covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, provenance
 
 from ._fig01_settings import CONTEXT, DIM, NAME, POPULATION_TIME, RATE, SEQUENCES
 from ._onset import Growth
+from ._runs import Run
 
 _INDEPENDENT = 20_000
 """Sequences from which the sampling error is estimated; no run is trained on them."""
 
 
-def predict(setups: Sequence[Setup], *, context: int = CONTEXT) -> xr.Dataset:
+def predict(runs: Sequence[Run], *, context: int = CONTEXT) -> xr.Dataset:
     r"""The D+1 equations from the initial weights, for infinitely many sequences, with what they leave out.
 
     - `leftover`: near zero only one direction g of $\sum_h v_h U_h$ grows. The others keep their start, and add
@@ -35,16 +34,16 @@ def predict(setups: Sequence[Setup], *, context: int = CONTEXT) -> xr.Dataset:
       $\dot a = -(v^2 + uu^\top)\,\mathrm{diag}(\lambda_d c_d)\,\delta a$, so the loss decays at least as fast as
       $e^{-2 v^2 \min(\lambda_d c_d) t}$, with $v^2 = \|a\|$.
     """
-    tasks = [InContextRegression(_regression(setup).covariance, context) for setup in setups]
+    tasks = [InContextRegression(_regression(run).covariance, context) for run in runs]
     begun, drop_times = [], []
-    for task, setup in zip(tasks, setups, strict=True):
-        begun.append(theory.merged_start(task, *_blocks(setup.model)))
+    for task, run in zip(tasks, runs, strict=True):
+        begun.append(theory.merged_start(task, *_blocks(run.model)))
         drop_times.append(theory.half_drop_time(task, *begun[-1]))
     # Fine around the drops, where halfway is read off.
     near = [np.arange(-1.0, 1.0, 0.01) + t for t in drop_times]
     times = np.unique(np.concatenate([np.linspace(0.0, POPULATION_TIME, 4001), *near]).round(6))
     rows = []
-    for task, setup, (value, key_query), drop in zip(tasks, setups, begun, drop_times, strict=True):
+    for task, run, (value, key_query), drop in zip(tasks, runs, begun, drop_times, strict=True):
         loss = theory.merged_course(task, times, value, key_query).loss
         levels, modes, rate = theory.levels(task), theory.modes(task), theory.merged_escape_rate(task)
         end = float(np.linalg.norm(modes.ends))
@@ -58,7 +57,7 @@ def predict(setups: Sequence[Setup], *, context: int = CONTEXT) -> xr.Dataset:
                 "drop_time": drop,
                 "escape_rate": rate,
                 "slope_at_drop": float(np.interp(drop, times, -np.gradient(loss, times))),
-                "leftover": 2 * end**0.5 * _unspent(task, setup.model) * rate,
+                "leftover": 2 * end**0.5 * _unspent(task, run.model) * rate,
                 "rest": fall * np.exp(-slowest * (times[-1] - drop)),
                 "slowest_rate": slowest,
             }
@@ -68,26 +67,26 @@ def predict(setups: Sequence[Setup], *, context: int = CONTEXT) -> xr.Dataset:
     return predictions.assign_attrs(provenance({"figure": NAME, "context": context}))
 
 
-def onsets(setups: Sequence[Setup], losses: Sequence[Moments], *, held: bool = False) -> xr.Dataset:
+def onsets(runs: Sequence[Run], *, held: bool = False) -> xr.Dataset:
     """When each run's fall begins, by the modes of its own sequences and its initial weights; see `_onset`.
 
     `infinite_drop`: t/τ of half the drop for infinitely many sequences, by the D+1 equations.
     """
-    modes = [Growth.of(moments, held=held) for moments in losses]
+    modes = [Growth.of(run.objective, held=held) for run in runs]
     rows = {
-        "step": [growth.onset(_merged(setup.model), RATE) for growth, setup in zip(modes, setups, strict=True)],
+        "step": [growth.onset(_merged(run.model), RATE) for growth, run in zip(modes, runs, strict=True)],
         "uncertainty": [growth.uncertainty(RATE) for growth in modes],
         "fall": [growth.fall for growth in modes],
-        "infinite_drop": [_half_drop(setup) for setup in setups],
+        "infinite_drop": [_half_drop(run) for run in runs],
     }
     return xr.Dataset({name: ("run", np.array(row)) for name, row in rows.items()}).assign_attrs(
         provenance({"figure": NAME, "label blocks": "held at zero" if held else "free"})
     )
 
 
-def _half_drop(setup: Setup) -> float:
-    task = InContextRegression(_regression(setup).covariance, CONTEXT)
-    return theory.half_drop_time(task, *theory.merged_start(task, *_blocks(setup.model)))
+def _half_drop(run: Run) -> float:
+    task = InContextRegression(_regression(run).covariance, CONTEXT)
+    return theory.half_drop_time(task, *theory.merged_start(task, *_blocks(run.model)))
 
 
 def loss_error(sequences: int = SEQUENCES) -> float:
@@ -106,9 +105,9 @@ def in_paper_weights(model: MergedAttention) -> MergedAttention:
     return renormalised(model, "1/N", length=CONTEXT)
 
 
-def _regression(setup: Setup) -> InContextRegression:
-    assert isinstance(setup.task, InContextRegression)
-    return setup.task
+def _regression(run: Run) -> InContextRegression:
+    assert isinstance(run.task, InContextRegression)
+    return run.task
 
 
 def _merged(model) -> MergedAttention:

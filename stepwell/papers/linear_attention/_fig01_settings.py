@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from stepwell.papers._settings import changeable, changed_flags, setting
+from stepwell.experiments import Experiment
+from stepwell.papers._settings import changeable, setting
 
 NAME = "linear/fig1"
 
@@ -15,10 +16,13 @@ STEPS = setting("steps", 6000)
 RATE = setting("rate", 1e-3)
 SEQUENCES = setting("sequences", 5000)
 """Of the published run."""
-COMMAND = f"--model attnM --head {HEADS} --init {INIT:g}" + changed_flags(
-    seq_len=(CONTEXT + 1, 32), lr=(RATE, 1e-3), trainset_size=(SEQUENCES, 5000)
+EXPERIMENT = Experiment(
+    task={"dim": DIM, "context": CONTEXT, "centered": True, "whitened": True},
+    model={"kind": "merged", "heads": HEADS, "scale": INIT, "normalization": "none"},
+    objective={"kind": "moments", "sequences": SEQUENCES},
+    training={"kind": "descent", "rate": RATE, "steps": STEPS},
 )
-"""As the published README has it; `stepwell train` takes the same."""
+"""What the command of the published README trains: `python train.py --model attnM --head 8 --init 1e-6`."""
 
 POPULATION_TIME = setting("population_time", 1000.0)
 """Flow time of the population run: long enough for the slowest direction to come to rest (see `predict`)."""

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from stepwell.papers._settings import changeable, changed_flags, setting
+from stepwell.experiments import Experiment
+from stepwell.papers._settings import changeable, setting
 
-from ._rank_one import CONTEXT
+from ._rank_one import CONTEXT, DIM
 
 NAME = "linear/fig3"
 
@@ -15,10 +16,14 @@ STEPS = setting("steps", 10_000)
 RATE = setting("rate", 0.02)
 SEQUENCES = setting("sequences", 80_000)
 """Of the published runs."""
-COMMAND = f"--model attnS --head {HEADS} --init {INIT:g} --lr {RATE:g} --start paper" + changed_flags(
-    seq_len=(CONTEXT + 1, 32)
+EXPERIMENT = Experiment(
+    task={"dim": DIM, "context": CONTEXT, "centered": True, "whitened": True},
+    model={"heads": HEADS, "scale": INIT, "normalization": "none"},
+    objective={"kind": "moments", "sequences": SEQUENCES or 80_000},
+    training={"kind": "descent", "rate": RATE, "steps": STEPS},
 )
-"""As the published README has it, with the start that the figure was made with; `stepwell train` takes the same."""
+"""What the command of the published README trains, from the initialization that the figure was made with: `python
+train.py --model attnS --head 5 --init 1e-2 --lr 0.02 --start paper`."""
 
 NEAR_TIE = 10.0
 """Two drops of the schedule are a near tie if they are closer than this many time constants, 1/(λ²v_∞) of the later

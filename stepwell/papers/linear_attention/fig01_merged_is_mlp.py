@@ -17,21 +17,21 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from stepwell.dynamics import descend, flow, flow_time, time_factor
+from stepwell.experiments import command_of, keys_of
 from stepwell.models import CubicMLP, MergedAttention
-from stepwell.objectives import Moments, Population, Sampled
+from stepwell.objectives import Population, Sampled
 from stepwell.papers._claim import Claim
 from stepwell.papers._completed import completed
 from stepwell.probes import passage_time, staircase
-from stepwell.published.training import Setup
 from stepwell.trajectory import TIME_UNIT, provenance
 
 from ._described import described
 from ._fig01_drawing import draw as draw
 from ._fig01_expectations import in_paper_weights, loss_error, onsets, predict
 from ._fig01_settings import (
-    COMMAND,
     CONTEXT,
     DIM,
+    EXPERIMENT,
     FULL,
     HEADS,
     INIT,
@@ -48,7 +48,7 @@ from ._fig01_settings import (
 from ._fig01_white import white_runs
 from ._onset import PART, measured_onset
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._published_runs import set_up_seeds, train_seeds, training_moments
+from ._runs import Run, runs_of, train_together
 
 TITLE = "Merged attention is a two-layer network on cubic features, and its loss drops once"
 CAPTION = (
@@ -76,34 +76,33 @@ PAPER_SETTINGS: dict[str, Any] = {
 
 def settings(quick: bool) -> dict[str, Any]:
     chosen = asdict(QUICK if quick else FULL)
-    return {**PAPER_SETTINGS, "command": COMMAND, **chosen}
+    return {**PAPER_SETTINGS, "command": " ".join(command_of(EXPERIMENT)), **chosen}
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
-    setups = set_up_seeds(COMMAND, chosen.seeds)
-    losses = [training_moments(setup) for setup in setups]
+    runs = runs_of(EXPERIMENT, chosen.seeds)
     few, fewer = slice(chosen.held_runs), slice(chosen.population_runs)
-    predicted = predict(setups[fewer])
+    predicted = predict(runs[fewer])
     return {
-        "training": train(setups, losses, chosen),
-        "held": train(setups[few], losses[few], chosen, held=True),
-        "mlp": train_network(setups[0], chosen),
-        "population": flow_on_population(setups[fewer], predicted["time"].values),
+        "training": train(runs, chosen),
+        "held": train(runs[few], chosen, held=True),
+        "mlp": train_network(runs[0], chosen),
+        "population": flow_on_population(runs[fewer], predicted["time"].values),
         "theory": predicted.assign(loss_error=loss_error()),
-        "onset": onsets(setups, losses),
-        "held_onset": onsets(setups[few], losses[few], held=True),
+        "onset": onsets(runs),
+        "held_onset": onsets(runs[few], held=True),
         "white": white_runs(chosen),
         "published": as_dataset(published("fig1_attnM"), provenance({"figure": NAME})),
     }
 
 
-def train(setups: Sequence[Setup], losses: Sequence[Moments], chosen: Settings, *, held: bool = False) -> xr.Dataset:
+def train(runs: Sequence[Run], chosen: Settings, *, held: bool = False) -> xr.Dataset:
     """Descent of attention by the moments of all its features; `held` takes the gradient off the label blocks."""
     configuration = {"figure": NAME, "label blocks": "held at zero" if held else "free", **asdict(chosen)}
-    options: dict[str, Any] = {"steps": STEPS, "record": chosen.record, "snapshots": 2, "configuration": configuration}
-    rule = {"optimiser": _held_descent(_merged(setups[0]))} if held else {}
-    return _in_paper_time(train_seeds(setups, losses, **rule, **options))
+    options: dict[str, Any] = {"record": chosen.record, "snapshots": 2, "configuration": configuration}
+    rule = {"optimiser": _held_descent(_merged(runs[0]))} if held else {}
+    return _in_paper_time(train_together(runs, **rule, **options))
 
 
 def _held_descent(model: MergedAttention) -> optax.GradientTransformation:
@@ -124,16 +123,16 @@ def _masked_by(mask: Array):
     return masked
 
 
-def _merged(setup: Setup) -> MergedAttention:
-    assert isinstance(setup.model, MergedAttention)
-    return setup.model
+def _merged(run: Run) -> MergedAttention:
+    assert isinstance(run.model, MergedAttention)
+    return run.model
 
 
-def train_network(setup: Setup, chosen: Settings) -> xr.Dataset:
+def train_network(run: Run, chosen: Settings) -> xr.Dataset:
     """Descent of the network by automatic differentiation through the feature vector of every sequence."""
-    batch = setup.task.sample(SEQUENCES, key=setup.keys.train)
+    batch = run.task.sample(SEQUENCES, key=keys_of(run.experiment.seed).train)
     trajectory = descend(
-        CubicMLP.from_merged(_merged(setup)),
+        CubicMLP.from_merged(_merged(run)),
         Sampled(batch.cubic_features("none")),
         rate=RATE,
         steps=STEPS,
@@ -145,19 +144,19 @@ def train_network(setup: Setup, chosen: Settings) -> xr.Dataset:
     return _in_paper_time(completed(trajectory))
 
 
-def flow_on_population(setups: Sequence[Setup], times: Float[np.ndarray, " time"]) -> xr.Dataset:
+def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"]) -> xr.Dataset:
     """Gradient flow on infinitely many sequences, in the paper's convention. Losses only.
 
     By LSODA: for a few runs of merged attention that is faster than to compile an ensemble's program.
     """
-    runs = []
-    for setup in setups:
-        model = in_paper_weights(_merged(setup))
+    losses = []
+    for run in runs:
+        model = in_paper_weights(_merged(run))
         # Tighter than the deviation to be resolved, which is of the order of the initial weights.
         options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * INIT, "progress": False}
-        trajectory = flow(model, Population(setup.task), solver="lsoda", until=float(times[-1]), save=times, **options)
-        runs.append(completed(trajectory)[["loss"]])
-    return xr.concat(runs, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
+        trajectory = flow(model, Population(run.task), solver="lsoda", until=float(times[-1]), save=times, **options)
+        losses.append(completed(trajectory)[["loss"]])
+    return xr.concat(losses, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
 
 
 def claims(data: dict[str, xr.Dataset]) -> list[Claim]:

@@ -17,10 +17,10 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell.dynamics import Ensemble, flow, flow_time, time_factor
+from stepwell.experiments import command_of
 from stepwell.models import SeparateAttention
-from stepwell.objectives import AbstractObjective, Moments, Population
+from stepwell.objectives import AbstractObjective, Population
 from stepwell.papers._completed import completed
-from stepwell.published.training import Setup
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 from stepwell.trajectory import provenance
@@ -32,7 +32,7 @@ from ._fig03_flows import saved_at_drops
 from ._fig03_readings import passage, read_drops, rise, weights_at
 from ._fig03_settings import (
     BEGUN,
-    COMMAND,
+    EXPERIMENT,
     FULL,
     HEADS,
     INIT,
@@ -53,8 +53,8 @@ from ._fig03_theory import (
 )
 from ._fig03_video import save_gif, save_mp4
 from ._onset import cross_tensor
-from ._published_runs import set_up_seeds, train_seeds, training_moments
 from ._rank_one import CONTEXT, DIM, EIGENVALUES
+from ._runs import Run, runs_of, train_together
 
 TITLE = "Separate keys and queries learn one principal component at a time: a staircase"
 CAPTION = (
@@ -90,7 +90,7 @@ def settings(quick: bool) -> dict[str, Any]:
     return {
         **PAPER_SETTINGS,
         "initial weights": _START,
-        "command": COMMAND,
+        "command": " ".join(command_of(EXPERIMENT)),
         **asdict(chosen),
         "sequences": chosen.sequences or "infinitely many",
     }
@@ -100,43 +100,38 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     chosen = QUICK if quick else FULL
     task = make_task()
     predictions = levels(task)
-    setups = set_up_seeds(f"{COMMAND} --trainset_size {SEQUENCES}", chosen.seeds)
     if chosen.sequences is None:
-        losses = [Population(setup.task, setup.normalisation) for setup in setups]
-        sets = [training_moments(setup) for setup in setups[: chosen.turned]]
+        runs = runs_of(EXPERIMENT.replace(objective="population"), chosen.seeds)
+        sets = runs_of(EXPERIMENT, chosen.seeds[: chosen.turned])
     else:
-        losses = sets = [training_moments(setup) for setup in setups]
-    training, shown = train(setups, losses, chosen, predictions)
+        runs = sets = runs_of(EXPERIMENT, chosen.seeds)
+    training, shown = train(runs, chosen, predictions)
     return {
         "training": training,
         "shown": shown.assign_attrs(frames=chosen.frames),
         "flows": flows(task, chosen, predictions),
-        "turned": turned_keys(setups[: chosen.turned], sets[: chosen.turned], chosen.turned_init, predictions),
+        "turned": turned_keys(sets[: chosen.turned], chosen.turned_init, predictions),
         "theory": predictions,
     }
 
 
-def train(
-    setups: Sequence[Setup], losses: Sequence[Moments] | Sequence[Population], chosen: Settings, predictions: xr.Dataset
-) -> tuple[xr.Dataset, xr.Dataset]:
-    """Runs of the published command: losses and what is read at the drops; and the whole of the run that is shown.
+def train(runs: Sequence[Run], chosen: Settings, predictions: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+    """Descent as published: losses and what is read at the drops; and the whole of the run that is shown.
 
     It is the first with all drops and no near tie of its schedule.
     """
-    trajectory = train_seeds(
-        setups,
-        losses,
-        steps=STEPS,
+    trajectory = train_together(
+        runs,
         record=chosen.record,
         snapshots=np.arange(chosen.record, STEPS + 1, chosen.record),
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    runs = [in_paper_units(trajectory.isel(run=i)) for i in range(len(setups))]
-    predicted = [schedule(regression(setup), separate(setup)) for setup in setups]
+    courses = [in_paper_units(trajectory.isel(run=i)) for i in range(len(runs))]
+    predicted = [schedule(regression(run), separate(run)) for run in runs]
     times = np.array([[drop.time for drop in each] for each in predicted])
     clear = clear_drops(times, predictions["time_constant"].values)
-    vectors = np.stack([theory.modes(regression(setup)).directions for setup in setups])
-    readings = [read_drops(run, predictions, each) for run, each in zip(runs, vectors, strict=True)]
+    vectors = np.stack([theory.modes(regression(run)).directions for run in runs])
+    readings = [read_drops(run, predictions, each) for run, each in zip(courses, vectors, strict=True)]
     together = xr.concat(readings, dim="run").assign(
         loss=(("run", "time"), trajectory["loss"].values),
         predicted=(("run", "drop"), times),
@@ -144,21 +139,21 @@ def train(
         clear=(("run", "drop"), clear),
         eigenvectors=(("run", "dim", "component"), vectors),
     )
-    together = together.assign_coords(time=runs[0]["time"], run=trajectory["run"]).assign_attrs(
+    together = together.assign_coords(time=courses[0]["time"], run=trajectory["run"]).assign_attrs(
         trajectory.attrs, unit=UNIT, sequences=chosen.sequences or math.inf, shown=chosen.shown
     )
     place = int((clear & np.isfinite(together["after"].values)).all(axis=1).argmax())
-    return together, runs[place].assign_attrs(place=place)
+    return together, courses[place].assign_attrs(place=place)
 
 
-def regression(setup: Setup) -> InContextRegression:
-    assert isinstance(setup.task, InContextRegression)
-    return setup.task
+def regression(run: Run) -> InContextRegression:
+    assert isinstance(run.task, InContextRegression)
+    return run.task
 
 
-def separate(setup: Setup) -> SeparateAttention:
-    assert isinstance(setup.model, SeparateAttention)
-    return setup.model
+def separate(run: Run) -> SeparateAttention:
+    assert isinstance(run.model, SeparateAttention)
+    return run.model
 
 
 def in_paper_units(run: xr.Dataset) -> xr.Dataset:
@@ -211,7 +206,7 @@ def _saved(
     return lambda times: completed(flow(ensemble, objective, until=float(times[-1]), save=times, **options))
 
 
-def turned_keys(setups: Sequence[Setup], losses: Sequence[Moments], init: float, predictions: xr.Dataset) -> xr.Dataset:
+def turned_keys(runs: Sequence[Run], init: float, predictions: xr.Dataset) -> xr.Dataset:
     r"""By how much P sequences turn the key of the first head, and what their moments say.
 
     On P sequences the head grows along the leading singular vectors of $\langle y_q\beta x_q^\top\rangle$, not of
@@ -221,19 +216,19 @@ def turned_keys(setups: Sequence[Setup], losses: Sequence[Moments], init: float,
     unit = time_factor("none", "1/N", length=CONTEXT, factors=3)
     constant = predictions["time_constant"].values[:1] / unit
     steps = predictions["level"].values
-    models = [separate(setup).scaled(init / INIT) for setup in setups]
-    firsts = np.array([schedule(regression(s), m)[0].time for s, m in zip(setups, models, strict=True)]) / unit
+    models = [separate(run).scaled(init / INIT) for run in runs]
+    firsts = np.array([schedule(regression(r), m)[0].time for r, m in zip(runs, models, strict=True)]) / unit
     # Sampling moves the drop by a few per cent of its time.
     coarse = np.append(0.0, np.geomspace(0.8 * firsts.min(), 1.2 * firsts.max(), 6000))
-    vectors = [theory.modes(regression(setup)).directions for setup in setups]
+    vectors = [theory.modes(regression(run)).directions for run in runs]
     keys = []
-    populations = [Population(setup.task, setup.normalisation) for setup in setups]
-    for objectives in (list(losses), populations):
+    sampled = [run.objective for run in runs]
+    for objectives in (sampled, [Population(run.task, "none") for run in runs]):
         saved = _saved(models, Ensemble.of(objectives), rtol=1e-8, atol=1e-8 * init)
         run = saved_at_drops(saved, coarse, steps[:2].mean(keepdims=True), constant)
         keys.append([_first_key(run.isel(run=i), each, steps) for i, each in enumerate(vectors)])
     directions = []
-    for moments, each in zip(losses, vectors, strict=True):
+    for moments, each in zip(sampled, vectors, strict=True):
         driving = each.T @ cross_tensor(np.asarray(moments.cross)[0], DIM)[DIM, :DIM] @ each
         leading = np.linalg.svd(driving)[0][:, 0]
         directions.append(leading / leading[0])

@@ -16,10 +16,10 @@ from jaxtyping import Float
 
 from stepwell._types import RandomKey
 from stepwell.dynamics import flow_time
+from stepwell.experiments import command_of, keys_of
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
 from stepwell.papers._claim import Claim, slug
-from stepwell.published.training import Setup
 from stepwell.tasks import AbstractTask, InContextInWeightMixture, InContextRegression
 from stepwell.theory import linear as theory
 from stepwell.trajectory import provenance
@@ -36,9 +36,9 @@ from ._fig14_expectations import (
     missing,
 )
 from ._fig14_settings import (
-    COMMAND,
     CONTEXT,
     DIM,
+    EXPERIMENT,
     FULL,
     HEADS,
     INIT,
@@ -54,7 +54,7 @@ from ._fig14_settings import (
 )
 from ._onset import PART, Growth, measured_onset
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._published_runs import set_up_seeds, train_seeds, training_moments
+from ._runs import Run, runs_of, train_together
 
 TITLE = "In-context and in-weight learning, from contexts that say nothing to a task in every context"
 CAPTION = (
@@ -86,20 +86,19 @@ KINDS = {"train": "loss", "iw": "in_weight_test_loss", "ic": "in_context_test_lo
 
 
 def settings(quick: bool) -> dict[str, Any]:
-    return {**PAPER_SETTINGS, "command": COMMAND, **asdict(QUICK if quick else FULL)}
+    return {**PAPER_SETTINGS, "command": " ".join(command_of(EXPERIMENT)), **asdict(QUICK if quick else FULL)}
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What is trained and tested: set-ups and training losses by seed and share, test losses by seed."""
+    """What is trained, by seed and share, and test losses by seed."""
 
-    setups: list[list[Setup]]
-    losses: list[list[Moments]]
+    trained: list[list[Run]]
     tests: list[tuple[Moments, Moments]]
     """In context and in weight, as `TESTS`."""
 
     def first(self, seeds: int) -> "Runs":
-        return Runs(self.setups[:seeds], self.losses[:seeds], self.tests[:seeds])
+        return Runs(self.trained[:seeds], self.tests[:seeds])
 
 
 def simulate(quick: bool) -> dict[str, xr.Dataset]:
@@ -118,43 +117,47 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
 
 
 def prepare(chosen: Settings) -> Runs:
-    """By the published flags; at one seed all shares have the same w*, test sets and initial weights."""
-    sizes = f"--trainset_size {chosen.sequences} --testset_size {chosen.sequences}"
-    by_share = [set_up_seeds(f"{COMMAND} {sizes} --icl {share:g}", chosen.seeds) for share in SHARES]
-    setups = [list(of_seed) for of_seed in zip(*by_share, strict=True)]
-    losses = [[training_moments(setup) for setup in of_seed] for of_seed in setups]
-    return Runs(setups, losses, [_tests(of_seed[0]) for of_seed in setups])
+    """At one seed all shares have the same w*, test sets and initial weights."""
+    experiment = EXPERIMENT.replace(objective={"sequences": chosen.sequences})
+    by_share = [runs_of(experiment.replace(task=_task(share)), chosen.seeds) for share in SHARES]
+    trained = [list(of_seed) for of_seed in zip(*by_share, strict=True)]
+    return Runs(trained, [_tests(of_seed[0], chosen.sequences) for of_seed in trained])
 
 
-def _tests(setup: Setup) -> tuple[Moments, Moments]:
-    tested, keys = _mixture(setup), setup.keys
+def _task(share: float) -> dict[str, Any]:
+    """With a task vector of its own in every sequence it is in-context regression, and these are exactly white."""
+    return {"in_context": share} if share < 1 else {"kind": "regression", "whitened": True}
+
+
+def _tests(run: Run, sequences: int) -> tuple[Moments, Moments]:
+    tested, keys = _mixture(run), keys_of(run.experiment.seed)
     both: tuple[tuple[AbstractTask, RandomKey], ...] = (
         (tested.in_context_test(), keys.in_context_test),
         (tested.in_weight_test(), keys.in_weight_test),
     )
-    options: dict[str, Any] = {"normalisation": setup.normalisation, "progress": False}
-    first, second = (Moments.of_task(task, setup.flags.testset_size, key=key, **options) for task, key in both)
+    options: dict[str, Any] = {"normalisation": "none", "progress": False}
+    first, second = (Moments.of_task(task, sequences, key=key, **options) for task, key in both)
     return first, second
 
 
-def _mixture(setup: Setup) -> InContextInWeightMixture:
-    assert setup.tested is not None
-    return setup.tested
+def _mixture(run: Run) -> InContextInWeightMixture:
+    assert isinstance(run.task, InContextInWeightMixture)
+    return run.task
 
 
 def on_infinite_data(runs: Runs) -> Runs:
-    """The same starts on exact moments."""
-    losses, tests = [], []
-    for of_seed in runs.setups:
+    """The same initial weights on exact moments."""
+    trained, tests = [], []
+    for of_seed in runs.trained:
         exact = [_objective(problem) for problem in _problems(of_seed[0])]
-        losses.append(exact)
+        trained.append([run._replace(objective=loss) for run, loss in zip(of_seed, exact, strict=True)])
         tests.append((exact[-1], exact[0]))
-    return Runs(runs.setups, losses, tests)
+    return Runs(trained, tests)
 
 
-def _problems(setup: Setup, shares: Sequence[float] = SHARES, context: int = CONTEXT) -> list[Quadratic]:
+def _problems(run: Run, shares: Sequence[float] = SHARES, context: int = CONTEXT) -> list[Quadratic]:
     """The exact problem at each of some shares."""
-    fixed_task = _mixture(setup).fixed_task[:, 0]
+    fixed_task = _mixture(run).fixed_task[:, 0]
     return [exact_moments(np.eye(DIM) / DIM, fixed_task, share, context) for share in shares]
 
 
@@ -168,15 +171,13 @@ def train(runs: Runs, chosen: Settings) -> xr.Dataset:
 
     Test losses are made of the weights afterwards, since each seed has its own test sets.
     """
-    trajectory = train_seeds(
-        [setup for of_seed in runs.setups for setup in of_seed],
-        [loss for of_seed in runs.losses for loss in of_seed],
-        steps=STEPS,
+    trajectory = train_together(
+        [run for of_seed in runs.trained for run in of_seed],
         record=chosen.record,
         snapshots=np.arange(chosen.tested, STEPS + 1, chosen.tested),
         configuration={"figure": NAME, **asdict(chosen)},
     )
-    shape = (len(runs.setups), len(SHARES), -1)
+    shape = (len(runs.trained), len(SHARES), -1)
     columns = {"loss": (("seed", "share", "step"), trajectory["loss"].values.reshape(shape))}
     theta = coefficients(trajectory["value"].values[..., 0, :], trajectory["key_query"].values)
     theta = theta.reshape(*shape, theta.shape[-1])
@@ -187,7 +188,7 @@ def train(runs: Runs, chosen: Settings) -> xr.Dataset:
         "step": trajectory["step"],
         "tested": trajectory["snapshot"].values,
         "share": list(SHARES),
-        "seed": [of_seed[0].flags.seed for of_seed in runs.setups],
+        "seed": [of_seed[0].experiment.seed for of_seed in runs.trained],
     }
     return xr.Dataset(columns, coordinates, attrs=trajectory.attrs)
 
@@ -209,10 +210,10 @@ def _losses(moments: Moments, theta: Float[np.ndarray, "share time features"]) -
 
 def onsets(runs: Runs) -> xr.Dataset:
     """When each fall begins, by the modes of the run's own data and its initial weights; see `_onset`."""
-    modes = [[Growth.of(loss) for loss in of_seed] for of_seed in runs.losses]
-    both = list(zip(runs.setups, modes, strict=True))
+    modes = [[Growth.of(run.objective) for run in of_seed] for of_seed in runs.trained]
+    both = list(zip(runs.trained, modes, strict=True))
     rows = {
-        "step": [[g.onset(_model(s), RATE) for s, g in zip(*pair, strict=True)] for pair in both],
+        "step": [[g.onset(_model(r), RATE) for r, g in zip(*pair, strict=True)] for pair in both],
         "uncertainty": [[growth.uncertainty(RATE) for growth in of_seed] for of_seed in modes],
         "fall": [[growth.fall for growth in of_seed] for of_seed in modes],
     }
@@ -239,8 +240,8 @@ def predict(runs: Runs, chosen: Settings, *, context: int = CONTEXT) -> xr.Datas
         "in_context_end_at_0": 1 + (1 + 2 / DIM) * context / (context + 2),
     }
     duration, step = flow_time(STEPS, RATE), flow_time(1, RATE)
-    blocks = [_blocks(_model(of_seed[0])) for of_seed in runs.setups]
-    problems = [_problems(of_seed[0], (0.0, 1.0), context) for of_seed in runs.setups]
+    blocks = [_blocks(_model(of_seed[0])) for of_seed in runs.trained]
+    problems = [_problems(of_seed[0], (0.0, 1.0), context) for of_seed in runs.trained]
     for which in (0, 1):
         modes = [leading_mode(each[which].gram, each[which].cross, DIM) for each in problems]
         halves = [mode.half_time(*weights) for mode, weights in zip(modes, blocks, strict=True)]
@@ -249,7 +250,7 @@ def predict(runs: Runs, chosen: Settings, *, context: int = CONTEXT) -> xr.Datas
             [missing(mode, half, duration, step) for mode, half in zip(modes, halves, strict=True)],
         )
         # All directions of w* are alike, so that the first seed's serves for the sampling error.
-        deviations = _deviations(runs.setups[0][0], modes[0], problems[0], which, chosen)
+        deviations = _deviations(runs.trained[0][0], modes[0], problems[0], which, chosen)
         for name, deviation, tested in zip(("in_context", "in_weight"), deviations, (1, 0), strict=True):
             left = [
                 leftover(mode, each[which], each[tested], *weights, duration)
@@ -262,11 +263,9 @@ def predict(runs: Runs, chosen: Settings, *, context: int = CONTEXT) -> xr.Datas
     return xr.Dataset(rows, {"share": list(SHARES)}, attrs=attributes)
 
 
-def _deviations(
-    setup: Setup, mode: FirstFall, problems: list[Quadratic], which: int, chosen: Settings
-) -> list[Deviation]:
+def _deviations(run: Run, mode: FirstFall, problems: list[Quadratic], which: int, chosen: Settings) -> list[Deviation]:
     """Of the in-context and the in-weight test loss, at the share `which`, from sequences that no run has."""
-    tested = _mixture(setup)
+    tested = _mixture(run)
     tasks: tuple[AbstractTask, AbstractTask] = (tested.in_weight_test(), tested.in_context_test())
     train_key, *test_keys = jax.random.split(jax.random.key(14), 3)
     batch = tasks[which].sample(chosen.sequences, key=train_key)
@@ -276,9 +275,9 @@ def _deviations(
     ]
 
 
-def _model(setup: Setup) -> MergedAttention:
-    assert isinstance(setup.model, MergedAttention)
-    return setup.model
+def _model(run: Run) -> MergedAttention:
+    assert isinstance(run.model, MergedAttention)
+    return run.model
 
 
 def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._spectrum import spectrum_of
 
-from .._task import RegressionTask
+from .._task import LinearTask, require_gaussian
 from ._moments import mean_inverse_length
 from ._principal import principal, require_regular, rotated
 
@@ -56,7 +56,7 @@ class Modes:
 
 
 @checked
-def modes(task: RegressionTask) -> Modes:
+def modes(task: LinearTask) -> Modes:
     r"""The modes of a task: its scalars along the shared eigenvectors of $\Lambda$ and $\Omega$.
 
     Eigenvectors are those of $\Lambda$ and, within each of its eigenspaces, of $\Omega$.
@@ -77,6 +77,7 @@ def modes(task: RegressionTask) -> Modes:
     >>> modes.variances.round(3).tolist(), modes.task_variances.round(3).tolist(), modes.cross.round(3).tolist()
     ([0.4, 0.6], [2.0, 1.0], [0.8, 0.6])
     """
+    task = require_gaussian(task)
     basis = principal(task)
     require_regular(basis)
     lam, vectors, exact = spectrum_of(task.covariance)

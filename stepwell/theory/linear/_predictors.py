@@ -1,7 +1,7 @@
 """What the theory predicts for each kind of linear model, behind one interface.
 
-`theory` in the declaration of a model (`stepwell._kinds`) names its predictor, and the model's `theory_weights` are the
-keywords that the predictor takes. So callers need not know which model it is.
+`theory` of a model's class names its predictor (`models.theory_of`), and `theory_weights` of the class are the keywords
+that the predictor takes. So callers need not know which model it is.
 """
 
 import abc
@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from .._integrate import IntegrationFailed
 from .._runge_kutta import SLOPES
-from .._task import RegressionTask
+from .._task import LinearTask, require_gaussian
 from ._merged import half_drop_time, merged_course, merged_gain, merged_start
 from ._modes import modes
 from ._race import too_large
@@ -49,15 +49,15 @@ class AbstractPredictor(abc.ABC):
         """How many components are learned on each plateau: `most` at the most, by `pairs` of key and query in all."""
 
     @abc.abstractmethod
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+    def drops(self, task: LinearTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
         """The drops of the loss from initial `weights`, up to time `until`; with the reason if some are missing."""
 
     @abc.abstractmethod
-    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+    def drops_of_runs(self, task: LinearTask, weights: Weights) -> list[Drops[PredictedDrop]]:
         """The drops of many runs; the first axis of all `weights` is the run."""
 
     @abc.abstractmethod
-    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+    def course(self, task: LinearTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         """The predicted loss at `times`, in units of τ, from initial `weights`."""
 
     @abc.abstractmethod
@@ -77,7 +77,8 @@ class _Merged(AbstractPredictor):
     def plateaus(self, most: int, pairs: int) -> list[int]:
         return [0, most]
 
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+    def drops(self, task: LinearTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+        task = require_gaussian(task)
         value, key_query = merged_start(task, **weights)
         eigenmodes = modes(task)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -92,11 +93,12 @@ class _Merged(AbstractPredictor):
             return Drops([PredictedDrop(time, None, None)] if time <= until else [])
         return Drops(reason="from these weights the drop does not come")
 
-    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+    def drops_of_runs(self, task: LinearTask, weights: Weights) -> list[Drops[PredictedDrop]]:
         runs = range(len(weights["values"]))
         return [self.drops(task, {name: weight[run] for name, weight in weights.items()}) for run in runs]
 
-    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+    def course(self, task: LinearTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+        task = require_gaussian(task)
         loss = merged_course(task, times, *merged_start(task, **weights)).loss
         return PredictedCourse(times, loss, self.drops(task, weights, until=float(times[-1])))
 
@@ -115,14 +117,14 @@ class _Separate(AbstractPredictor):
     def plateaus(self, most: int, pairs: int) -> list[int]:
         return list(range(min(most, pairs) + 1))
 
-    def drops(self, task: RegressionTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
+    def drops(self, task: LinearTask, weights: Weights, *, until: float = np.inf) -> Drops[PredictedDrop]:
         return _as_predicted(drop_schedule(task, **weights, until=until))
 
-    def drops_of_runs(self, task: RegressionTask, weights: Weights) -> list[Drops[PredictedDrop]]:
+    def drops_of_runs(self, task: LinearTask, weights: Weights) -> list[Drops[PredictedDrop]]:
         schedules = drop_schedule(task, weights["values"], weights["keys"], weights["queries"])
         return [_as_predicted(drops) for drops in schedules]
 
-    def course(self, task: RegressionTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
+    def course(self, task: LinearTask, weights: Weights, times: Float[np.ndarray, " time"]) -> PredictedCourse:
         drops = drop_schedule(task, **weights, until=float(times[-1]))
         edges = np.array([edge for drop in drops for edge in (drop.time * (1 - 1e-12), drop.time)])
         times = np.union1d(times, edges)

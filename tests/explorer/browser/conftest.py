@@ -14,21 +14,31 @@ import pytest
 from explorer_page import SECONDS, settle
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-_START = "import sys; from stepwell.explorer import explore; "
+_START = "import sys; from stepwell.explorer import explore; from stepwell.experiments import load_kinds; "
+_START += "load_kinds(sys.argv[4]); "
 _START += "explore(int(sys.argv[1]), browser=False, store=sys.argv[2], reproduction=sys.argv[3], warm=False)"
 
 
 class Server:
     """A server in a process of its own; `stop` kills it, and `start` starts it again at the same address."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, own_kinds: Path):
+        self._own = own_kinds
         self.store, self.reproduction = folder / "store", folder / "reproduction"
         self._log = folder / "server.log"
         self._port = 0
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-c", _START, str(self._port), str(self.store), str(self.reproduction)]
+        command = [
+            sys.executable,
+            "-c",
+            _START,
+            str(self._port),
+            str(self.store),
+            str(self.reproduction),
+            str(self._own),
+        ]
         with open(self._log, "a") as log:
             self._process = subprocess.Popen(
                 command,
@@ -56,13 +66,13 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, own_kinds: Path) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("explorer")
     figures = folder / "reproduction" / "figures"
     figures.mkdir(parents=True)
     (figures / "linear-fig1.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="30"/>')
     (folder / "secret.svg").write_text("<svg/>")
-    one = Server(folder)
+    one = Server(folder, own_kinds)
     yield one
     one.stop()
 

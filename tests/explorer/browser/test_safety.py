@@ -48,7 +48,7 @@ def test_other_hosts_and_sites_are_refused(server, path: str):
 
 def test_a_link_elsewhere_may_open_the_page_and_nothing_else(server):
     navigation = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
-    assert ask(server, "/?init=0.1", **navigation)[0] == 200
+    assert ask(server, "/?model.scale=0.1", **navigation)[0] == 200
     assert ask(server, "/download/csv", **navigation)[0] == 403
     assert ask(server, "/", **{**navigation, "Sec_Fetch_Dest": "iframe"})[0] == 403
     assert ask(server, "/alive", Host=f"localhost:{urlsplit(server.address).port}")[0] == 200
@@ -84,14 +84,14 @@ def test_no_path_of_the_file_system_is_read(server, path: str):
 
 def test_storing_needs_the_token_of_the_page(server):
     for headers in ({}, {"X_Stepwell_Token": ""}, {"X_Stepwell_Token": "guess"}):
-        status, text, _ = ask(server, "/store?init=0.1", method="POST", **headers)
+        status, text, _ = ask(server, "/store?model.scale=0.1", method="POST", **headers)
         assert status == 403 and "reload" in text
-    assert ask(server, "/store?init=0.1")[0] == 405
+    assert ask(server, "/store?model.scale=0.1")[0] == 405
 
 
 def test_downloads_of_what_is_not_allowed_say_so(server):
-    status, text, _ = ask(server, "/download/csv?heads=99&init=nan")
-    assert status == 400 and "from 1 to 8" in text and "Scale of the start" in text
+    status, text, _ = ask(server, "/download/csv?model.heads=99&model.scale=nan")
+    assert status == 400 and "from 1 to 8" in text and "model.scale" in text
     assert ask(server, "/download/csv?" + "&".join(f"a{n}=1" for n in range(3000)))[0] == 400
     server.store.mkdir(exist_ok=True)  # without a store there are no filters
     status, text, _ = ask(server, "/runs?where=final_loss%3C%3C")

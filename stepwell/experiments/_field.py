@@ -1,0 +1,244 @@
+"""One field of an experiment: its type, bounds, default, symbol and help, declared once.
+
+A field is declared where its kind is: as an annotated keyword of a builder's signature,
+
+    heads: Annotated[int, Field("attention heads", symbol="H", least=1, slider=(1, 8))] = 4
+
+Validation is msgspec's; flags, files, schema, messages and controls of the page are derived from the declaration.
+"""
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from stepwell._errors import InvalidInput
+from stepwell._text import shown
+
+_LARGEST = 1.7976931348623157e308
+_LARGEST_INTEGER = 2**63 - 1
+LONGEST_LIST = 4096
+"""Entries of a list, at the most."""
+LONGEST_STRING = 1000
+"""Characters of a string, at the most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """What a declaration says of a field beside its type and default.
+
+    **Arguments:**
+
+    - `help`: one line that says what it is.
+    - `symbol`: what papers write for it, such as "H".
+    - `unit`: of a number, such as "t/τ".
+    - `least`, `above`, `most`: bounds of a number, or of each of several: from `least`, or above `above`, to `most`.
+    - `slider`: from where to where a slider of the page goes; by default from `least` to `most`, if both are declared.
+    - `log`: whether that slider is logarithmic.
+    - `when`: other fields of the same kind, each with the values at which this one has an effect. Elsewhere a value
+      that is given is refused.
+    - `free`: whether sweeps may vary it without checking every combination: a number that no other field, default or
+      check depends on.
+
+    **Example:**
+
+    >>> from typing import Annotated
+    >>> from stepwell.experiments import Field
+    >>> Gate = Annotated[float, Field("opening of the gate", symbol="g", least=0.0, most=1.0)]
+    """
+
+    help: str
+    _: dataclasses.KW_ONLY
+    symbol: str = ""
+    unit: str = ""
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    slider: tuple[float, float] | None = None
+    log: bool = False
+    when: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    free: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class DeclaredField:
+    """A field with its name, type and default, ready to check values."""
+
+    name: str
+    kind: Any
+    """Its type as declared, without `Annotated`."""
+    default: Any
+    about: Field
+    checked: Any
+    """The type with its bounds, for msgspec."""
+
+    @classmethod
+    def of(cls, name: str, annotation: Any, default: Any) -> "DeclaredField":
+        """The field of a parameter of a builder."""
+        about = Field("")
+        if get_origin(annotation) is Annotated:
+            annotation, *notes = get_args(annotation)
+            about = next((note for note in notes if isinstance(note, Field)), about)
+        return cls(name, annotation, default, about, _bounded(annotation, about))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its value may be a list."""
+        return any(_is_list(part) for part in _parts(self.kind))
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The words it may be, if it may be some."""
+        return tuple(word for part in _parts(self.kind) if get_origin(part) is Literal for word in get_args(part))
+
+    @property
+    def scalar(self) -> type | None:
+        """`bool`, `int`, `float` or `str`, if its value is one such; else None."""
+        plain = [part for part in _parts(self.kind) if part is not type(None) and get_origin(part) is not Literal]
+        return plain[0] if len(plain) == 1 and plain[0] in (bool, int, float, str) else None
+
+    def convert(self, value: Any, *, name: str | None = None, text: bool = False) -> Any:
+        """The value, if it is allowed; strings of a command line are read where `text` says so."""
+        given = value
+        if hasattr(value, "tolist"):  # NumPy's and JAX's numbers and arrays
+            value = value.tolist()
+        if isinstance(value, range):
+            value = list(value)
+        if text and isinstance(value, list) and len(value) == 1 and not self._needs_list:
+            value = value[0]
+        if text and isinstance(value, str) and self._needs_list:
+            value = [value]
+        if text and self.scalar is not str:
+            value = [_padded(word) for word in value] if isinstance(value, list) else _padded(value)
+        try:
+            made = msgspec.convert(value, self.checked, strict=not text)
+        except (msgspec.ValidationError, OverflowError):
+            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}") from None
+        return _without_minus_zero(made)
+
+    @property
+    def _needs_list(self) -> bool:
+        parts = [part for part in _parts(self.kind) if part is not type(None)]
+        return all(_is_list(part) for part in parts)
+
+    def allowed(self) -> str:
+        """What a value must be, in words."""
+        words = [_words(part, self.about) for part in _parts(self.kind) if part is not type(None)]
+        return " or ".join(words)
+
+    def schema(self) -> dict[str, Any]:
+        """The field in JSON Schema."""
+        made = _without_limits(msgspec.json.schema(self.checked))
+        if self.about.help:
+            made["description"] = self.description()
+        if self.default is not None:
+            made["default"] = msgspec.to_builtins(self.default)
+        return made
+
+    def description(self) -> str:
+        """Its help with symbol and unit."""
+        notes = ", ".join(filter(None, (self.about.symbol, self.about.unit)))
+        return self.about.help + (f" ({notes})" if notes else "")
+
+
+def _without_minus_zero(value: Any) -> Any:
+    """0 for -0, which is the same number and would have another name."""
+    if isinstance(value, tuple):
+        return tuple(map(_without_minus_zero, value))
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def _padded(word: Any) -> Any:
+    """A number of a command line with digits on both sides of its point and no plus, as msgspec wants: .4 is 0.4."""
+    found = re.fullmatch(r"([+-]?)(\d*)(?:\.(\d*))?((?:[eE][+-]?\d+)?)", word) if isinstance(word, str) else None
+    if found is None or not (found[2] or found[3]):
+        return word
+    point = "" if found[3] is None else f".{found[3] or 0}"
+    return f"{found[1].strip('+')}{found[2] or 0}{point}{found[4]}"
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    """The members of a union, or the type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is tuple
+
+
+def _bounded(kind: Any, about: Field) -> Any:
+    """A type with the bounds of a declaration at each of its numbers."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return Union[tuple(_bounded(part, about) for part in get_args(kind))]  # noqa: UP007
+    if _is_list(kind):
+        inner = get_args(kind)
+        if len(inner) != 2 or inner[1] is not Ellipsis:
+            raise TypeError(f"a field has the type {kind}; lists are declared as tuple[int, ...] and the like")
+        return Annotated[
+            tuple[_bounded(inner[0], about), ...],  # pyright: ignore[reportInvalidTypeForm]
+            msgspec.Meta(
+                min_length=0 if inner[0] is str or get_origin(inner[0]) is Literal else 1, max_length=LONGEST_LIST
+            ),
+        ]
+    if kind is int or kind is float:
+        largest = _LARGEST_INTEGER if kind is int else _LARGEST
+        bounds: dict[str, Any] = {"le": kind(largest if about.most is None else about.most)}
+        bounds |= {"gt": kind(about.above)} if about.above is not None else {}
+        bounds |= {"ge": kind(-largest if about.least is None else about.least)} if about.above is None else {}
+        return Annotated[kind, msgspec.Meta(**bounds)]
+    if kind is str:
+        return Annotated[str, msgspec.Meta(max_length=LONGEST_STRING, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+    if kind in (bool, type(None)) or get_origin(kind) is Literal:
+        return kind
+    raise TypeError(
+        f"a field has the type {kind}; it may be bool, int, float, str, a Literal, a tuple of one of them, or a union"
+    )
+
+
+def _words(kind: Any, about: Field) -> str:
+    if _is_list(kind):
+        inner = _words(get_args(kind)[0], about)
+        return "a list of " + re.sub("^an? (integer|number|string)", r"\1s", inner)
+    if get_origin(kind) is Literal:
+        *most, last = map(str, get_args(kind))
+        return f"one of {', '.join(most)} or {last}" if most else last
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return f"a string of at most {LONGEST_STRING} printable characters"
+    word = "an integer" if kind is int else "a number"
+    low = f" above {about.above:g}" if about.above is not None else ""
+    low = f" from {about.least:g}" if about.least is not None and not low else low
+    high = "" if about.most is None else f" to {_figure(about.most)}" if low else f", at most {_figure(about.most)}"
+    return word + low + (high or (" on" if low.startswith(" from") else ""))
+
+
+def _figure(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _without_limits(schema: Any) -> Any:
+    """A schema without bounds that are those of the machine."""
+    if isinstance(schema, dict):
+        limits = {"maximum": (_LARGEST, _LARGEST_INTEGER), "minimum": (-_LARGEST, -_LARGEST_INTEGER)}
+        return {k: _without_limits(v) for k, v in schema.items() if not (k in limits and v in limits[k])}
+    return [_without_limits(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def fields_of(builder: Any) -> dict[str, DeclaredField]:
+    """The fields of a kind: the keyword-only parameters of its builder."""
+    import inspect
+
+    annotations = typing.get_type_hints(builder, include_extras=True)
+    made = {}
+    for name, parameter in inspect.signature(builder).parameters.items():
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if name not in annotations or parameter.default is inspect.Parameter.empty:
+            raise TypeError(f"the field {name} of {builder.__name__} needs a type and a default: {name}: float = 1.0")
+        made[name] = DeclaredField.of(name, annotations[name], parameter.default)
+    return made

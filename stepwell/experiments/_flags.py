@@ -1,0 +1,343 @@
+"""Flags of the terminal, derived from the declarations of kinds.
+
+Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name, and always
+besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and `--training`.
+"""
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from stepwell._errors import InvalidInput
+from stepwell._text import nearest, shown
+
+from ._experiment import SEED, Experiment, convert, default_kind, replaced, section_of_given, sections_of
+from ._field import DeclaredField
+from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
+from ._toml import document_in
+
+_MOST_SEEDS = 10**6
+
+
+def flag(name: str) -> str:
+    """A field as a flag."""
+    return f"--{name.replace('_', '-')}"
+
+
+def fields_by_name() -> dict[str, list[tuple[SectionName, Kind, DeclaredField]]]:
+    """All fields of all registered kinds, by their short names."""
+    made: dict[str, list[tuple[SectionName, Kind, DeclaredField]]] = {}
+    for section in SECTIONS:
+        for kind in kinds(section).values():
+            for name, field in kind.fields.items():
+                made.setdefault(name, []).append((section, kind, field))
+    return made
+
+
+def section_of(name: str) -> SectionName:
+    """The section that a short name belongs to; `InvalidInput` if several have it, or none."""
+    owners = fields_by_name().get(name, [])
+    sections: list[SectionName] = list(dict.fromkeys(section for section, _, _ in owners))
+    if len(sections) > 1:
+        listed = " or ".join(f"{section}.{name}" for section in sections)
+        raise InvalidInput(f"{name} is a field of {' and '.join(sections)}; write {listed}")
+    if not sections:
+        raise InvalidInput(f"there is no field {shown(name)}; {nearest(name, [*fields_by_name(), 'seed'])}")
+    return sections[0]
+
+
+def full_name(name: str) -> str:
+    """Return the dotted name of a field: "model.heads" for "heads".
+
+    **Arguments:**
+
+    - `name`: the short name, if one section has it alone; or the dotted name; "seed"; or a section, for its kind.
+
+    **Returns:** the dotted name. `InvalidInput` is raised if there is no such field.
+
+    **Example:**
+
+    >>> from stepwell.experiments import full_name
+    >>> full_name("heads"), full_name("task")
+    ('model.heads', 'task.kind')
+    """
+    if not isinstance(name, str):
+        raise InvalidInput(f"{shown(name)} is not the name of a field; it must be a string such as 'model.heads'")
+    name = name.replace("-", "_")
+    if name == "seed":
+        return name
+    if name in SECTIONS and name != "record":
+        return f"{name}.kind"
+    section, dot, field = name.partition(".")
+    if not dot:
+        return f"{section_of(name)}.{name}"
+    if section not in SECTIONS:
+        raise InvalidInput(f"there is no section {shown(section)}; {nearest(section, list(SECTIONS))}")
+    known = {field for kind in kinds(section).values() for field in kind.fields}
+    if field != "kind" and field not in known:
+        known = {field for kind in kinds(section, installed=True).values() for field in kind.fields}
+        if field not in known:
+            raise InvalidInput(f"the section {section} has no field {shown(field)}; {nearest(field, sorted(known))}")
+    return name
+
+
+def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False) -> None:
+    """Declare a file and all flags of an experiment.
+
+    **Arguments:**
+
+    - `parser`: of the verb.
+    - `seeds`: whether `--seeds` is declared, too.
+
+    **Returns:** nothing; the parser has the flags.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.experiments import add_experiment_flags, experiment_from
+    >>> parser = argparse.ArgumentParser()
+    >>> add_experiment_flags(parser)
+    >>> experiment_from(parser.parse_args(["--heads", "3"])).model.heads
+    3
+    """
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="an experiment as a TOML or JSON file; flags replace what it says"
+    )
+    absent: Any = {"default": argparse.SUPPRESS}
+    seeding = parser.add_argument_group("seed")
+    only = seeding.add_mutually_exclusive_group()
+    only.add_argument("--seed", metavar="S", **absent, help=f"{SEED.about.help} (default: 0)")
+    if seeds:
+        only.add_argument(
+            "--seeds",
+            nargs="+",
+            metavar="S",
+            **absent,
+            help="train many seeds as one program: how many from the seed on (20), a range (20:40), or each (3 5 8)",
+        )
+    by_name = fields_by_name()
+    for section in SECTIONS:
+        known = kinds(section)
+        group = parser.add_argument_group(section)
+        if section != "record":
+            described = "; ".join(f"{kind.name}: {kind.help.rstrip('.')}" for kind in known.values())
+            group.add_argument(
+                f"--{section}", metavar="KIND", dest=f"{section}.kind", **absent, help=_escaped(described)
+            )
+        for name in dict.fromkeys(name for kind in known.values() for name in kind.fields):
+            owners = [kind for kind in known.values() if name in kind.fields]
+            shared = len({other for other, _, _ in by_name[name]}) > 1
+            names = [f"--{section}.{name}"] if shared else [flag(name), f"--{section}.{name}"]
+            if "_" in name and not shared:
+                names.append(f"--{name}")
+            group.add_argument(
+                *names,
+                dest=f"{section}.{name}",
+                help=_help(name, owners, len(known)),
+                **_reading(owners[0].fields[name]),
+                **absent,
+            )
+
+
+def _reading(field: DeclaredField) -> dict[str, Any]:
+    """How argparse takes the words of a field; their meaning depends on the kind, and is read later."""
+    if field.scalar is bool:
+        return {"nargs": "?", "const": "true", "metavar": "true|false"}
+    word = field.about.symbol if field.about.symbol.isascii() and field.about.symbol else "VALUE"
+    if field.choices and field.scalar is None and not field.is_list:
+        word = "|".join(map(str, field.choices))
+    return {"nargs": "+" if field.is_list else None, "metavar": word}
+
+
+def _help(name: str, owners: list[Kind], total: int) -> str:
+    field = owners[0].fields[name]
+    text = field.description()
+    texts = {kind.fields[name].about.help for kind in owners}
+    if len(texts) > 1:
+        text = "; ".join(f"{kind.name}: {kind.fields[name].about.help}" for kind in owners)
+    defaults = {kind.name: kind.fields[name].default for kind in owners}
+    known = {_shown(value) for value in defaults.values() if value is not None and value is not False and value != ()}
+    if len(known) == 1:
+        text += f" (default: {known.pop()})"
+    elif known:
+        listed = ", ".join(f"{value} for {kind}" for kind, value in ((k, _shown(v)) for k, v in defaults.items()))
+        text += f" (default: {listed})"
+    return _escaped(text + ("" if len(owners) == total else f" [{', '.join(kind.name for kind in owners)}]"))
+
+
+def _shown(value: Any) -> str:
+    return (
+        " ".join(map(_shown, value))
+        if isinstance(value, tuple)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def experiment_from(arguments: argparse.Namespace) -> Experiment:
+    """Return the experiment of a parsed command: the file, if there is one, with what the flags say in its place.
+
+    **Arguments:**
+
+    - `arguments`: what a parser with the flags of `add_experiment_flags` returned.
+
+    **Returns:** the experiment. `InvalidInput` is raised where values are not allowed.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.experiments import experiment_from
+    >>> experiment_from(argparse.Namespace(**{"model.heads": "3"})).model.heads
+    3
+    """
+    given: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for name, words in vars(arguments).items():
+        section, dot, field = name.partition(".")
+        if dot and section in SECTIONS:
+            given[section][field] = words
+    path = getattr(arguments, "file", None)
+    base = Experiment() if path is None else Experiment.from_dict(document_in(path), str(path))
+    seed = SEED.convert(arguments.seed, name="--seed", text=True) if hasattr(arguments, "seed") else base.seed
+    made: dict[str, Any] = {"seed": seed}
+    sections: dict[str, Any] = {"seed": seed}
+    for section in SECTIONS:  # which kind a section has by default depends on those before it
+        words, current = given[section], getattr(base, section)
+        named = words.pop("kind", None)
+        kind = find_kind(section, named or current.given.get("kind") or default_kind(section, sections))
+        change = {field: convert(kind, field, value, label=flag(field), text=True) for field, value in words.items()}
+        made[section] = replaced(section, current, {**({"kind": named} if named else {}), **change})
+        sections[section] = section_of_given(section, made[section], sections)
+    return Experiment(**made)
+
+
+def seeds_from(arguments: argparse.Namespace, first: int) -> list[int] | None:
+    """Return the seeds of `--seeds`; None if it was not given.
+
+    **Arguments:**
+
+    - `arguments`: what a parser with `--seeds` returned.
+    - `first`: the seed of the experiment, from which a number of seeds is counted.
+
+    **Returns:** the seeds, or None.
+
+    **Example:**
+
+    >>> import argparse
+    >>> from stepwell.experiments import seeds_from
+    >>> seeds_from(argparse.Namespace(seeds=["3"]), 10)
+    [10, 11, 12]
+    """
+    words = getattr(arguments, "seeds", None)
+    return None if words is None else seeds_of(words, first)
+
+
+def seeds_of(words: Iterable[str], first: int) -> list[int]:
+    """Return seeds from words: `20`, so many from the first on; `20:40`, from 20 to 39; several words, these.
+
+    **Arguments:**
+
+    - `words`: the words after `--seeds`.
+    - `first`: the seed from which a number of seeds is counted.
+
+    **Returns:** the seeds.
+
+    **Example:**
+
+    >>> from stepwell.experiments import seeds_of
+    >>> seeds_of(["3"], 10), seeds_of(["4:6"], 0), seeds_of(["5", "8"], 0)
+    ([10, 11, 12], [4, 5], [5, 8])
+    """
+    words = list(words)
+    try:
+        if len(words) == 1 and ":" in words[0]:
+            begin, end = (int(part) for part in words[0].split(":"))
+            listed = range(begin, end)
+        else:
+            listed = range(first, first + int(words[0])) if len(words) == 1 else [int(word) for word in words]
+    except ValueError:
+        raise InvalidInput(
+            f"--seeds is {shown(' '.join(words))}; write how many (20), a range (20:40) or each (3 5 8)"
+        ) from None
+    if not 0 < len(listed) <= _MOST_SEEDS:
+        raise InvalidInput(f"--seeds {' '.join(words[:3])} are {len(listed)} seeds; give from 1 to {_MOST_SEEDS}")
+    made = [SEED.convert(seed, name="--seeds") for seed in listed]
+    if len(set(made)) < len(made):
+        raise InvalidInput(f"--seeds has {shown(' '.join(words))}, one of them twice; give each once")
+    return made
+
+
+def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
+    """Return the words of the command that describes an experiment.
+
+    **Arguments:**
+
+    - `experiment`: the experiment.
+    - `verb`: "train" or "predict".
+
+    **Returns:** the words, beginning with "stepwell". Values that are the default are left out.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.experiments.command_of(sw.Experiment(model={"kind": "merged", "heads": 8}, seed=3))
+    ['stepwell', 'train', '--model', 'merged', '--heads', '8', '--seed', '3']
+    """
+    for left_out in (_of_kinds(experiment), None):
+        words = _command(experiment, left_out)
+        if _is_command(words, experiment):
+            return ["stepwell", verb, *words]
+    raise AssertionError(f"{experiment} has no command")
+
+
+def _of_kinds(experiment: Experiment) -> Experiment | None:
+    """The experiment of the same kinds with the default of every field, if these fit together."""
+    try:
+        return Experiment(**{section: getattr(experiment, section).kind for section in SECTIONS})
+    except InvalidInput:
+        return None
+
+
+def _is_command(words: list[str], experiment: Experiment) -> bool:
+    try:
+        return parsed(words) == experiment
+    except InvalidInput:
+        return False
+
+
+def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
+    """The flags of an experiment, but for values that `default` has, too."""
+    words = []
+    for section in SECTIONS:
+        mine = getattr(experiment, section)
+        if section != "record" and (default is None or default_kind(section, sections_of(experiment)) != mine.kind):
+            words += [f"--{section}", mine.kind]
+        values = mine.given if section == "record" else mine.canonical
+        for field, value in values.items():
+            same = default is not None and getattr(default, section).canonical.get(field) == value
+            if value is not None and not same and field != "kind":
+                words += [flag(field) if _is_short(field) else f"--{section}.{field}", *_words(value)]
+    return words + (["--seed", str(experiment.seed)] if experiment.seed else [])
+
+
+def parsed(words: list[str]) -> Experiment:
+    """The experiment that the flags of a command describe."""
+    from stepwell._parser import Parser
+
+    parser = Parser(prog="stepwell train", add_help=False, allow_abbrev=False)
+    add_experiment_flags(parser)
+    return experiment_from(parser.parse_args(words))
+
+
+def _is_short(name: str) -> bool:
+    return len({section for section, _, _ in fields_by_name()[name]}) == 1
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [word for one in value for word in _words(one)]
+    return [str(value).lower()] if isinstance(value, bool) else [value if isinstance(value, str) else repr(value)]

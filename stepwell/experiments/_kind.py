@@ -1,0 +1,216 @@
+"""Kinds of task, model, objective, training and record: builders with typed signatures, in an open registry.
+
+What the package brings and what a user registers is declared in the same way. A file never imports code: kinds come
+from an import, from `--with FILE.py`, or from the entry points `stepwell.kinds` of installed packages.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
+
+from stepwell._errors import InvalidInput
+from stepwell._text import nearest, shown
+
+from ._field import DeclaredField, fields_of
+
+SectionName = Literal["task", "model", "objective", "training", "record"]
+SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
+"""The parts of an experiment, in the order in which they are resolved: each may depend on those before it."""
+ENTRY_POINTS = "stepwell.kinds"
+"""The group of entry points by which an installed package registers its kinds."""
+
+_CONTEXT: dict[str, tuple[str, ...]] = {
+    "task": ("key", "keys"),
+    "model": ("task", "key", "keys"),
+    "objective": ("task", "model", "normalization", "key", "keys"),
+    "training": (),
+    "record": (),
+}
+"""What a builder may ask for beside its fields, as positional parameters by name."""
+
+Builder = TypeVar("Builder", bound=Callable[..., Any])
+Values = dict[str, Any]
+Fill = Callable[[Values, Mapping[str, Any]], Values]
+"""Takes the values of a section and the sections before it; returns values with the missing ones filled in."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """One kind of a section.
+
+    - `build`: makes the task, model, objective or training of its context (`wants`) and its fields.
+    - `fill`: fills in defaults that depend on other values, and refuses what does not fit together.
+    - `canonical`: from filled values to those that the name of an experiment is made of.
+    - `follows`: the kind of the next section by default, or a function of the values that returns it.
+    - `replaces`: by field, other fields that a new value of it takes the place of.
+    - `notes`: what else the package knows of it: `factors` and `theory` of a model, `many` of an objective.
+    """
+
+    section: SectionName
+    name: str
+    build: Callable[..., Any]
+    fields: dict[str, DeclaredField]
+    wants: tuple[str, ...]
+    help: str
+    fill: Fill | None = None
+    canonical: Fill | None = None
+    follows: str | Callable[[Values, Mapping[str, Any]], str] | None = None
+    replaces: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
+_LOADED = {"own": False, "entry points": False}
+
+
+def register(
+    section: SectionName,
+    name: str,
+    *,
+    fill: Fill | None = None,
+    canonical: Fill | None = None,
+    follows: str | Callable[[Values, Mapping[str, Any]], str] | None = None,
+    replaces: Mapping[str, tuple[str, ...]] | None = None,
+    **notes: Any,
+) -> Callable[[Builder], Builder]:
+    """Register a builder as a kind of a section: a decorator.
+
+    Keyword-only parameters of the builder are the fields of the kind. Each has a type, a default and, best, a `Field`
+    with its help and bounds. Other parameters are asked for by name: a task may have `key`; a model `task` and `key`;
+    an objective `task`, `model`, `normalization` and `key`.
+
+    **Arguments:**
+
+    - `section`: "task", "model", "objective" or "training".
+    - `name`: of the kind, as files and flags have it.
+    - `fill`: fills in defaults that depend on other values, and refuses what does not fit together. It gets the
+      values and the sections before this one, and returns the values.
+    - `canonical`: from filled values to the canonical ones, where there are several ways to say the same.
+    - `follows`: the default kind of the next section.
+    - `replaces`: by field, other fields that a new value takes the place of.
+    - `**notes`: of a model, `theory` ("separate" or "merged": the equations that it follows, which its class declares
+      too) and `factors`, the number of weights whose product makes a prediction, by default that of the theory.
+
+    **Returns:** the decorator, which returns the builder as it is.
+
+    **Example:**
+
+    >>> from typing import Annotated
+    >>> import stepwell as sw
+    >>> from stepwell.experiments import Field, register
+    >>> @register("model", "halved")
+    ... def halved(task, key, *, heads: Annotated[int, Field("attention heads", least=1)] = 2):
+    ...     return sw.MergedAttention.random(dim=task.dim, heads=heads, scale=0.5, key=key)
+    >>> sw.Experiment(model="halved").model.heads
+    2
+    """
+    if section not in SECTIONS:
+        raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
+
+    def wrap(builder: Builder) -> Builder:
+        positional = [
+            parameter.name
+            for parameter in inspect.signature(builder).parameters.values()
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        for wanted in positional:
+            if wanted not in _CONTEXT[section]:
+                allowed = ", ".join(_CONTEXT[section]) or "none"
+                raise InvalidInput(
+                    f"the builder of {section} {name} asks for {wanted}; it may ask for {allowed}, and fields are "
+                    "keyword-only parameters (after *)"
+                )
+        earlier = _REGISTRY[section].get(name)
+        if earlier is not None and _origin(earlier.build) != _origin(builder):
+            raise InvalidInput(
+                f"the {section} kind {name} is registered already, by {'.'.join(_origin(earlier.build))}; choose "
+                "another name"
+            )
+        help_line = (inspect.getdoc(builder) or name).splitlines()[0]
+        fields = fields_of(builder)
+        _REGISTRY[section][name] = Kind(
+            section,
+            name,
+            builder,
+            fields,
+            tuple(positional),
+            help_line,
+            fill,
+            canonical,
+            follows,
+            replaces or {},
+            notes,
+        )
+        return builder
+
+    return wrap
+
+
+def _origin(builder: Callable[..., Any]) -> tuple[str, str]:
+    return builder.__module__, builder.__qualname__
+
+
+def kinds(section: SectionName, *, installed: bool = False) -> dict[str, Kind]:
+    """The kinds of a section that are registered, by name.
+
+    **Arguments:**
+
+    - `section`: "task", "model", "objective", "training" or "record".
+    - `installed`: whether to ask installed packages for theirs, too.
+
+    **Returns:** the kinds.
+
+    **Example:**
+
+    >>> from stepwell.experiments import kinds
+    >>> list(kinds("model"))[:2]
+    ['separate', 'merged']
+    """
+    if not _LOADED["own"]:
+        _LOADED["own"] = True
+        from . import _kinds as _own  # noqa: F401  (registers what the package brings)
+    if installed:
+        _load_entry_points()
+    if section not in SECTIONS:
+        raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
+    return _REGISTRY[section]
+
+
+def find_kind(section: SectionName, name: Any) -> Kind:
+    """Return the kind of a name; installed packages are asked for one that is not known.
+
+    **Arguments:**
+
+    - `section`: "task", "model", "objective", "training" or "record".
+    - `name`: of the kind.
+
+    **Returns:** the kind. `InvalidInput` is raised if there is none of this name.
+
+    **Example:**
+
+    >>> from stepwell.experiments import find_kind
+    >>> find_kind("model", "merged").fields["scale"].default
+    0.01
+    """
+    known = kinds(section)
+    if name not in known:
+        known = kinds(section, installed=True)
+    if not isinstance(name, str) or name not in known:
+        near = nearest(str(name), list(known))
+        near += "" if near.endswith("?") else "."
+        raise InvalidInput(
+            f"there is no {section} kind {shown(name)}; {near} A kind of your own is "
+            "registered by --with FILE.py, or by an import"
+        )
+    return known[name]
+
+
+def _load_entry_points() -> None:
+    if _LOADED["entry points"]:
+        return
+    _LOADED["entry points"] = True
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        point.load()

@@ -1,0 +1,168 @@
+"""Kinds of objectives: how the loss is computed."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from stepwell._errors import InvalidInput
+
+from .._field import Field
+from .._kind import Values, register
+
+Sequences = Annotated[int, Field("training sequences", symbol="P", least=1, most=10**9, slider=(32, 4000), log=True)]
+
+
+def _fill_linear(name: str, instead: str) -> Any:
+    """The check of objectives that are for linear attention on one regression."""
+
+    def fill(values: Values, sections: Mapping[str, Any]) -> Values:
+        task, model = sections["task"], sections["model"]
+        if model.get("activation", "linear") != "linear" or model.kind in ("spectral", "multihead"):
+            raise InvalidInput(f"the objective {name} is for linear attention; with softmax attention take sampled")
+        if task.kind == "multitask":
+            raise InvalidInput(f"the objective {name} is for one regression; with multitask take spectral or sampled")
+        if name == "population" and task.kind == "mixture":
+            raise InvalidInput(f"the objective population has no closed form for the task mixture; take {instead}")
+        return values
+
+    return fill
+
+
+@register("objective", "population", fill=_fill_linear("population", "moments"), follows="flow", many="population_many")
+def population(task: Any, normalization: str) -> Any:
+    """The loss over infinitely many sequences, in closed form."""
+    from stepwell.objectives import Population
+
+    return Population(task, normalization)  # pyright: ignore[reportArgumentType]
+
+
+def _check_whitening(values: Values, sections: Mapping[str, Any]) -> Values:
+    task = sections["task"]
+    if task.get("whitened") and values["sequences"] <= len(task["eigenvalues"]):
+        dim = len(task["eigenvalues"])
+        raise InvalidInput(
+            f"sequences is {values['sequences']}; to whiten task vectors of dimension {dim} it must be at least "
+            f"{dim + 1}"
+        )
+    return values
+
+
+def _fill_moments(values: Values, sections: Mapping[str, Any]) -> Values:
+    return _check_whitening(_fill_linear("moments", "sampled")(values, sections), sections)
+
+
+@register("objective", "moments", fill=_fill_moments, follows="descent")
+def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: Sequences = 5000) -> Any:
+    """The loss over random sequences, exactly, from their moments; for linear attention."""
+    from stepwell.objectives import Moments
+
+    return Moments.of_task(
+        task,
+        sequences,
+        features="cubic" if _reads_features(model) else "full",
+        normalisation=normalization,  # pyright: ignore[reportArgumentType]
+        progress=False,
+        key=key,
+    )
+
+
+def _reads_features(model: Any) -> bool:
+    from stepwell.models import CubicMLP
+
+    return isinstance(model, CubicMLP)
+
+
+def _fill_sampled(values: Values, sections: Mapping[str, Any]) -> Values:
+    if sections["model"].kind == "spectral":
+        raise InvalidInput("the objective sampled is for models that read tokens; with spectral take reduced")
+    return _check_whitening(values, sections)
+
+
+@register("objective", "sampled", fill=_fill_sampled, follows="descent")
+def sampled(task: Any, model: Any, normalization: str, key: Any, *, sequences: Sequences = 5000) -> Any:
+    """The loss over random sequences, through every token of each; for any model."""
+    from stepwell.objectives import Sampled
+
+    batch = task.sample(sequences, key=key)
+    return Sampled(batch.cubic_features(normalization) if _reads_features(model) else batch)
+
+
+def _fill_online(values: Values, sections: Mapping[str, Any]) -> Values:
+    if sections["model"].kind in ("spectral", "mlp"):
+        raise InvalidInput(f"the objective online is for models that read tokens, and not for {sections['model'].kind}")
+    return values
+
+
+@register("objective", "online", fill=_fill_online, follows="descent")
+def online(
+    task: Any,
+    key: Any,
+    *,
+    batch: Annotated[
+        int, Field("sequences of a step", symbol="B", least=1, most=10**7, slider=(1, 1000), log=True)
+    ] = 64,
+) -> Any:
+    """The loss over sequences that are new at every step."""
+    from .._training import Online
+
+    return Online(task, batch, key)
+
+
+def _fill_multitask(name: str) -> Any:
+    def fill(values: Values, sections: Mapping[str, Any]) -> Values:
+        if sections["model"].kind != "spectral" and sections["model"].kind in (
+            "separate",
+            "merged",
+            "mlp",
+            "multihead",
+        ):
+            raise InvalidInput(
+                f"the objective {name} is for the model spectral; with {sections['model'].kind} take sampled"
+            )
+        return values
+
+    return fill
+
+
+@register("objective", "spectral", fill=_fill_multitask("spectral"), follows="flow")
+def spectral(task: Any) -> Any:
+    """The loss of softmax attention on several regressions in closed form, to leading order in d and L."""
+    from stepwell.objectives import Spectral
+
+    return Spectral(task)
+
+
+@register("objective", "reduced", fill=_fill_multitask("reduced"), follows="descent")
+def reduced(
+    task: Any,
+    key: Any,
+    *,
+    sequences: Annotated[
+        int, Field("training sequences", symbol="P", least=32, most=10**9, slider=(32, 4000), log=True)
+    ] = 5000,
+) -> Any:
+    """The loss of spectral attention over random sequences, reduced to what it reads of them."""
+    from stepwell.objectives import ReducedSampled
+
+    return ReducedSampled(task, sequences, key=key)
+
+
+def _fill_exact(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = _fill_multitask("exact")(values, sections)
+    if sections["model"].get("heads", 1) != 1:
+        raise InvalidInput(
+            f"the objective exact is for regressions that one head serves, and there are {sections['model']['heads']} "
+            "heads; give heads 1, or take reduced"
+        )
+    return made
+
+
+@register("objective", "exact", fill=_fill_exact, follows="descent")
+def exact(
+    task: Any,
+    *,
+    reach: Annotated[float, Field("largest sharpness a² that is tabled", least=10.0, most=240.0)] = 60.0,
+) -> Any:
+    """The loss of spectral attention at finite d and L, where one head serves all regressions."""
+    from stepwell.objectives import Exact
+
+    return Exact(task, reach=reach)

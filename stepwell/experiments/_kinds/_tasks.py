@@ -1,0 +1,326 @@
+"""Kinds of tasks: one regression, a mixture of in-context and in-weight sequences, several regressions at once."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from stepwell._errors import InvalidInput
+
+from .._field import Field
+from .._kind import Values, find_kind, register
+
+LARGEST = 1e50
+"""The largest eigenvalue or variance allowed, and one over the least: their fifth powers are still numbers."""
+_MOST_DIM = 10**6
+_BY_NAME = ("published", "white", "power", "spiked")
+
+Spectrum = Annotated[
+    Literal["published", "white", "power", "spiked", "custom"] | None,
+    Field(
+        "eigenvalues of the input covariance by name, of sum 1: published, in proportion D, …, 2, 1; white, all equal; "
+        "power, λ_d ∝ d^-exponent; spiked, the first few are larger; custom, as listed by eigenvalues"
+    ),
+]
+Dim = Annotated[
+    int | None,
+    Field("dimension of an input", symbol="D", least=1, most=_MOST_DIM, slider=(1, 8), when={"spectrum": _BY_NAME}),
+]
+Exponent = Annotated[
+    float,
+    Field("exponent of the power law", least=0.0, most=8.0, slider=(0.0, 4.0), when={"spectrum": ("power",)}),
+]
+Ratio = Annotated[
+    float,
+    Field(
+        "how many times as large the first eigenvalues are as the others",
+        least=1.0,
+        most=1e12,
+        slider=(1.0, 100.0),
+        log=True,
+        when={"spectrum": ("spiked",)},
+    ),
+]
+Spikes = Annotated[int, Field("number of large eigenvalues", least=1, slider=(1, 7), when={"spectrum": ("spiked",)})]
+Eigenvalues = Annotated[
+    tuple[float, ...] | None,
+    Field(
+        "eigenvalues of the input covariance",
+        symbol="λ",
+        least=1 / LARGEST,
+        most=LARGEST,
+        slider=(0.01, 2.0),
+        when={"spectrum": ("custom",)},
+    ),
+]
+TaskEigenvalues = Annotated[
+    tuple[float, ...] | None,
+    Field(
+        "eigenvalues of the covariance of the task vectors, in the order of those of the inputs; by default all 1",
+        symbol="ω",
+        least=0.0,
+        most=LARGEST,
+        slider=(0.0, 4.0),
+    ),
+]
+Directions = Annotated[
+    Literal["random", "axes"] | None,
+    Field("eigenvectors of the covariances: drawn from the seed, or the axes; by default random unless all are equal"),
+]
+Context = Annotated[
+    int | tuple[int, ...],
+    Field(
+        "context pairs before the query; several values: a uniform mixture of lengths",
+        symbol="N",
+        least=1,
+        most=10**9,
+        slider=(1, 1000),
+        log=True,
+    ),
+]
+Noise = Annotated[
+    float,
+    Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 2.0), free=True),
+]
+Outputs = Annotated[int, Field("labels of a token, with independent task vectors", least=1, most=10**6)]
+Centered = Annotated[
+    bool, Field("whether inputs of a finite sample have mean zero exactly, as in the published script")
+]
+Whitened = Annotated[
+    bool, Field("whether task vectors of a finite sample are white exactly, as in the published script")
+]
+
+_SPECTRUM_REPLACES = {
+    "eigenvalues": ("spectrum", "dim", "exponent", "ratio", "spikes"),
+    "spectrum": ("eigenvalues", "exponent", "ratio", "spikes"),
+}
+
+
+def eigenvalues_by_name(
+    spectrum: str, dim: int, *, exponent: float = 1.0, ratio: float = 4.0, spikes: int = 1
+) -> tuple[float, ...]:
+    r"""Return eigenvalues of sum 1 by name, falling.
+
+    white: $1/D$; power: $\lambda_d \propto d^{-a}$; spiked: the first k are r times the others; published:
+    $\lambda_d \propto D + 1 - d$.
+
+    **Arguments:**
+
+    - `spectrum`: "published", "white", "power" or "spiked".
+    - `dim`: D, how many there are.
+    - `exponent`: a, of the power law.
+    - `ratio`: r, of a spiked spectrum.
+    - `spikes`: k, of a spiked spectrum; below D.
+
+    **Returns:** the eigenvalues.
+
+    **Example:**
+
+    >>> from stepwell.experiments import eigenvalues_by_name
+    >>> eigenvalues_by_name("published", 4)
+    (0.4, 0.3, 0.2, 0.1)
+    """
+    given = {"spectrum": spectrum, "dim": dim, "exponent": exponent, "ratio": ratio, "spikes": spikes}
+    fields = find_kind("task", "regression").fields
+    for name, value in given.items():
+        if value is None or fields[name].convert(value) == "custom":
+            raise InvalidInput(f"{name} is {value}; it must be {fields[name].allowed()}, and a spectrum by its name")
+    return _eigenvalues(**given)
+
+
+def _eigenvalues(spectrum: str, dim: int, exponent: float, ratio: float, spikes: int) -> tuple[float, ...]:
+    """Those of `eigenvalues_by_name`, of checked values."""
+    if spectrum == "white":
+        values = [1.0] * dim
+    elif spectrum == "published":
+        values = [float(dim - d) for d in range(dim)]
+    elif spectrum == "power":
+        values = [(d + 1.0) ** -exponent for d in range(dim)]
+    elif spectrum == "spiked":
+        if spikes >= dim:
+            raise InvalidInput(f"spikes is {spikes}; in dimension {dim} it must be below {dim}")
+        values = [ratio] * spikes + [1.0] * (dim - spikes)
+    else:
+        raise AssertionError(f"there is no spectrum {spectrum}")
+    total = sum(values)
+    return tuple(value / total for value in values)
+
+
+def _fill_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
+    """The spectrum, whichever way it was said, as eigenvalues."""
+    made = dict(values)
+    if made["spectrum"] is None:
+        made["spectrum"] = "published" if made["eigenvalues"] is None else "custom"
+    if made["spectrum"] == "custom":
+        if made["eigenvalues"] is None:
+            raise InvalidInput("spectrum is custom; give the eigenvalues, for instance 0.4 0.3 0.2 0.1")
+    elif made["eigenvalues"] is None:
+        if made["dim"] is None:
+            made["dim"] = 4 if made["spectrum"] != "spiked" else max(4, made["spikes"] + 1)
+        made["eigenvalues"] = _eigenvalues(
+            made["spectrum"], made["dim"], made["exponent"], made["ratio"], made["spikes"]
+        )
+    omega = made.get("task_eigenvalues")
+    if omega is not None:
+        if len(omega) != len(made["eigenvalues"]):
+            raise InvalidInput(
+                f"there are {len(made['eigenvalues'])} eigenvalues and {len(omega)} task_eigenvalues; give the same "
+                "number of both"
+            )
+        if not any(omega):
+            raise InvalidInput("task_eigenvalues are all 0, so there is nothing to learn; give one above 0")
+    context = made["context"]
+    if isinstance(context, tuple):
+        if len(set(context)) < len(context):
+            raise InvalidInput(f"context is {list(context)}, with one length twice; give each length once")
+        made["context"] = context[0] if len(context) == 1 else tuple(sorted(context))
+    if made["directions"] is None:
+        equal = len(set(made["eigenvalues"])) == 1 and (omega is None or len(set(omega)) == 1)
+        made["directions"] = "axes" if equal else "random"
+    return made
+
+
+def _canonical_spectrum(values: Values, sections: Mapping[str, Any]) -> Values:
+    """Eigenvalues stand for all ways to name them."""
+    made = {
+        name: value for name, value in values.items() if name not in ("spectrum", "dim", "exponent", "ratio", "spikes")
+    }
+    omega = made.get("task_eigenvalues")
+    if omega is not None and all(value == 1.0 for value in omega):
+        made["task_eigenvalues"] = None
+    return made
+
+
+def _covariances(key: Any, eigenvalues: Any, task_eigenvalues: Any, directions: str) -> tuple[Any, Any]:
+    """Of inputs, and of task vectors (None is the identity), with the same eigenvectors."""
+    import numpy as np
+
+    from stepwell.tasks import covariance, random_rotation
+
+    dim = len(eigenvalues)
+    vectors = np.eye(dim) if directions == "axes" else random_rotation(dim, key=key)
+    inputs = covariance(eigenvalues, vectors)
+    return inputs, None if task_eigenvalues is None else covariance(task_eigenvalues, vectors)
+
+
+def _lengths(context: Any) -> Any:
+    from stepwell.tasks import ContextLengths
+
+    return ContextLengths(context)
+
+
+@register(
+    "task",
+    "regression",
+    fill=_fill_spectrum,
+    canonical=_canonical_spectrum,
+    follows="separate",
+    replaces=_SPECTRUM_REPLACES,
+)
+def regression(
+    key: Any,
+    *,
+    spectrum: Spectrum = None,
+    dim: Dim = None,
+    exponent: Exponent = 1.0,
+    ratio: Ratio = 4.0,
+    spikes: Spikes = 1,
+    eigenvalues: Eigenvalues = None,
+    task_eigenvalues: TaskEigenvalues = None,
+    directions: Directions = None,
+    context: Context = 31,
+    noise: Noise = 0.0,
+    outputs: Outputs = 1,
+    centered: Centered = False,
+    whitened: Whitened = False,
+) -> Any:
+    """In-context linear regression: a task vector that is new in every sequence."""
+    from stepwell.tasks import InContextRegression
+
+    inputs, tasks = _covariances(key, eigenvalues, task_eigenvalues, str(directions))
+    return InContextRegression(
+        inputs,
+        _lengths(context),
+        task_covariance=tasks,
+        noise_variance=noise,
+        outputs=outputs,
+        centred=centered,
+        whitened=whitened,
+    )
+
+
+@register(
+    "task",
+    "mixture",
+    fill=_fill_spectrum,
+    canonical=_canonical_spectrum,
+    follows="separate",
+    replaces=_SPECTRUM_REPLACES,
+)
+def mixture(
+    keys: Any,
+    *,
+    spectrum: Spectrum = None,
+    dim: Dim = None,
+    exponent: Exponent = 1.0,
+    ratio: Ratio = 4.0,
+    spikes: Spikes = 1,
+    eigenvalues: Eigenvalues = None,
+    directions: Directions = None,
+    context: Context = 31,
+    in_context: Annotated[
+        float, Field("fraction of sequences with a task vector of their own", least=0.0, most=1.0)
+    ] = 0.5,
+    outputs: Outputs = 1,
+    centered: Centered = False,
+) -> Any:
+    """In-context and in-weight learning: in a fraction of the sequences the task vector is new, in the rest fixed."""
+    from stepwell.tasks import InContextInWeightMixture
+
+    inputs, _ = _covariances(keys.task, eigenvalues, None, str(directions))
+    return InContextInWeightMixture.random(
+        inputs, in_context, _lengths(context), outputs=outputs, centred=centered, key=keys.fixed_task
+    )
+
+
+def _fill_multitask(values: Values, sections: Mapping[str, Any]) -> Values:
+    made = dict(values)
+    tasks, strengths = len(made["dims"]), made["strengths"]
+    if len(strengths) not in (1, tasks):
+        raise InvalidInput(
+            f"there are {tasks} dims and {len(strengths)} strengths; give one for all tasks, or one for each"
+        )
+    made["strengths"] = strengths * tasks if len(strengths) == 1 else strengths
+    return made
+
+
+@register("task", "multitask", fill=_fill_multitask, follows="spectral")
+def multitask(
+    *,
+    dims: Annotated[
+        tuple[int, ...], Field("dimension of each regression", symbol="d", least=1, most=10**4, slider=(1, 60))
+    ] = (10, 10, 10),
+    strengths: Annotated[
+        tuple[float, ...],
+        Field(
+            "variance of a coordinate of the task vectors, one for all regressions or one for each",
+            symbol="λ",
+            least=1 / LARGEST,
+            most=LARGEST,
+            slider=(0.01, 10.0),
+            log=True,
+        ),
+    ] = (1.0,),
+    context: Annotated[
+        int,
+        Field("context pairs before the query", symbol="L", least=1, most=10**9, slider=(5, 500), log=True),
+    ] = 100,
+    noise: Annotated[
+        float,
+        Field("variance of the label noise", symbol="σ²", least=0.0, most=LARGEST, slider=(0.0, 5.0), free=True),
+    ] = 0.0,
+) -> Any:
+    """Several linear regressions at once, each on a block of the input and answered in an output of its own."""
+    import numpy as np
+
+    from stepwell.tasks import MultiTaskRegression
+
+    return MultiTaskRegression(dims, np.array(strengths), context, noise_variance=noise)

@@ -1,0 +1,100 @@
+"""Refuse an experiment that would not fit in memory, before anything of it is built."""
+
+from typing import Any
+
+from stepwell._memory import require_memory
+
+from ._experiment import Experiment, sections_of
+from ._kinds._models import dimension
+
+
+def check_memory(experiment: Experiment, seeds: int = 1) -> None:
+    """Raise `WouldNotFit`, with one line, if a run of an experiment would not fit in memory.
+
+    **Arguments:**
+
+    - `experiment`: the experiment. Of kinds that are not the package's own, what is recorded is counted alone.
+    - `seeds`: how many seeds are trained as one program.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.experiments.check_memory(sw.Experiment(), seeds=8)
+    """
+    record, flowing = experiment.record, experiment.training.kind == "flow"
+    copies = record.points if flowing else record.snapshots
+    weights = check_weights(experiment, seeds * copies, "fewer snapshots or fewer seeds")
+    dim, heads, outputs = _sizes(experiment)
+    tests = 2 if record.test_sequences else 0
+    curves = 1 + tests + (heads if record.value_weights else 0)
+    require_memory(
+        4 * 8 * seeds * record.points * curves,
+        what=f"recording {curves} numbers at {record.points} points",
+        instead="take fewer steps, points or seeds",
+    )
+    if flowing:
+        require_memory(
+            4 * 8 * seeds * weights**2,
+            what=f"the Hessian of {weights} weights",
+            instead="take fewer heads or a smaller dimension, or the training descent",
+        )
+    _check_objective(experiment, seeds, dim, heads, outputs, tests)
+
+
+def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, outputs: int, tests: int) -> None:
+    task, objective, record = experiment.task, experiment.objective, experiment.record
+    width, reads_features = dim + outputs, experiment.model.kind == "mlp"
+    features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
+    if objective.kind == "moments" or (objective.kind == "population" and tests):
+        require_memory(
+            8 * seeds * (3 + tests) * features**2,
+            what=f"the moment matrix of {features} features in dimension {dim}",
+            instead="take a smaller dimension, or the objective sampled",
+        )
+    context: Any = task.get("context", 1)
+    lengths, tokens = (len(context), max(context) + 1) if isinstance(context, tuple) else (1, context + 1)
+    if objective.kind in ("sampled", "online"):
+        inner = 2 * features if reads_features else tokens * (2 * heads + width)
+        total = objective.get("sequences", objective.get("batch")) + tests * record.test_sequences
+        require_memory(
+            8 * seeds * total * (2 * tokens * (dim + 2 * outputs) + lengths * inner),
+            what=f"training on {total} sequences of {tokens} tokens",
+            instead="take fewer sequences or a shorter context",
+        )
+    if objective.kind == "reduced":
+        require_memory(
+            4 * 8 * seeds * objective.sequences * tokens * (outputs + heads),
+            what=f"training on {objective.sequences} sequences of {tokens} tokens",
+            instead="take fewer sequences or a shorter context",
+        )
+
+
+def check_weights(experiment: Experiment, copies: int = 4, instead: str = "or a smaller rank") -> int:
+    """Refuse so many copies of the weights if they would not fit; return how many weights there are, 0 if unknown."""
+    dim, heads, outputs = _sizes(experiment)
+    weights = _weights(experiment.model, dim, heads, outputs)
+    require_memory(
+        8 * (copies * weights + 8 * dim**2),
+        what=f"a model of {heads} heads in dimension {dim}",
+        instead=f"take fewer heads, a smaller dimension, {instead}",
+    )
+    return weights
+
+
+def _sizes(experiment: Experiment) -> tuple[int, int, int]:
+    """Dimension, heads and outputs."""
+    task, heads = experiment.task, experiment.model.get("heads")
+    outputs = len(task["dims"]) if "dims" in task else int(task.get("outputs", 1))
+    return dimension(sections_of(experiment)) or 1, int(heads or 1), outputs
+
+
+def _weights(model: Any, dim: int, heads: int, outputs: int) -> int:
+    """Numbers that are trained; 0 where that is not known."""
+    width = dim + outputs
+    return {
+        "separate": lambda: heads * (outputs * width + 2 * model.rank * width),
+        "merged": lambda: heads * (outputs * width + dim * width),
+        "mlp": lambda: heads * (dim * dim * outputs + outputs),
+        "spectral": lambda: 2 * heads * outputs,
+        "multihead": lambda: heads * 4 * width**2,
+    }.get(model.kind, lambda: 0)()

@@ -1,0 +1,133 @@
+"""Run an experiment, from its initial weights or from a checkpoint."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
+
+from ._build import build_model, build_objective, build_task, observables
+from ._experiment import Experiment, training_of
+from ._keys import keys_of
+from ._times import TimeScale, time_scale
+from ._training import Online, Recording
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+@checked
+def run(
+    experiment: Experiment,
+    *,
+    seeds: Sequence[int] | None = None,
+    progress: bool = True,
+    checkpoint: Any = None,
+) -> "xr.Dataset":
+    """Train what an experiment describes.
+
+    **Arguments:**
+
+    - `experiment`: the experiment.
+    - `seeds`: several seeds, trained as one program; each has its own task, data and initial weights. By default the
+      seed of the experiment.
+    - `progress`: whether to show a progress bar.
+    - `checkpoint`: the path of a file where the state of the run is saved now and then, or a `Checkpoint`; as in
+      `descend`. The same call continues a run that was killed.
+
+    **Returns:** the trajectory. Its attribute `experiment` has the experiment, and `rerun` needs nothing else; with
+    `seeds` its coordinate `run` has them. Times are the paper's t/τ, with steps beside where there are steps.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> runs = sw.Experiment(task={"dim": 2}, training={"until": 10.0}).run(seeds=range(3), progress=False)
+    >>> runs["run"].values.tolist()
+    [0, 1, 2]
+    """
+    from stepwell.dynamics import Ensemble
+
+    members = [experiment] if seeds is None else [experiment.replace(seed=int(seed)) for seed in seeds]
+    if not members:
+        raise InvalidInput("seeds are empty; give at least one")
+    if len(set(members)) < len(members):
+        raise InvalidInput("seeds has one seed twice; give each once")
+    built = []
+    for member in members:
+        keys = keys_of(member.seed)
+        task = build_task(member, keys)
+        model = build_model(member, task, keys)
+        built.append((task, model, build_objective(member, task, model, keys), observables(member, task, keys)))
+    model, objective, watched = built[0][1], built[0][2], built[0][3]
+    if len(members) > 1:
+        if watched and experiment.record.test_sequences:
+            raise InvalidInput("test_sequences are for one run; with several seeds leave it out")
+        if isinstance(objective, Online):
+            raise InvalidInput("the objective online is for one run; train one seed at a time")
+        model, objective = Ensemble.of([one[1] for one in built]), Ensemble.of([one[2] for one in built])
+    made = training_of(experiment).run(
+        model,
+        objective,
+        recording_of(experiment),
+        time_of(experiment),
+        observe=watched or None,
+        progress=progress,
+        configuration={"task": built[0][0]} if len(members) == 1 else None,
+        checkpoint=checkpoint,
+    )
+    return remembering(made, experiment, None if seeds is None else [member.seed for member in members])
+
+
+def recording_of(experiment: Experiment) -> Recording:
+    """What is kept of a run of the experiment."""
+    return Recording(experiment.record.points, experiment.record.spacing, experiment.record.snapshots)
+
+
+def time_of(experiment: Experiment) -> TimeScale:
+    """How its times become the paper's."""
+    return time_scale(experiment.task, experiment.model)
+
+
+def remembering(run: "xr.Dataset", experiment: Experiment, seeds: list[int] | None = None) -> "xr.Dataset":
+    """The trajectory, which knows the experiment that it is of."""
+    if "value_weight" in run and run["value_weight"].dims[-1] == "value_weight_0":
+        run = run.rename(value_weight_0="head") if "head" not in run.dims else _headed(run)
+    run = run.assign_coords(run=[experiment.seed] if seeds is None else seeds)
+    run.attrs["experiment"] = json.dumps({**experiment.to_dict(), **({} if seeds is None else {"seeds": seeds})})
+    return run
+
+
+def _headed(run: "xr.Dataset") -> "xr.Dataset":
+    values = run["value_weight"]
+    return run.assign(value_weight=((*values.dims[:-1], "head"), values.values, {"long_name": "value weight"}))
+
+
+def experiment_of(trajectory: "xr.Dataset") -> Experiment:
+    """Return the experiment that a trajectory is of.
+
+    **Arguments:**
+
+    - `trajectory`: what `Experiment.run` returned, or what `load` read.
+
+    **Returns:** the experiment; of several seeds that of the first. `InvalidInput` is raised where the trajectory was
+    made by hand, of objects.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = sw.Experiment(task={"dim": 2}, training={"until": 1.0}).run(progress=False)
+    >>> sw.experiments.experiment_of(run).task.eigenvalues
+    (0.6666666666666666, 0.3333333333333333)
+    """
+    return experiment_and_seeds(trajectory)[0]
+
+
+def experiment_and_seeds(trajectory: "xr.Dataset") -> tuple[Experiment, list[int] | None]:
+    """The experiment of a trajectory, and its seeds if there are several."""
+    try:
+        document = json.loads(trajectory.attrs["experiment"])
+        seeds = document.pop("seeds", None)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise InvalidInput("the trajectory does not say which experiment it is of; it was made of objects") from None
+    return Experiment.from_dict(document, "the trajectory"), seeds

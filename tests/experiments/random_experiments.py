@@ -1,0 +1,145 @@
+"""Random experiments of every kind, small enough that one trains in well under a second.
+
+Shapes are drawn from a few, so that compiled programs are shared; numbers are free.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from stepwell.experiments import Experiment, canonical_text
+
+NUMBERS = st.floats(0.05, 2.0).map(lambda value: float(f"{value:.4g}"))
+
+
+def _sometimes(draw: Any, made: dict[str, Any], **values: st.SearchStrategy) -> None:
+    """Give each of these values half of the time."""
+    for name, strategy in values.items():
+        if draw(st.booleans()):
+            made[name] = draw(strategy)
+
+
+@st.composite
+def tasks(draw: Any, kind: str, drawn: bool) -> dict[str, Any]:
+    """The section of a task; where sequences are drawn, their length is a shape."""
+    made: dict[str, Any] = {"kind": kind}
+    if kind == "multitask":
+        made["dims"] = draw(st.sampled_from([[2, 3], [3]]))
+        made["context"] = 8 if drawn else draw(st.integers(8, 30))
+        _sometimes(draw, made, strengths=st.lists(NUMBERS, min_size=len(made["dims"]), max_size=len(made["dims"])))
+        _sometimes(draw, made, noise=NUMBERS)
+        return made
+    named = draw(st.sampled_from(["published", "white", "power", "spiked", "eigenvalues"]))
+    if named == "eigenvalues":
+        made["eigenvalues"] = draw(st.lists(NUMBERS, min_size=2, max_size=2))
+    else:
+        made |= {"spectrum": named, "dim": 2}
+    if named == "power":
+        _sometimes(draw, made, exponent=NUMBERS)
+    if named == "spiked":
+        _sometimes(draw, made, ratio=st.floats(1.0, 10.0))
+    made["context"] = draw(st.one_of(st.just(9) if drawn else st.integers(4, 40), st.just([5, 9])))
+    _sometimes(draw, made, directions=st.sampled_from(["random", "axes"]), centered=st.booleans())
+    if kind == "mixture":
+        _sometimes(draw, made, in_context=st.floats(0.0, 1.0))
+    else:
+        weights = st.lists(st.one_of(st.just(0.0), NUMBERS), min_size=2, max_size=2).filter(any)
+        _sometimes(draw, made, noise=NUMBERS, task_eigenvalues=weights, whitened=st.booleans())
+    return made
+
+
+@st.composite
+def models(draw: Any, kind: str, softmax: bool) -> dict[str, Any]:
+    """The section of a model."""
+    made: dict[str, Any] = {"kind": kind, "heads": 2, "scale": draw(st.floats(0.01, 0.5))}
+    if kind in ("separate", "merged"):
+        made["activation"] = "softmax" if softmax else "linear"
+        _sometimes(draw, made, balanced=st.booleans())
+    if kind in ("separate", "merged", "mlp") and not softmax:
+        _sometimes(draw, made, normalization=st.sampled_from(["1/N", "none", "1/tokens"]))
+    if kind == "separate":
+        _sometimes(draw, made, rank=st.just(2), scheme=st.sampled_from(["plain", "per-head", "stacked"]))
+    return made
+
+
+class Kinds(NamedTuple):
+    """The kinds of an experiment, and whether its attention is softmax."""
+
+    task: str
+    model: str
+    softmax: bool
+    objective: str
+    training: str
+
+    def __str__(self) -> str:
+        return "-".join([self.task, self.model, *["softmax"] * self.softmax, self.objective, self.training])
+
+
+_FLOWING = ("population", "moments", "spectral")
+"""Objectives that are trained by flow, too."""
+
+
+def _combinations() -> Iterator[Kinds]:
+    """All kinds that fit together."""
+    for task in ("regression", "mixture", "multitask"):
+        families = [(kind, True) for kind in ("separate", "merged", "multihead")]
+        families += [("spectral", True)] if task == "multitask" else [(k, False) for k in ("separate", "merged", "mlp")]
+        for model, softmax in families:
+            objectives = ["sampled", "online"]
+            if model == "spectral":
+                objectives = ["spectral", "reduced", "exact"]
+            elif not softmax:
+                objectives = ["population", "moments", "sampled", "online"]
+                objectives = [one for one in objectives if task == "regression" or one != "population"]
+                objectives = [one for one in objectives if model != "mlp" or one != "online"]
+            for objective in objectives:
+                for training in ("descent", "flow") if objective in _FLOWING else ("descent",):
+                    yield Kinds(task, model, softmax, objective, training)
+
+
+COMBINATIONS = tuple(_combinations())
+
+
+@st.composite
+def descriptions(draw: Any, chosen: Kinds | None = None) -> dict[str, Any]:
+    """What `Experiment(**…)` takes, of these kinds or of any that fit together.
+
+    The experiment is made by the test: Hypothesis minds that the checks of types draw random numbers.
+    """
+    kinds: Kinds = draw(st.sampled_from(COMBINATIONS)) if chosen is None else chosen
+    task = draw(tasks(kinds.task, kinds.objective in ("sampled", "online", "reduced", "exact")))
+    model = draw(models(kinds.model, kinds.softmax))
+    objective: dict[str, Any] = {"kind": kinds.objective}
+    if kinds.objective == "exact":
+        model["heads"] = 1
+    if kinds.objective in ("moments", "sampled", "reduced"):
+        objective["sequences"] = draw(st.integers(32, 48)) if kinds.objective == "moments" else 32
+    if kinds.objective == "online":
+        objective["batch"] = 8
+    training: dict[str, Any] = {"kind": kinds.training}
+    record: dict[str, Any] = {}
+    if kinds.training == "flow":
+        training["until"] = draw(st.floats(0.5, 8.0))
+        record["points"] = draw(st.sampled_from([5, 9]))
+        _sometimes(draw, record, spacing=st.sampled_from(["steps", "linear", "log"]), snapshots=st.just(3))
+    else:
+        stable = 1e-3 if model.get("normalization", "1/N") == "none" else 1.0  # its gradient grows as the square of N
+        training |= {"rate": stable * draw(st.floats(1e-3, 2e-2)), "steps": 12}
+        rule = draw(st.sampled_from([{}, {}, {"optimizer": "adam:b1=0.8"}, {"schedule": "cosine"}]))
+        training |= rule  # each is a program of its own
+        _sometimes(draw, record, points=st.sampled_from([4, 7]), spacing=st.sampled_from(["linear", "log"]))
+        record["snapshots"] = draw(st.sampled_from([2, 3]))
+    made = {"task": task, "model": model, "objective": objective, "training": training, "record": record}
+    return {**made, "seed": draw(st.integers(0, 2**32 - 1))}
+
+
+def kinds_of(experiment: Experiment) -> str:
+    """The kinds of an experiment in one line."""
+    sections = (experiment.task, experiment.model, experiment.objective, experiment.training)
+    return " × ".join(section.kind for section in sections)
+
+
+def text_of(experiment: Experiment) -> str:
+    """An experiment as one line that it can be made of again."""
+    return canonical_text(experiment.canonical())

@@ -1,0 +1,259 @@
+"""An experiment is one value: said in several ways it has one name, and every value given is used or refused."""
+
+import json
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_experiments import descriptions
+
+import stepwell as sw
+from stepwell._errors import InvalidInput
+from stepwell.experiments import NUMERICS, Experiment, command_of, find_kind, kinds, name_of, remarks
+from stepwell.experiments._flags import parsed
+
+
+@given(descriptions())
+@settings(max_examples=150, deadline=None)
+def test_every_way_to_write_an_experiment_gives_the_same(tmp_path_factory, described: dict[str, Any]):
+    experiment = Experiment(**described)
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "one.toml").write_text(experiment.to_toml(), encoding="utf-8")
+    (folder / "one.json").write_text(json.dumps(experiment.to_dict()), encoding="utf-8")
+    written = {
+        "toml": Experiment.read(folder / "one.toml"),
+        "json": Experiment.read(folder / "one.json"),
+        "canonical": Experiment.from_canonical(json.loads(json.dumps(experiment.canonical()))),
+        "given": Experiment(**experiment.given()),
+        "pickle": pickle.loads(pickle.dumps(experiment)),
+        "command": parsed(command_of(experiment)[2:]),
+        "nothing replaced": experiment.replace(),
+        "sections": Experiment(
+            experiment.task,
+            experiment.model,
+            experiment.objective,
+            experiment.training,
+            experiment.record,
+            experiment.seed,
+        ),
+    }
+    for way, other in written.items():
+        assert other.canonical() == experiment.canonical(), way
+        assert other == experiment and other.name == experiment.name and hash(other) == hash(experiment), way
+    assert written["pickle"].given() == experiment.given()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"task": {"spectrum": "published", "dim": 4}}, {"task": {"eigenvalues": [0.4, 0.3, 0.2, 0.1]}}),
+        ({"task": {"spectrum": "white", "dim": 2}}, {"task": {"spectrum": "power", "exponent": 0, "dim": 2}}),
+        ({"task": {"context": [31]}}, {"task": {"context": 31}}),
+        ({"task": {"context": [31, 8]}}, {"task": {"context": (8, 31)}}),
+        ({"task": {"task_eigenvalues": [1, 1, 1, 1]}}, {}),
+        ({"task": {"dim": 2, "task_eigenvalues": [-0.0, 1]}}, {"task": {"dim": 2, "task_eigenvalues": [0, 1.0]}}),
+        ({"task": {"noise": -0.0}}, {"task": {"noise": 0}}),
+        ({"task": {"eigenvalues": np.array([0.5, 0.25])}}, {"task": {"eigenvalues": (0.5, 0.25)}}),
+        ({"task": "regression", "model": "separate", "objective": "population", "training": "flow"}, {}),
+        ({"model": {"heads": 4, "scale": np.float64(0.01)}}, {}),
+        ({"model": {"heads": None}, "seed": None}, {}),
+        ({"training": {"kind": "descent", "until": 2.0}}, {"training": {"kind": "descent", "steps": 100}}),
+        ({"training": {"kind": "descent", "optimizer": "adam: b1 = 0.9"}},) * 2,
+        ({"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2]}},
+         {"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2, 2.0]}}),
+        ({"record": {"measure": ["map", "drops", "map"]}}, {"record": {"measure": ["drops", "map"]}}),
+    ],
+)  # fmt: skip
+def test_two_ways_of_saying_one_run_have_one_name(one: dict, other: dict):
+    assert Experiment(**one).canonical() == Experiment(**other).canonical()
+    assert Experiment(**one).name == Experiment(**other).name
+
+
+def test_a_name_is_the_hash_of_the_canonical_form_and_does_not_drift():
+    """If this fails, the names of all stored runs have changed: raise `NUMERICS` if their numbers have."""
+    experiment = Experiment()
+    assert experiment.name == name_of(experiment.canonical()) and len(experiment.name) == 32
+    assert experiment.canonical()["numerics"] == NUMERICS
+    assert list(experiment.canonical()) == [
+        "task.kind", "task.eigenvalues", "task.directions", "task.context", "task.noise", "task.outputs",
+        "task.centered", "task.whitened", "model.kind", "model.heads", "model.rank", "model.activation",
+        "model.normalization", "model.scheme", "model.scale", "model.balanced", "objective.kind", "training.kind",
+        "training.until", "training.tolerance", "record.points", "record.spacing", "record.snapshots",
+        "record.measure", "record.test_sequences", "record.value_weights", "seed", "numerics",
+    ]  # fmt: skip
+    with pytest.raises(InvalidInput, match="version 1 of the numerics"):
+        Experiment.from_canonical({**experiment.canonical(), "numerics": 1})
+
+
+@given(descriptions(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.DataObject):
+    """Sweeps vary free fields without resolving every combination: nothing else may depend on them."""
+    experiment = Experiment(**described)
+    free = [
+        (section, name, field)
+        for section in ("task", "model", "objective", "training")
+        for name, field in find_kind(section, getattr(experiment, section).kind).fields.items()
+        if field.about.free
+    ]
+    if experiment.training.kind == "flow" and experiment.training.given.get("until") is None:
+        return  # the default of a stop time is worked out from the scale
+    section, name, field = data.draw(st.sampled_from([("", "seed", None), *free]))
+    value = data.draw(st.integers(0, 2**32 - 1) if field is None else st.floats(1e-6, 1e3))
+    changed = experiment.replace(**({"seed": value} if field is None else {section: {name: value}}))
+    dotted = "seed" if field is None else f"{section}.{name}"
+    assert changed.canonical() == {**experiment.canonical(), dotted: value}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        # What was silent once.
+        ({"task": {"dim": 3, "eigenvalues": [0.5, 0.5]}}, "dim is given as 3, and has an effect only where spectrum"),
+        ({"task": {"kind": "multitask", "dims": [4, 10], "seq_len": 32}}, "no field 'seq_len'"),
+        ({"task": {"kind": "multitask", "dim": 3}}, "no field 'dim'; leave it out, or choose the task one of"),
+        ({"task": {"kind": "multitask", "outputs": 2}}, "no field 'outputs'; leave it out"),
+        ({"task": {"kind": "multitask"}, "model": {"activation": "softmax"}}, "spectral has no field 'activation'"),
+        ({"task": {"context": 8, "seq_len": 31}}, "no field 'seq_len'"),
+        ({"model": {"heads": 2, "head_num": 4}}, "no field 'head_num'; did you mean heads?"),
+        ({"model": {"kind": "merged", "rank": 2}}, "merged has no field 'rank'; leave it out, or choose the model sep"),
+        ({"objective": {"kind": "population", "sequences": 9}}, "population has no field 'sequences'; leave it out"),
+        ({"training": {"kind": "descent", "steps": 5, "until": 2.0}}, "steps and until are both given"),
+        ({"training": {"kind": "flow", "steps": 5}}, "flow has no field 'steps'; leave it out, or choose the training"),
+        # Values that have an effect elsewhere only.
+        ({"task": {"spectrum": "white", "exponent": 2.0}}, "only where spectrum is power; here spectrum is white"),
+        ({"task": {"spectrum": "power", "ratio": 2.0}}, "only where spectrum is spiked"),
+        ({"task": {"spectrum": "power", "eigenvalues": [1.0]}}, "only where spectrum is custom; here"),
+        ({"training": {"kind": "descent", "optimizer": "adam", "until": 2.0}}, "other optimizers than sgd"),
+        ({"record": {"points": 5, "snapshots": 6}}, "snapshots is 6, and there are 5 points"),
+        ({"training": "descent", "record": {"spacing": "steps"}}, "descent records linear or log"),
+        ({"task": "multitask", "record": {"value_weights": True}}, "value_weights are those of separate and merged"),
+        ({"task": {"noise": 0.1}, "record": {"test_sequences": 9}}, "test_sequences are for tasks without noise"),
+        ({"task": "multitask", "record": {"test_sequences": 9}}, "not for multitask"),
+        # What does not fit together.
+        ({"task": {"spectrum": "custom"}}, "give the eigenvalues, for instance"),
+        ({"task": {"dim": 2, "task_eigenvalues": [1, 2, 3]}}, "2 eigenvalues and 3 task_eigenvalues"),
+        ({"task": {"dim": 2, "task_eigenvalues": [0, 0]}}, "nothing to learn"),
+        ({"task": {"context": [5, 5]}}, "one length twice"),
+        ({"task": {"spectrum": "spiked", "spikes": 4, "dim": 4}}, "it must be below 4"),
+        ({"task": {"kind": "multitask", "dims": [2, 3], "strengths": [1, 2, 3]}}, "2 dims and 3 strengths"),
+        ({"task": {"whitened": True}, "objective": {"kind": "moments", "sequences": 4}}, "must be at least 5"),
+        ({"model": {"rank": 5, "balanced": True}}, "a rank of at most the dimension, 4; the rank is 5"),
+        ({"model": {"activation": "softmax"}, "objective": "population"}, "with softmax attention take sampled"),
+        ({"task": "mixture", "objective": "population"}, "no closed form for the task mixture; take moments"),
+        ({"model": "spectral"}, "for the task multitask, and the task is regression"),
+        ({"task": "multitask", "model": "multihead", "objective": "reduced"}, "for the model spectral"),
+        ({"task": "multitask", "objective": "exact"}, "give heads 1"),
+        ({"task": "multitask", "objective": "sampled"}, "with spectral take reduced"),
+        ({"model": "mlp", "objective": "online"}, "not for mlp"),
+        ({"objective": "online", "training": "flow"}, "train it by descent"),
+        ({"model": {"scale": 0}}, "a fixed point of the flow"),
+        ({"task": "multitask", "training": {"until": "converged"}}, "cannot tell convergence from a plateau"),
+        ({"objective": "moments", "training": "flow"}, "give until a time"),
+        # Names that do not exist.
+        ({"modell": "separate"}, "unexpected keyword"),
+        ({"model": "seperate"}, "did you mean separate? A kind of your own is registered by --with"),
+        ({"task": {"heads": 3}}, "it belongs to the section model"),
+        ({"model": {"head": 3}}, "did you mean heads?"),
+        ({"model": 3}, "it must be the name of a kind, or a table of fields with kind"),
+    ],
+)  # fmt: skip
+def test_a_value_is_used_or_refused(given: dict, message: str):
+    with pytest.raises((InvalidInput, TypeError), match=re.escape(message)):
+        Experiment(**given)
+
+
+def test_files_with_unknown_tables_are_refused(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[modle]\nheads = 3\n")
+    with pytest.raises(InvalidInput, match="run.toml has the unknown key 'modle'; did you mean model?"):
+        Experiment.read(path)
+    path.write_text("[model\n")
+    with pytest.raises(InvalidInput, match="is not a TOML file"):
+        Experiment.read(path)
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(InvalidInput, match="is not a JSON file"):
+        Experiment.read(tmp_path / "run.json")
+    with pytest.raises(InvalidInput, match="cannot read"):
+        Experiment.read(tmp_path / "none.toml")
+
+
+def test_defaults_follow_from_the_sections_before():
+    kinds_of = lambda **given: [getattr(Experiment(**given), s).kind for s in ("model", "objective", "training")]  # noqa: E731
+    assert kinds_of() == ["separate", "population", "flow"]
+    assert kinds_of(task="mixture")[:2] == ["separate", "moments"]
+    assert kinds_of(model={"activation": "softmax"}) == ["separate", "sampled", "descent"]
+    assert kinds_of(task="multitask") == ["spectral", "spectral", "flow"]
+    assert kinds_of(task="multitask", objective="reduced") == ["spectral", "reduced", "descent"]
+    assert kinds_of(model="multihead") == ["multihead", "sampled", "descent"]
+    assert Experiment(task={"eigenvalues": [1, 2, 3]}).model.heads == 3
+    assert Experiment(task={"kind": "multitask", "dims": [5, 6]}).model.heads == 2
+    assert Experiment(model={"activation": "softmax"}).model.normalization == "none"
+    assert Experiment(model="mlp").model.normalization == "1/N"
+    assert Experiment(task={"spectrum": "white"}).task.directions == "axes"
+    assert Experiment(training={"kind": "descent", "steps": 9}).record.points == 10
+
+
+def test_replace_keeps_what_was_given_and_works_out_the_rest_anew():
+    one = Experiment(task={"dim": 2}, model={"scale": 0.1}, seed=4)
+    other = one.replace(task={"eigenvalues": [3, 2, 1]})
+    assert (other.model.heads, other.model.scale, other.seed) == (3, 0.1, 4)  # heads follow, the scale was given
+    assert one.replace(model={"heads": 2}).replace(task={"dim": 3}).model.heads == 2
+    assert one.replace(model={"scale": None}).model.scale == 0.01
+    assert one.replace(model={"kind": "merged"}).model.scale == 0.1
+    assert one.replace(task="multitask").objective.kind == "spectral"  # kinds that were not given follow
+    assert Experiment(training="descent").replace(model={"activation": "softmax"}).training.kind == "descent"
+    stepped = Experiment(training={"kind": "descent", "steps": 9})
+    assert stepped.replace(training={"until": 2.0}).training.steps == 100  # one takes the place of the other
+    assert pickle.loads(pickle.dumps(one)).replace(task="multitask") == one.replace(task="multitask")
+    with pytest.raises(InvalidInput, match="there is no section 'modle'; did you mean model?"):
+        one.replace(modle={})
+
+
+def test_an_experiment_does_not_change():
+    experiment = Experiment()
+    with pytest.raises(AttributeError, match=r"experiment.replace\(seed=…\)"):
+        experiment.seed = 3
+    with pytest.raises(AttributeError, match="make another"):
+        experiment.model.heads = 3
+    with pytest.raises(TypeError):
+        experiment.model.given["heads"] = 3  # pyright: ignore[reportIndexIssue]
+    with pytest.raises(AttributeError, match="did you mean heads"):
+        experiment.model.head  # noqa: B018
+    assert experiment != "an experiment" and {experiment: 1}[Experiment()] == 1
+
+
+def test_what_it_is_can_be_read():
+    experiment = Experiment(task={"dim": 2}, seed=7)
+    shown, page = repr(experiment), experiment._repr_html_()
+    assert "separate(heads=2" in shown and "seed=7" in shown
+    assert "attention heads" in page and experiment.name[:8] in page
+    hostile = Experiment(training={"kind": "descent", "optimizer": "<script>"})
+    assert "<script>" not in hostile._repr_html_()
+
+
+def test_it_is_at_the_top_of_the_package():
+    assert sw.Experiment is Experiment and set(kinds("model")) >= {"separate", "merged", "mlp", "spectral", "multihead"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"task": {"centered": True}},
+            ["centered is of a finite sample, and has no effect on the objective population"],
+        ),
+        ({"task": {"centered": True}, "objective": "moments"}, []),
+        (
+            {"training": {"kind": "descent", "steps": 5}, "record": {"points": 9}},
+            ["points is 9, of which 5 steps have 6"],
+        ),
+        ({"training": {"kind": "descent", "steps": 5}, "record": {"points": 6}}, []),
+    ],
+)
+def test_values_that_are_not_used_as_given_are_remarked(given: dict, said: list[str]):
+    assert remarks(Experiment(**given)) == said

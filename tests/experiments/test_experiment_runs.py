@@ -1,0 +1,249 @@
+"""What an experiment builds, trains, predicts and compares: seeds, times, grids, and the theory of the same objects."""
+
+from typing import Any, cast
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stepwell as sw
+from stepwell import _time, dynamics
+from stepwell._errors import InvalidInput
+from stepwell.experiments import Experiment, Recording, compare_run, experiment_of, keys_of, time_scale
+from stepwell.experiments._keys import NAMES
+from stepwell.objectives import Moments
+from stepwell.probes import sample_task
+from stepwell.theory import linear
+
+# ---- seeds ----
+
+
+def test_keys_follow_from_the_seed_and_differ():
+    assert bool(keys_of(7).initialization == jax.random.key(7))
+    data = [np.asarray(jax.random.key_data(getattr(keys_of(7), name))).tolist() for name in NAMES]
+    assert data == [[number, 7] for number in range(6)]
+    with pytest.raises(AttributeError, match="there is no key tests; there are initialization, train"):
+        _ = keys_of(7).tests
+    many = keys_of(np.array([3, 2**32 - 1]))
+    for name in NAMES:
+        assert bool(getattr(many, name)[0] == getattr(keys_of(3), name))
+        assert bool(getattr(many, name)[1] == getattr(keys_of(2**32 - 1), name))
+
+
+def test_the_seed_draws_task_weights_and_data():
+    one, same, other = (
+        Experiment(objective={"kind": "sampled", "sequences": 8}, task={"dim": 2}, seed=seed).build()
+        for seed in (1, 1, 2)
+    )
+    one, same, other = (cast(Any, built) for built in (one, same, other))
+    for first, second in zip(jax.tree.leaves(tuple(one)), jax.tree.leaves(tuple(same)), strict=True):
+        assert np.array_equal(first, second)
+    assert not np.array_equal(one.task.covariance, other.task.covariance)
+    assert not np.array_equal(one.model.key, other.model.key)
+    assert not np.array_equal(one.objective.batch.tokens, other.objective.batch.tokens)
+
+
+def test_several_seeds_are_each_alone():
+    experiment = Experiment(
+        task={"dim": 2, "context": 8}, training={"until": 4.0}, record={"points": 5, "spacing": "log"}
+    )
+    together = experiment.run(seeds=[5, 2], progress=False)
+    assert together["run"].values.tolist() == [5, 2]
+    for number, seed in enumerate([5, 2]):
+        alone = experiment.replace(seed=seed).run(progress=False)
+        np.testing.assert_array_equal(together["key"][number, 0], alone["key"][0, 0])
+        np.testing.assert_allclose(together["loss"][number], alone["loss"][0], rtol=1e-5)
+    assert experiment_of(together) == experiment
+    for wrong, message in (([], "empty"), ([1, 1], "twice"), ([-1], "seed")):
+        with pytest.raises(InvalidInput, match=message):
+            experiment.run(seeds=wrong, progress=False)
+
+
+# ---- time ----
+
+
+@pytest.mark.parametrize("normalization", ["1/N", "none", "1/tokens"])
+@pytest.mark.parametrize(("kind", "factors"), [("separate", 3), ("merged", 2), ("mlp", 2)])
+def test_the_time_scale_is_that_of_dynamics(normalization: str, kind: str, factors: int):
+    experiment = Experiment(task={"context": 20}, model={"kind": kind, "normalization": normalization})
+    scale = time_scale(experiment.task, experiment.model)
+    assert scale.unit == _time.PAPER_UNIT
+    assert scale.factor == dynamics.time_factor(normalization, "1/N", length=20, factors=factors)  # pyright: ignore
+    assert scale.of_steps(7, 0.5) == scale.factor * dynamics.flow_time(7, rate=0.5)
+
+
+def test_time_that_is_not_the_papers_says_so():
+    mixed = Experiment(model={"normalization": "none"}, task={"context": [5, 9]})
+    for experiment in (Experiment(model={"activation": "softmax"}), mixed):
+        assert time_scale(experiment.task, experiment.model) == (1.0, _time.TIME_UNIT)
+
+
+@pytest.mark.parametrize(("kind", "factors"), [("separate", 3), ("merged", 2)])
+@pytest.mark.parametrize("normalization", ["none", "1/tokens"])
+@pytest.mark.parametrize("training", ["descent", "flow"])
+def test_a_run_and_its_rescaled_twin_have_one_loss_at_one_time(kind, factors, normalization, training):
+    """Attention divided by something else, with weights and rate rescaled, is the same run at the same t/τ."""
+    scale, rate, weight = 0.3, 0.05, _time.weight_factor(normalization, "1/N", length=9, factors=factors)
+    common = {"task": {"dim": 2, "context": 9}, "record": {"points": 9, "spacing": "linear"}, "seed": 5}
+    given = {"kind": "flow", "until": 30.0} if training == "flow" else {"kind": "descent", "rate": rate, "steps": 40}
+    run = Experiment(
+        **common, model={"kind": kind, "scale": scale, "normalization": normalization}, training=given
+    ).run(progress=False)
+    if training == "descent":
+        given["rate"] = rate * weight**2
+    twin = Experiment(**common, model={"kind": kind, "scale": scale * weight}, training=given).run(progress=False)
+    np.testing.assert_allclose(run["time"], twin["time"], rtol=1e-12)
+    assert run["time"].attrs["units"] == twin["time"].attrs["units"] == _time.PAPER_UNIT
+    np.testing.assert_allclose(run["loss"], twin["loss"], rtol=1e-10 if training == "descent" else 1e-4)
+    assert float(run["loss"][0, -1]) < 0.99 * float(run["loss"][0, 0])
+
+
+def test_until_is_the_same_time_by_steps_and_by_flow():
+    given = {"task": {"dim": 2, "context": 9}, "model": {"normalization": "none"}}
+    flow = Experiment(**given, training={"until": 12.0})
+    descent = Experiment(**given, training={"kind": "descent", "rate": 0.003, "until": 12.0})
+    ends = [float(one.run(progress=False)["time"][-1]) for one in (flow, descent)]
+    step = time_scale(descent.task, descent.model).of_steps(1, 0.003)
+    assert ends[0] == pytest.approx(12.0) and 12.0 <= ends[1] + 1e-9 < 12.0 + step
+
+
+# ---- what is recorded ----
+
+
+@given(st.integers(2, 40), st.sampled_from(["linear", "log"]), st.integers(1, 5000), st.integers(2, 40))
+@settings(deadline=None)
+def test_grids_begin_and_end_where_they_should(points, spacing, last, snapshots):
+    recording = Recording(points, spacing, snapshots)
+    steps = recording.steps(last)
+    assert steps[0] == 0 and steps[-1] == last and (np.diff(steps) > 0).all() and steps.size <= points
+    if spacing == "linear":
+        assert steps.size == min(points, last + 1)
+    times = recording.times(3.0)
+    assert times.size == points and times[0] == 0.0 and times[-1] == pytest.approx(3.0) and (np.diff(times) > 0).all()
+    places = recording.places(steps.size)
+    assert places[0] == 0 and places[-1] == steps.size - 1 and places.size == min(snapshots, steps.size)
+
+
+def test_a_run_has_the_points_asked_for():
+    given = {"task": {"dim": 2, "context": 9}}
+    descent = Experiment(**given, training={"kind": "descent", "steps": 100}, record={"points": 5, "snapshots": 3})
+    run = descent.run(progress=False)
+    assert run["step"].values.tolist() == [0, 25, 50, 75, 100] and run["snapshot"].values.tolist() == [0, 50, 100]
+    np.testing.assert_allclose(run["time"], 2 * 0.01 * run["step"])
+    np.testing.assert_allclose(run["snapshot_time"], 2 * 0.01 * run["snapshot"])
+    flow = Experiment(**given, training={"until": 8.0}, record={"points": 5, "snapshots": 3, "spacing": "linear"}).run(
+        progress=False
+    )
+    assert flow["time"].values.tolist() == [0, 2, 4, 6, 8] and flow["snapshot"].values.tolist() == [0, 4, 8]
+    curves = Experiment(
+        **given,
+        training={"kind": "descent", "steps": 4},
+        record={"value_weights": True, "test_sequences": 16},
+    ).run(progress=False)
+    assert curves["value_weight"].dims == ("run", "step", "head")
+    np.testing.assert_array_equal(curves["value_weight"][0, 0], curves["value"][0, 0, :, 0, -1])
+    assert {"in_weight_test_loss", "in_context_test_loss"} <= set(curves.data_vars)
+
+
+# ---- theory ----
+
+
+@pytest.mark.parametrize("kind", ["separate", "merged"])
+@pytest.mark.parametrize("normalization", ["1/N", "none"])
+@pytest.mark.parametrize("objective", ["population", "moments"])
+def test_a_prediction_is_the_theory_of_the_built_objects(kind: str, normalization: str, objective: str):
+    experiment = Experiment(
+        task={"eigenvalues": [1.0, 0.5], "context": 9, "noise": 0.1},
+        model={"kind": kind, "heads": 2, "scale": 0.02, "normalization": normalization},
+        objective=objective if objective == "population" else {"kind": objective, "sequences": 200},
+        training={"kind": "descent", "rate": 0.05},
+        seed=11,
+    )
+    task: Any
+    model: Any
+    task, model, _ = experiment.build()
+    divided = dynamics.renormalised(model, "1/N", length=9)
+    if objective == "moments":
+        sample = Moments.of_task(task, 200, normalisation="1/N", progress=False, key=keys_of(11).train)
+        task = sample_task(task, sample, commuting=kind == "merged")
+    weights = {name: np.asarray(value) for name, value in divided.weights().items()}
+    drops = linear.PREDICTORS[kind].drops(task, type(divided).theory_weights(weights))
+    if kind == "separate":
+        by_hand = linear.drop_schedule(
+            task, np.asarray(divided.value[:, 0, -1]), np.asarray(divided.key[..., :2]), np.asarray(divided.query)
+        )
+        assert [drop.time for drop in by_hand] == [drop.time for drop in drops]
+    prediction = experiment.predict()
+    np.testing.assert_allclose([drop.time for drop in prediction.drops], [drop.time for drop in drops], rtol=1e-9)
+    assert [drop.head for drop in prediction.drops] == [None if d.head is None else d.head + 1 for d in drops]
+    losses = linear.levels(task)[[0, 1, 2] if kind == "separate" else [0, 2]]
+    np.testing.assert_allclose([level.loss for level in prediction.levels], losses)
+    per_step = time_scale(experiment.task, experiment.model).of_steps(1, 0.05)
+    np.testing.assert_allclose(
+        np.array([d.step for d in prediction.drops], float), [d.time / per_step for d in prediction.drops]
+    )
+    assert prediction.document["experiment"] == experiment.to_dict() and str(prediction)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"model": {"activation": "softmax"}}, "softmax attention on one regression"),
+        ({"task": "mixture"}, "the task mixture"),
+        ({"task": {"outputs": 2}}, "several outputs"),
+        ({"model": "multihead"}, "the model multihead"),
+        ({"model": {"normalization": "none"}, "task": {"context": [5, 9]}}, "not divided by N"),
+    ],
+)
+def test_where_there_is_no_theory_it_says_why(given: dict, reason: str):
+    prediction = Experiment(**given).predict()
+    assert reason in prediction.reason and not prediction.drops and not prediction.document
+    assert str(prediction).startswith("no prediction: there is no theory of")
+
+
+def test_several_regressions_have_one_time():
+    """The bracket of emergence, in t/τ, is the theory's with the flow dW/dt = -1/2 dL/dW: a loss factor of 1."""
+    experiment = Experiment(task={"kind": "multitask", "dims": [4, 6], "context": 40}, model={"scale": 1e-3})
+    document = experiment.predict().document
+    bracket = sw.theory.softmax.emergence.emergence_bracket(
+        experiment.build().task, np.full(2, 1e-3), heads=2, loss_factor=1.0
+    )
+    assert document["emergence_times"] == bracket.early.tolist()
+    run = experiment.run(progress=False)
+    half = float(run["loss"][0, 0] + run["loss"][0, -1]) / 2
+    halfway = float(run["time"][int(np.argmax(run["loss"][0].values < half))])
+    assert bracket.early.min() < halfway < 1.1 * bracket.late.max()
+
+
+@pytest.mark.parametrize("objective", ["population", "moments"])
+def test_seeds_are_compared_with_their_own_task_and_sample(objective: str):
+    experiment = Experiment(
+        task={"dim": 2, "context": 9},
+        model={"scale": 0.05, "normalization": "none"},
+        objective=objective if objective == "population" else {"kind": objective, "sequences": 100},
+        training={"kind": "descent", "rate": 0.01, "steps": 600},
+    )
+    both = compare_run(experiment.run(seeds=[4, 9], progress=False))
+    assert both["run"].tolist() == [4, 4, 9, 9]
+    for seed in (4, 9):
+        alone = experiment.replace(seed=seed)
+        run = alone.run(progress=False)
+        rows = both[both["run"] == seed]
+        table = run.stepwell.compare()
+        np.testing.assert_allclose(rows["predicted"], table["predicted"], rtol=1e-9)
+        np.testing.assert_allclose(rows["predicted"], [drop.time for drop in alone.predict().drops], rtol=1e-9)
+        np.testing.assert_allclose(
+            rows["predicted_step"], np.array([drop.step for drop in alone.predict().drops], float), rtol=1e-6
+        )
+        np.testing.assert_allclose(rows["measured"], table["measured"], rtol=1e-6)
+    first = both.drop_duplicates("run")["predicted"]
+    assert first.iloc[0] != first.iloc[1]
+
+
+def test_a_run_of_objects_says_that_it_has_no_experiment():
+    task, model, objective = Experiment(task={"dim": 2}).build()
+    run = sw.flow(model, objective, until=1.0, progress=False)
+    with pytest.raises(InvalidInput, match="it was made of objects"):
+        experiment_of(run)

@@ -1,0 +1,187 @@
+"""A model and a task of the user's own, in a file: swept, stored, listed, reopened without the file, exported."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import stepwell as sw
+from stepwell._errors import InvalidInput
+from stepwell.cli import main
+from stepwell.experiments import LOADED, Experiment, _kind, load_kinds
+from stepwell.runs import Store, Study, sweep, table_of
+from stepwell.runs._build import build
+from stepwell.runs._plan import blocks_of, programs_of
+
+ROOT = Path(__file__).parents[2]
+LAB = '''
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import stepwell as sw
+from stepwell.experiments import Field, register
+
+
+class Gated(sw.models.AbstractModel):
+    """Linear attention whose prediction passes a gate."""
+
+    read: jax.Array
+    gate: float = eqx.field(static=True)
+    weight_dims = {"read": ("head", "dim")}
+
+    def __call__(self, tokens):
+        scores = tokens[:-1, :-1] @ tokens[-1, :-1]
+        return self.gate * jnp.sum(self.read) * (scores @ tokens[:-1, -1:]) / len(tokens)
+
+
+@register("model", "gated")
+def gated(task, key, *, heads: int = 2, gate: Annotated[float, Field("opening", least=0.0, most=1.0)] = 0.5):
+    """Gated attention."""
+    return Gated(0.3 * jax.random.normal(key, (heads, task.dim)), gate)
+
+
+@register("task", "sparse")
+def sparse(*, dim: int = 3, sparsity: Annotated[float, Field("fraction of zeros", least=0.0, most=0.9)] = 0.5):
+    """Regression on inputs of which some are zero."""
+
+    def draw(n, key):
+        first, second, third = jax.random.split(key, 3)
+        x = jax.random.normal(first, (n, 9, dim)) * (jax.random.uniform(second, (n, 9, dim)) > sparsity)
+        return x, jnp.einsum("sni,si->sn", x, jax.random.normal(third, (n, dim)))
+
+    return sw.tasks.SamplerTask(draw)
+'''
+STUDY = """
+[task]
+kind = "sparse"
+[model]
+kind = "gated"
+[objective]
+kind = "sampled"
+sequences = 50
+[training]
+kind = "descent"
+steps = 20
+rate = 0.1
+[sweep]
+"model.gate" = [0.2, 0.9]
+"task.sparsity" = [0.0, 0.5]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file with kinds, which are forgotten at the end."""
+    file = tmp_path / "own_lab.py"
+    file.write_text(LAB)
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.setattr(_kind, "_REGISTRY", {name: dict(known) for name, known in _kind._REGISTRY.items()})
+    before = LOADED.copy()
+    yield file
+    LOADED[:] = before
+    sys.modules.pop("own_lab", None)
+
+
+def called(*words: object) -> Any:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*map(str, words), "--json"]) == 0
+    return json.loads(out.getvalue())
+
+
+def test_from_the_file_to_the_table_and_without_the_file(lab: Path, tmp_path: Path):
+    store = tmp_path / "store"
+    report = called("sweep", tmp_path / "study.toml", "--with", lab, "--store", store)
+    assert (report["stored"], report["axes"]) == (8, {"gate": 2, "sparsity": 2, "seed": 2})
+    experiment = Experiment.read(_without_sweep(tmp_path)).replace(model={"gate": 0.9}, seed=1)
+    listed = called("runs", "ls", "gate=0.9", "sparsity=0.5", "model.kind=gated", "--store", store)
+    assert [run["model.gate"] for run in listed["runs"]] == [0.9, 0.9]
+    record = {"points": 65, "spacing": "linear", "snapshots": 2}
+    alone = experiment.replace(record=record)
+    (found,) = [run for run in listed["runs"] if run["name"] == alone.name]
+    assert found["final_loss"] == pytest.approx(float(alone.run(progress=False)["loss"][0, -1]), rel=1e-12)
+    assert Store(store).experiment(alone.name) == alone
+
+    code = f"""
+import stepwell as sw
+store = sw.runs.Store({str(store)!r})
+assert len(store.table(["gate>0.5", "sparsity=0"])) == 2
+assert store.select(["gate=0.2"], variables=["loss"])["loss"].shape == (4, 21)
+print(sw.runs.export(store, {str(tmp_path / "runs.csv")!r}, ["model=gated"], format="csv"))
+try:
+    store.experiment({alone.name!r})
+except sw._errors.InvalidInput as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    exported, refusal = done.stdout.splitlines()
+    assert set(pd.read_csv(exported)["model.gate"]) == {0.2, 0.9}
+    assert "there is no task kind 'sparse'" in refusal and "--with FILE.py" in refusal
+
+
+def _without_sweep(folder: Path) -> Path:
+    path = folder / "run.toml"
+    path.write_text(STUDY.partition("[sweep]")[0])
+    return path
+
+
+def test_runs_of_other_structures_are_other_groups_of_one_piece_of_work(lab: Path, tmp_path: Path):
+    """A gate is static in this model: runs that differ in it are not one program, though they are one shard."""
+    load_kinds(lab)
+    (program,) = programs_of(blocks_of(Study.read(str(tmp_path / "study.toml"))))
+    (work,) = program.parts()
+    groups = [(rows.tolist(), made.size) for rows, made in build(work)]
+    assert sorted(row for rows, _ in groups for row in rows) == list(range(8))
+    assert [size for _, size in groups] == [4, 4]
+    for rows, _ in groups:
+        assert len({work.configuration(row)["model.gate"] for row in rows}) == 1
+
+
+def test_on_workers_that_load_the_same_file(lab: Path, tmp_path: Path):
+    load_kinds(lab)
+    study = str(tmp_path / "study.toml")
+    here = sweep(study, store=tmp_path / "here", progress=False)
+    there = sweep(study, store=tmp_path / "there", workers=1, progress=False)
+    np.testing.assert_allclose(there.final_loss, here.final_loss, rtol=1e-12)
+    assert len(table_of(there)) == 8
+
+
+def test_a_kind_that_is_not_loaded_is_named(tmp_path: Path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    with pytest.raises(InvalidInput, match="there is no task kind 'sparse'"):
+        Study.read(str(tmp_path / "study.toml"))
+
+
+def test_a_training_of_the_users_own_is_run_one_by_one(tmp_path: Path, lab: Path):
+    @sw.experiments.register("training", "signs")
+    def signs(*, size: float = 0.01, steps: int = 5) -> Any:
+        """Steps of one size."""
+        return _Signs(size, steps)
+
+    run = Experiment(task={"dim": 2}, training="signs")
+    result = sweep(run, {"size": [0.01, 0.02], "seed": [0, 1]}, store=tmp_path / "store", progress=False)
+    alone = run.replace(training={"size": 0.02}, seed=1).run(progress=False)
+    assert float(result.final_loss.sel(size=0.02, seed=1)) == float(alone["loss"][0, -1])
+    assert len(Store(tmp_path / "store").shards()) == 2
+
+
+class _Signs(sw.experiments.AbstractTraining):
+    def __init__(self, size: float, steps: int):
+        self.size, self.steps = size, steps
+
+    def run(self, model: Any, objective: Any, recording: Any, time: Any, **options: Any) -> Any:
+        import optax
+
+        rule = optax.sign_sgd(self.size)
+        return sw.descend(model, objective, optimiser=rule, steps=self.steps, **{**options, "observe": None})
