@@ -79,6 +79,12 @@ def pytest_make_collect_report():
     return report
 
 
+def pytest_runtest_teardown() -> None:
+    from stepwell._memory_maps import free_programs_if_many  # not before its types are watched
+
+    free_programs_if_many()
+
+
 @pytest.fixture(autouse=True)
 def no_kind_stays():
     """Kinds that a test registers, and the files that they came from, are forgotten at its end."""

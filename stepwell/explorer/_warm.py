@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from stepwell._memory_maps import free_programs, free_programs_if_many
+
 from ._state import State
 from ._view import view
 
@@ -47,10 +49,9 @@ def mark_warm(state: State) -> None:
         if shapes in _WARM:
             return
         if len(_WARM) >= MOST_SHAPES:
-            import jax
-
-            gc.unfreeze()
-            jax.clear_caches()
+            free_programs()
+            _WARM.clear()
+        elif free_programs_if_many():
             _WARM.clear()
         _WARM.add(shapes)
         gc.collect()

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from stepwell._memory_maps import free_programs_if_many
 from stepwell.dynamics import descend, flow, online
 from stepwell.experiments import Descent, Flow, Online, Recording, TimeScale, recording_of
 
@@ -44,6 +45,7 @@ def compute(work: Work, size: int | None = None) -> list[Shard]:
             scalars = {name: column[: work.runs] for name, column in scalars.items()}
         group = _Group(places.tolist(), scalars, data)
         groups.setdefault(group.layout(), []).append(group)
+        free_programs_if_many()
     return [_shard(work, same) for same in groups.values()]
 
 
