@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     predicted: list[dict[str, Any]] | None = None
     """Of each drop: time, step, head and component."""
     measured: list[dict[str, Any]] | None = None
-    """The same, as measured."""
+    """The same, as measured, and the level after it."""
     levels: list[float] | None = None
     thinned: bool = False
     """Whether losses may be those of some of the recorded points."""
@@ -97,12 +97,16 @@ def with_table(answer: Answer, table: Any) -> Answer:
             for row in rows
             if row["predicted"] is not None
         ],
-        measured=[_row(row, "measured", "measured_step", "measured_head", "measured_component") for row in rows],
+        measured=[
+            _row(row, "measured", "measured_step", "measured_head", "measured_component", "measured_level")
+            for row in rows
+        ],
     )
 
 
 def _row(row: dict[str, Any], *columns: str) -> dict[str, Any]:
-    return {name: row.get(column) for name, column in zip(("time", "step", "head", "component"), columns, strict=True)}
+    names = ("time", "step", "head", "component", "level")
+    return {name: row.get(column) for name, column in zip(names, columns, strict=False)}
 
 
 def with_prediction(answer: Answer, document: dict[str, Any]) -> Answer:
@@ -190,9 +194,11 @@ def _drops_differ(
         for what in ("head", "component"):
             if what in first and what in second and first[what] != second[what]:
                 found.append(f"{name} drop {number} is of {what} {first[what]} and {second[what]}")
-        for what in ("time", "step"):
-            a, b = first.get(what), second.get(what)
-            if a is not None and b is not None and not _close(a, b, max(tolerance, 1e-6)):
+        for what in ("time", "step", "level"):
+            if what not in first or what not in second:
+                continue
+            a, b = first[what], second[what]
+            if (a is None) != (b is None) or (a is not None and not _close(a, b, max(tolerance, 1e-6))):
                 found.append(f"{name} drop {number} is at {what} {a} and {b}")
     return found
 
@@ -450,7 +456,8 @@ def page_csv(experiment: Experiment, folder: Path) -> Answer:
     drops = [dict(zip(shown["table"]["columns"], row, strict=True)) for row in shown["table"]["rows"]]
     predicted = [_row(drop, "t/τ", "step", "head", "component") for drop in drops if drop.get("t/τ") is not None]
     # Of heads that were measured nothing is said here: the page may see weights at more points than a run records.
-    measured = [{"time": drop.get("measured t/τ"), "step": drop.get("measured step")} for drop in drops]
+    names = {"time": "measured t/τ", "step": "measured step", "level": "measured level"}
+    measured = [{name: drop.get(column) for name, column in names.items()} for drop in drops]
     return answer._replace(predicted=predicted, measured=measured, levels=[float(level) for level in shown["levels"]])
 
 

@@ -140,6 +140,7 @@ def test_a_door_that_takes_other_keys_is_seen(tmp_path: Path, monkeypatch: pytes
         ({"levels": 1 + 1e-6}, "the levels differ"),
         ({"head": 1}, "predicted drop 1 is of head"),
         ({"predicted": 1 + 1e-4}, "predicted drop 1 is at time"),
+        ({"measured": 1 + 1e-4}, "measured drop 1 is at level"),
         ({"weights": 1 + 1e-15}, "the initial"),
         ({"drop": None}, "predicted drops"),
     ],
@@ -154,6 +155,7 @@ def test_every_part_of_an_answer_is_compared(change: dict[str, Any], message: st
         "levels": lambda: {"levels": [level * by for level in answer.levels]},
         "head": lambda: {"predicted": [{**first, "head": first["head"] + by}, *rest]},
         "predicted": lambda: {"predicted": [{**first, "time": first["time"] * by}, *rest]},
+        "measured": lambda: {"measured": [{**answer.measured[0], "level": by}, *answer.measured[1:]]},
         "weights": lambda: {"weights": {name: weight * by for name, weight in answer.weights.items()}},
         "drop": lambda: {"predicted": rest},
     }[what]()
