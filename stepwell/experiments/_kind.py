@@ -59,6 +59,11 @@ class Kind:
     replaces: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    @property
+    def own(self) -> bool:
+        """Whether the package itself brings it: of a user's kind no field has a meaning that is known here."""
+        return self.build.__module__.startswith("stepwell.")
+
 
 _REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
 _LOADED = {"own": False, "entry points": False}
