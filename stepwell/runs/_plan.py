@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
-from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, kinds, require_spacing
+from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, require_spacing
 
 from ._configuration import DIGEST, digests, value_text
 from ._measures import check_measures
@@ -326,11 +326,9 @@ def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Prog
 
 
 def is_stacked(configuration: Mapping[str, Any]) -> bool:
-    """Whether the models and losses of many such runs are built at once, by the objective's vectorised builder."""
-    kind = kinds("objective").get(configuration["objective.kind"])
+    """Whether the models and losses of many such runs are built at once (`build_stacked`)."""
     return (
-        kind is not None
-        and "many" in kind.notes
+        configuration["objective.kind"] == "population"
         and configuration["task.kind"] == "regression"
         and configuration["model.kind"] in _STACKED
         and not configuration.get("model.balanced")

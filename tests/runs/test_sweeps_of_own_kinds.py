@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -289,3 +292,70 @@ def test_a_kind_of_the_program_itself_is_not_for_workers(lab: Path, tmp_path: Pa
     code = lab.read_text() + IMPORTED.replace("import own_lab", "")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert "InvalidInput: a kind is registered by the program itself" in done.stderr
+
+
+class _Sum(sw.models.AbstractModel):
+    """Attention whose heads differ in their size alone."""
+
+    sizes: jax.Array
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        return jnp.sum(self.sizes) * (tokens[:-1, :-1] @ tokens[-1, :-1] @ tokens[:-1, -1:]) / len(tokens)
+
+
+def _scaled(task: Any, key: Any, *, heads: int = 2, scale: float = 0.1) -> Any:
+    """Sizes of a standard deviation that is a field."""
+    return _Sum(scale * jax.random.normal(key, (heads,)))
+
+
+def _many(task: Any, key: Any, *, heads: int, scale: Any) -> Any:
+    return eqx.filter_vmap(lambda key, scale: _scaled(task, key, heads=heads, scale=scale))(key, scale)
+
+
+def _fixed(*, dim: int = 2) -> Any:
+    """A regression that has nothing random."""
+    return sw.tasks.InContextRegression(np.eye(dim), 5)
+
+
+def _built(model: str) -> Experiment:
+    _kind.register("task", "fixed")(_fixed)
+    return Experiment(task="fixed", model=model, objective={"sequences": 20}, training={"kind": "descent", "steps": 4})
+
+
+OVER = {"scale": [0.1, 0.2], "seed": [4, 5, 6], "model.heads": [2, 3]}
+
+
+def test_a_vectorized_builder_makes_what_the_plain_one_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    called = []
+    _kind.register("model", "plainly")(_scaled)
+    _kind.register("model", "at-once", many=lambda *given, **fields: called.append(fields) or _many(*given, **fields))(
+        _scaled
+    )
+    monkeypatch.setattr("stepwell.runs._build.build_model", _counting(counted := []))
+    at_once = sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)
+    assert len(counted) == 4 and [fields["heads"] for fields in called] == [2, 3]  # the first and last of each
+    plainly = sweep(_built("plainly"), OVER, store=tmp_path / "store", progress=False)
+    assert len(counted) == 4 + 12
+    np.testing.assert_array_equal(at_once.first_loss, plainly.first_loss)
+    np.testing.assert_array_equal(at_once.final_loss, plainly.final_loss)
+
+
+def _counting(counted: list[Any]) -> Any:
+    from stepwell.experiments import build_model
+
+    return lambda *given: counted.append(given) or build_model(*given)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda task, key, **fields: _many(task, key, **{**fields, "scale": 1.0000000001 * fields["scale"]}),
+        lambda task, key, **fields: _many(task, key[::-1], **fields),
+        lambda task, key, *, heads, scale: _scaled(task, key[0], heads=heads, scale=scale[0]),
+    ],
+    ids=["scale", "order", "one"],
+)
+def test_a_vectorized_builder_that_makes_something_else_is_refused(wrong: Any, tmp_path: Path):
+    _kind.register("model", "at-once", many=wrong)(_scaled)
+    with pytest.raises(InvalidInput, match="model kind at-once makes another model than the plain one, at seed [46]"):
+        sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)
