@@ -215,7 +215,8 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     factor = _factor(experiment, model)
     if training.kind == "flow":
         until: Any = training.until if training.until == "converged" else training.until / factor
-        save = record.points if record.spacing == "steps" else recording.times(until)
+        alone = until == "converged" or record.spacing == "steps"
+        save = record.points if alone else recording.times(until)
         run = sw.flow(
             model, objective, until=until, save=save, spacing=record.spacing, rtol=training.tolerance, progress=False
         )
@@ -396,10 +397,11 @@ def swept(experiment: Experiment, folder: Path) -> Answer | None:
     assert store.experiment(experiment.name) == experiment
     kept = store.select([f"name={experiment.name}"])
     names = set(experiment.build().model.weights())
-    points = {"snapshot", "step", "time"} & {dim for name in names for dim in kept[name].dims}
+    points = {"snapshot", "step", "time", "point"} & {dim for name in names for dim in kept[name].dims}
     return Answer(
         weights={name: kept[name].isel({"run": 0, **dict.fromkeys(points, 0)}).values for name in names},
-        time=kept["time"].values if "time" in kept.variables else None,
+        # Runs that end when they have converged have times of their own.
+        time=np.atleast_2d(kept["time"].values)[0] if "time" in kept.variables else None,
         step=kept["step"].values if "step" in kept.dims else None,
         loss=kept["loss"].isel(run=0).values,
     )

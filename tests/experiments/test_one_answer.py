@@ -93,6 +93,14 @@ def test_ten_experiments_have_one_answer(name: str, tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_a_flow_that_ends_when_it_has_converged_has_one_answer(tmp_path: Path):
+    """By default a flow does, at a time of its own; random experiments end at a given one."""
+    record = {"points": 17, "spacing": "linear"}
+    experiment = Experiment(task={"dim": 2, "context": 9}, model={"scale": 0.2}, record=record, seed=5)
+    assert problems(experiment, tmp_path) == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("door", [doors.train, doors.predict, doors.page_script, doors.page_command])
 def test_real_processes_have_the_same_answer(door: Any, tmp_path: Path):
     experiment = doors.TEN["separate, unnormalized"]
