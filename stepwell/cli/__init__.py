@@ -34,6 +34,7 @@ EXAMPLES = {
     ),
     "explore": (
         "stepwell explore",
+        "stepwell explore --model merged --heads 8 --scale 1e-3",
         "stepwell explore --port 8000 --no-browser --store runs --reproduction reproduction",
     ),
     "train": (

@@ -1,16 +1,23 @@
 """`stepwell explore`: the page in the browser on which runs answer while a slider moves."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from stepwell._errors import InvalidInput
 from stepwell._parser import Parser
 from stepwell._text import shortened
+from stepwell.experiments import Experiment, add_experiment_flags, experiment_from
 
 _PORT, _USUAL = 5137, "reproduction"
 
 
 def configure(parser: Parser) -> None:
+    parser.description = (
+        "Open a page in the browser on which runs answer while a slider moves. A file, or the flags of `stepwell "
+        "train`, say which experiment it begins with. Exit status: 0 ended by Ctrl-C, 2 bad usage."
+    )
+    add_experiment_flags(parser)
     parser.add_argument("--port", metavar="N", type=int, help=f"of 127.0.0.1; by default {_PORT} or the next free one")
     parser.add_argument("--no-browser", action="store_true", help="print the address, and open nothing")
     parser.add_argument("--store", metavar="DIR", help="the store; by default $STEPWELL_STORE or stepwell-runs")
@@ -24,13 +31,27 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.reproduction
     if folder is not None and not Path(folder).is_dir():
         raise InvalidInput(f"there is no folder {shortened(folder)}; name one that stepwell reproduce has made")
+    experiment = _experiment(arguments)
     from stepwell.explorer import explore
 
     explore(
         port,
+        experiment=experiment,
         browser=not arguments.no_browser,
         store=arguments.store,
         reproduction=folder or (_USUAL if Path(_USUAL).is_dir() else None),
         announce=lambda address: print(f"the explorer is at {address}; Ctrl-C ends it", flush=True),
     )
     return 0
+
+
+def _experiment(arguments: argparse.Namespace) -> Experiment | None:
+    """The experiment that a file or flags describe; None where there are none."""
+    given = [name for name in vars(arguments) if name == "seed" or "." in name]
+    if arguments.file is None and not given:
+        return None
+    experiment = experiment_from(arguments)
+    left_out = [name for name in experiment.record.given if name != "spacing"]
+    if left_out:
+        print(f"stepwell explore: the page records points of its own; {', '.join(left_out)} left out", file=sys.stderr)
+    return experiment

@@ -305,7 +305,7 @@ def _drop_lines(report: dict[str, Any]) -> list[str]:
     stepped, several = report["steps"] is not None, "seeds" in report
     lines = [
         f"{'seed  ' if several else ''}drop  component  head  predicted t/τ{'    (step)' if stepped else ''}"
-        f"  measured t/τ{'    (step)' if stepped else ''}   error     loss to"
+        f"  measured t/τ{'    (step)' if stepped else ''}   error     loss to    measured"
     ]
     for drop in report["drops"]:
         row = f"{drop['run']:>4}  " if several else ""
@@ -317,9 +317,10 @@ def _drop_lines(report: dict[str, Any]) -> list[str]:
                 step = drop[f"{name}_step"]
                 row += f"{'-' if step is None else format(step, '.0f'):>10}"
         error = "-" if drop["error"] is None else f"{100 * drop['error']:+.0f} %"
+        plateau = "-" if drop["measured_level"] is None else f"{drop['measured_level']:.4g}"
         note = "" if drop["status"] == "measured" else f"  {drop['status']}"
         note += "  out of order" if drop["in_order"] is False else ""
-        lines.append(f"{row}  {error:>6}  {drop['level']:>10.4g}{note}")
+        lines.append(f"{row}  {error:>6}  {drop['level']:>10.4g}  {plateau:>10}{note}")
     return [*lines, *report["remarks"]]
 
 

@@ -44,7 +44,7 @@ class Kind:
     - `canonical`: from filled values to those that the name of an experiment is made of.
     - `follows`: the kind of the next section by default, or a function of the values that returns it.
     - `replaces`: by field, other fields that a new value of it takes the place of.
-    - `notes`: what else the package knows of it: `factors` and `theory` of a model, `many` of an objective.
+    - `notes`: what else the package knows of it: `factors`, `theory` and `many` of a model.
     """
 
     section: SectionName
@@ -58,6 +58,11 @@ class Kind:
     follows: str | Callable[[Values, Mapping[str, Any]], str] | None = None
     replaces: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def own(self) -> bool:
+        """Whether the package itself brings it: of a user's kind no field has a meaning that is known here."""
+        return self.build.__module__.startswith("stepwell.")
 
 
 _REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
@@ -90,7 +95,10 @@ def register(
     - `follows`: the default kind of the next section.
     - `replaces`: by field, other fields that a new value takes the place of.
     - `**notes`: of a model, `theory` ("separate" or "merged": the equations that it follows, which its class declares
-      too) and `factors`, the number of weights whose product makes a prediction, by default that of the theory.
+      too); `factors`, the number of weights whose product makes a prediction, by default that of the theory; and
+      `many`, a builder of many models of one task at once for sweeps: it gets what the plain builder gets, but an
+      array of keys, and each field whose value is a float as an array, and returns a model whose weights have the
+      runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
 
     **Returns:** the decorator, which returns the builder as it is.
 

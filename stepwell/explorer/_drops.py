@@ -26,6 +26,7 @@ _COLUMNS = {
     "predicted_step": "step",
     "measured_step": "measured step",
     "level": "level",
+    "measured_level": "measured level",
     "in_order": "in order",
     "status": "status",
 }

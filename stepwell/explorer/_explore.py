@@ -4,6 +4,9 @@ import gc
 import sys
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
+
+from stepwell.experiments import Experiment
 
 from ._state import State
 
@@ -14,6 +17,7 @@ _SWITCH = 5e-4
 def explore(
     port: int | None = None,
     *,
+    experiment: Experiment | None = None,
     browser: bool = True,
     store: str | None = None,
     reproduction: str | None = None,
@@ -25,6 +29,7 @@ def explore(
     **Arguments:**
 
     - `port`: of 127.0.0.1; None for 5137 or the next that is free, 0 for any.
+    - `experiment`: what the page begins with; by default a staircase of four drops.
     - `browser`: whether to open the page.
     - `store`: the store of runs, that is shown and that "store this run" writes to; by default `$STEPWELL_STORE` or
       `stepwell-runs`.
@@ -44,6 +49,7 @@ def explore(
     from ._stored import Library
     from ._view import View, view
 
+    words = {} if experiment is None else State.of(experiment).query()
     library = Library(store, reproduction)
 
     def compute(state: State, **options: Any) -> View:
@@ -51,8 +57,9 @@ def explore(
 
     explorer = Explorer(port, Engine(compute, warm=warm), library)
     sys.setswitchinterval(_SWITCH)
-    announce(explorer.address)
+    address = explorer.address + (f"?{urlencode(words)}" if words else "")
+    announce(address)
     try:
-        explorer.run(browser=browser)
+        explorer.run(address if browser else None)
     finally:
         gc.unfreeze()  # see `mark_warm`

@@ -327,10 +327,10 @@ class Explorer:
     def address(self) -> str:
         return f"http://{HOST}:{self.port}/"
 
-    def run(self, *, browser: bool) -> None:
-        """Serve until a signal comes; `browser` opens the page."""
-        if browser:
-            threading.Thread(target=webbrowser.open, args=(self.address,), daemon=True).start()
+    def run(self, opened: str | None = None) -> None:
+        """Serve until a signal comes; the browser is opened at the address `opened`, if there is one."""
+        if opened is not None:
+            threading.Thread(target=webbrowser.open, args=(opened,), daemon=True).start()
         try:
             IOLoop.current().start()
         finally:

@@ -124,6 +124,25 @@ class State:
         problems |= {name: text for name, text in refused.items() if first is None or name == first}
         return cls("explore", accepted, experiment), problems
 
+    @classmethod
+    @checked
+    def of(cls, experiment: Experiment) -> "State":
+        """The state in which the page shows an experiment.
+
+        **Arguments:**
+
+        - `experiment`: what is shown. The page records points of its own: of its section `record` it takes the spacing.
+
+        **Returns:** the state. `InvalidInput` says why an experiment is none for the page.
+        """
+        wanted, problems = _without_record(experiment), {}
+        for words in (_given_words(experiment), _canonical_words(experiment)):
+            state, problems = cls.read(words)
+            if not problems and _without_record(state.run) == wanted:
+                return state
+        reason = "; ".join(problems.values()) or "it lies beyond the bounds of the page"
+        raise InvalidInput(f"the page cannot show this experiment: {reason}. Take stepwell train")
+
     def query(self) -> dict[str, str]:
         """The words of an address that make this state.
 
@@ -239,6 +258,37 @@ def query_all(states: Sequence[State]) -> dict[str, str]:
     return words
 
 
+def _without_record(experiment: Experiment) -> dict[str, Any]:
+    return {name: value for name, value in experiment.canonical().items() if not name.startswith("record.")}
+
+
+def _given_words(experiment: Experiment) -> dict[str, str]:
+    """What was given, as the words of an address, and what the page begins with other defaults for."""
+    words = _kinds_and_seed(experiment)
+    for section in SECTIONS:
+        chosen = getattr(experiment, section)
+        for name in controls(section, chosen.kind):
+            field = name.partition(".")[2]
+            if field in chosen.given or (section != "record" and hint_of(section, chosen.kind, field).default):
+                words[name] = text_of(chosen[field])
+    return words
+
+
+def _canonical_words(experiment: Experiment) -> dict[str, str]:
+    """All values of an experiment, as the words of an address."""
+    words = _kinds_and_seed(experiment)
+    for section in _CHOSEN:
+        chosen = getattr(experiment, section)
+        words |= {f"{section}.{field}": text_of(value) for field, value in chosen.canonical.items()}
+    return words
+
+
+def _kinds_and_seed(experiment: Experiment) -> dict[str, str]:
+    return {f"{section}.kind": getattr(experiment, section).kind for section in _CHOSEN} | {
+        "seed": str(experiment.seed)
+    }
+
+
 def _stored(words: Words, problems: Problems) -> dict[str, str]:
     """The run and the figure that are named."""
     made = {}
@@ -306,10 +356,10 @@ def _experiment(words: Words) -> Experiment:
         *(given[section].get("kind") for section in _CHOSEN), words.get("model.activation"), words.get("task.kind")
     )
     for section, kind in zip(SECTIONS, (*chosen, "record"), strict=True):
-        for name, hint in HINTS.items():
-            field = name.removeprefix(f"{section}.")
-            if hint.default and field != name and name not in words and field in find_kind(section, kind).fields:
-                given[section][field] = _converted(section, kind, field, hint.default)
+        for field in find_kind(section, kind).fields:
+            default = hint_of(section, kind, field).default
+            if default and f"{section}.{field}" not in words:
+                given[section][field] = _converted(section, kind, field, default)
         for name, text in words.items():
             if name.startswith(f"{section}.") and not name.endswith(".kind"):
                 field = name.removeprefix(f"{section}.")
@@ -318,7 +368,7 @@ def _experiment(words: Words) -> Experiment:
     seed: int = SEED.convert(words.get("seed", HINTS["seed"].default), name="seed", text=True)
     made = Experiment(**given, seed=seed)
     most = HINTS["model.heads"].most
-    if made.model.get("heads", 0) > most:  # by default, in many dimensions
+    if find_kind("model", made.model.kind).own and made.model.get("heads", 0) > most:  # by default, in many dimensions
         made = made.replace(model={"heads": most})
     _check_size(made)
     return made
@@ -384,6 +434,8 @@ def _converted(section: Any, kind: str, field: str, text: str) -> Any:
 
 def _check_size(experiment: Experiment) -> None:
     """Refuse more sequences than a request may hold in memory."""
+    if not all(find_kind(section, getattr(experiment, section).kind).own for section in _CHOSEN[:3]):
+        return  # how long they are is not known here
     task, count = experiment.task, experiment.objective.get("sequences") or experiment.objective.get("batch")
     if count is None or experiment.objective.kind == "moments":
         return

@@ -163,9 +163,18 @@ def _view_of(experiment: Experiment, data: Any) -> View:
     built, outcome = experiment.build(), str(np.ravel(data["outcome"].values)[0]) if "outcome" in data.coords else ""
     kept = ("step", "time", "snapshot")
     run = data.drop_vars([name for name in data.coords if name not in kept]).assign_coords(run=[experiment.seed])
+    if "point" in run.dims:
+        run = _along_time(run)
     if "time" in run:
         units = {"units": time_scale(experiment.task, experiment.model).unit}
         run = run.assign_coords(time=(run["time"].dims, run["time"].values, units))
     run.attrs = {**provenance({"dynamics": "", "model": built.model}), "outcome": outcome, "message": ""}
     made = run_view(experiment, built, run)
     return made | theory_view(experiment, built, run, made)
+
+
+def _along_time(run: Any) -> Any:
+    """A flow of a sweep that ended when it had converged, whose times are not those of other runs: as a single one."""
+    if "snapshot_time" in run:
+        run = run.assign_coords(snapshot=run["snapshot_time"].values[0]).drop_vars("snapshot_time")
+    return run.assign_coords(time=("point", run["time"].values[0])).swap_dims(point="time")

@@ -48,6 +48,8 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
     - `error`: measured / predicted − 1.
     - `level`: the loss predicted after the drop.
+    - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
+      the last drop at the end of the run; nan where 90 % of the drop are not reached.
     - `measured_component`, `measured_head`: what was learned, by which head; missing as above.
     - `in_order`: whether the component was the predicted one, or one of the same gain; missing if not reached.
     - `status`: "measured", "below resolution" or "not reached", as in `level_drops`.
@@ -96,7 +98,7 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
         for place, (drop, predicted) in enumerate(zip(measured, predictions, strict=True)):
             row = {"run": int(weights.runs[number]), "drop": place + 1, **predicted._asdict()}
-            row |= _measured(drop, predicted, axis)
+            row |= _measured(drop, predicted, axis, _plateau(time, loss, measured[place:]))
             if weights.theory == "separate" and drop.status != "not reached":
                 row |= _learned(own, drop, place, maps, weights.points)
             if others is not None:
@@ -247,13 +249,25 @@ def _head_maps(at: dict[str, np.ndarray], units: Convention) -> Float[np.ndarray
     return values * np.einsum("thri,thrj->thij", keys, queries)
 
 
-def _measured(drop: LevelDrop, predicted: _Predicted, axis: _Axis) -> dict[str, Any]:
+def _plateau(time: np.ndarray, loss: np.ndarray, drops: Sequence[LevelDrop]) -> float:
+    """The loss between the end of the first of these drops and the start of the next; nan if it does not end."""
+    begin = drops[0].end
+    if not np.isfinite(begin):
+        return np.nan
+    if len(drops) == 1:
+        return float(loss[-1])
+    end = drops[1].start if np.isfinite(drops[1].start) else time[-1]
+    return float(np.interp(np.sqrt(begin) * np.sqrt(max(begin, end)), time, loss))
+
+
+def _measured(drop: LevelDrop, predicted: _Predicted, axis: _Axis, plateau: float) -> dict[str, Any]:
     time = axis.time(drop.time)
     return {
         "measured": time,
         "measured_step": drop.time if axis.stepped else np.nan,
         "error": time / predicted.predicted - 1 if predicted.predicted else np.nan,
         "level": drop.after,
+        "measured_level": plateau,
         "measured_component": None,
         "measured_head": None,
         "in_order": None,

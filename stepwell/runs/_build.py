@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell import _time
+from stepwell._errors import InvalidInput
 from stepwell.dynamics import Ensemble
 from stepwell.experiments import (
     AbstractTraining,
@@ -242,25 +243,77 @@ def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, B
     A group has one structure, the same static fields, arrays of the same shapes, one training but for rates of plain
     descent, and one time scale. What cannot be stacked or compared is a group of its own.
     """
-    tasks: dict[Any, Any] = {}
+    made: dict[Any, Any] = {}
+    tasks = []
+    for experiment in experiments:
+        task_key = _key(experiment, "task")
+        if task_key not in made:
+            made[task_key] = build_task(experiment, keys_of(experiment.seed))
+        tasks.append(made[task_key])
+    models = _models(experiments, tasks)
     objectives: dict[Any, Any] = {}
     built: list[tuple[Any, Any, Any]] = []
     groups: dict[Any, list[int]] = {}
-    for row, experiment in enumerate(experiments):
-        keys = keys_of(experiment.seed)
-        task_key = _key(experiment, "task")
-        if task_key not in tasks:
-            tasks[task_key] = build_task(experiment, keys)
-        task = tasks[task_key]
-        model = build_model(experiment, task, keys)
-        key = task_key, _key(experiment, "objective"), experiment.model.get("normalization"), _model_key(experiment)
+    for row, (experiment, task, model) in enumerate(zip(experiments, tasks, models, strict=True)):
+        model_key = experiment.model.get("normalization"), _model_key(experiment)
+        key = _key(experiment, "task"), _key(experiment, "objective"), *model_key
         if key not in objectives:
-            objectives[key] = build_objective(experiment, task, model, keys)
-        objective = objectives[key]
-        built.append((task, model, objective))
-        groups.setdefault(_structure(experiment, model, objective, row), []).append(row)
+            objectives[key] = build_objective(experiment, task, model, keys_of(experiment.seed))
+        built.append((task, model, objectives[key]))
+        groups.setdefault(_structure(experiment, model, objectives[key], row), []).append(row)
     for rows in groups.values():
         yield np.array(rows), _grouped([experiments[row] for row in rows], [built[row] for row in rows])
+
+
+def _models(experiments: list[Experiment], tasks: list[Any]) -> list[Any]:
+    """The initial model of each run: by the vectorised builder of its kind where there is one, else one by one."""
+    models: list[Any] = [None] * len(experiments)
+    groups: dict[Any, list[int]] = {}
+    for row, experiment in enumerate(experiments):
+        kind = find_kind("model", experiment.model.kind)
+        same = None
+        if "many" in kind.notes:
+            fixed = {name: experiment.model[name] for name in kind.fields if not _varies(experiment.model[name])}
+            same = kind.name, id(tasks[row]), repr(fixed)
+        groups.setdefault(same, []).append(row)
+    for same, rows in groups.items():
+        members, task = [experiments[row] for row in rows], tasks[rows[0]]
+        if same is not None and len(rows) > 1:
+            each = _vectorized(members, task)
+        else:
+            each = (build_model(experiments[row], tasks[row], keys_of(experiments[row].seed)) for row in rows)
+        for row, model in zip(rows, each, strict=True):
+            models[row] = model
+    return models
+
+
+def _varies(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+def _vectorized(members: list[Experiment], task: Any) -> Iterator[Any]:
+    """Models by the vectorised builder of their kind, the first and the last compared with the plain one."""
+    kind, first, keys = find_kind("model", members[0].model.kind), members[0].model, keys_of([m.seed for m in members])
+    context = {"task": task, "key": keys.initialization, "keys": keys}
+    fields = {
+        name: np.array([one.model[name] for one in members]) if _varies(first[name]) else first[name]
+        for name in kind.fields
+    }
+    stacked = kind.notes["many"](*(context[name] for name in kind.wants), **fields)
+    arrays, rest = eqx.partition(stacked, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    plain = {row: build_model(members[row], task, keys_of(members[row].seed)) for row in {0, len(members) - 1}}
+    for row in range(len(members)):
+        own = [jax.device_put(leaf[row]) if leaf.shape[:1] == (len(members),) else leaf for leaf in leaves]
+        model = eqx.combine(jax.tree.unflatten(structure, own), rest)
+        if row in plain and not bool(eqx.tree_equal(model, plain[row])):
+            raise InvalidInput(
+                f"the vectorized builder (many) of the model kind {kind.name} makes another model than the plain one, "
+                f"at seed {members[row].seed}; weights must be the same bit for bit, with the runs as their first "
+                "axis: mend it, or leave it out"
+            )
+        yield model
 
 
 def _key(experiment: Experiment, section: Any) -> Any:

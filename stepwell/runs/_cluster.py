@@ -5,6 +5,7 @@ computed again by another. Local workers have a core each, so that they do not f
 """
 
 import contextlib
+import importlib
 import logging
 import os
 import queue
@@ -21,7 +22,7 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._interrupt import Interruptible
 from stepwell._text import error_line, shown
-from stepwell.experiments import LOADED, load_kinds
+from stepwell.experiments import LOADED, SECTIONS, find_kind, load_kinds
 
 from ._plan import Work
 
@@ -335,17 +336,31 @@ def on_cluster(
 
 
 def shards_from(cluster: Cluster, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard"]:
-    """The shards of pieces of work, computed on a cluster; its workers load the files with kinds that are loaded
-    here."""
+    """The shards of pieces of work, computed on a cluster; its workers have the kinds that are known here."""
     files = tuple(LOADED)
-    for shards in cluster.map(_compute, ((work, size, files) for work, size in parts)):
+    for shards in cluster.map(_compute, ((work, size, files, _modules(work)) for work, size in parts)):
         yield from shards
 
 
-def _compute(work: Work, size: int, files: tuple[str, ...]) -> "list[Shard]":
+def _modules(work: Work) -> tuple[str, ...]:
+    """The modules that register the user's kinds of a piece of work, if they were imported and not loaded by file."""
+    first = work.configuration(0)
+    chosen = [find_kind(section, first[f"{section}.kind"]) for section in SECTIONS if section != "record"]
+    modules = {kind.build.__module__ for kind in chosen if not kind.own}
+    if "__main__" in modules:
+        raise InvalidInput(
+            "a kind is registered by the program itself, which workers do not run; put it into a file, such as "
+            "my_lab.py, and import that"
+        )
+    return tuple(sorted(modules - {Path(file).stem for file in LOADED}))
+
+
+def _compute(work: Work, size: int, files: tuple[str, ...], modules: tuple[str, ...]) -> "list[Shard]":
     """The shards of one piece of work, on a worker."""
     from ._compute import compute
 
     for file in files:
         load_kinds(file)
+    for module in modules:
+        importlib.import_module(module)
     return compute(work, size)

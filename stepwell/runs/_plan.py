@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
-from stepwell.experiments import FINE, Experiment, canonical_text, kinds, require_spacing
+from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, require_spacing
 
 from ._configuration import DIGEST, digests, value_text
 from ._measures import check_measures
@@ -100,7 +100,7 @@ def _resolved(
     canonical = first.canonical()
     for axis in free:
         if not all(
-            _changes_alone(base, {**values, **firsts}, canonical, name, each)
+            _is_free(first, name) and _changes_alone(base, {**values, **firsts}, canonical, name, each)
             for name, each in numbers[axis.name].items()
         ):
             others = [other for other in free if other is not axis]
@@ -124,6 +124,14 @@ def _resolved(
         fields |= {name: each[row] for name, each in numbers[axis.name].items()}
     common = {name: value for name, value in canonical.items() if name not in fields}
     return _split_by_program(Block(common, fields, places))
+
+
+def _is_free(experiment: Experiment, name: str) -> bool:
+    """Whether the kind that an experiment has declares a field to be free."""
+    section, _, field = name.partition(".")
+    if name == "seed":
+        return True
+    return find_kind(section, getattr(experiment, section).kind).fields[field].about.free  # pyright: ignore
 
 
 def _changes_alone(
@@ -157,12 +165,12 @@ def _described(base: Experiment, values: Mapping[str, Any]) -> Experiment:
 
 
 def _numbers(axis: Axis) -> dict[str, np.ndarray] | None:
-    """The values of an axis by field, if all its fields are numbers that are declared to be free; else None."""
+    """The values of an axis by field, if all its fields are numbers that some kind declares to be free; else None."""
     made = {}
     for name, values in axis.fields.items():
-        types = {field.scalar for field in declared(name)}
+        types = {field.scalar for field in declared(name) if field.about.free}
         whole = types == {int}
-        if not types <= {int, float} or len(types) != 1 or not all(field.about.free for field in declared(name)):
+        if not types <= {int, float} or len(types) != 1:
             return None
         kinds_allowed = int if whole else (int, float)
         if not all(isinstance(value, kinds_allowed) and not isinstance(value, bool) for value in values):
@@ -318,11 +326,9 @@ def programs_of(blocks: list[Block], *, most_bytes: float = _BYTES) -> list[Prog
 
 
 def is_stacked(configuration: Mapping[str, Any]) -> bool:
-    """Whether the models and losses of many such runs are built at once, by the objective's vectorised builder."""
-    kind = kinds("objective").get(configuration["objective.kind"])
+    """Whether the models and losses of many such runs are built at once (`build_stacked`)."""
     return (
-        kind is not None
-        and "many" in kind.notes
+        configuration["objective.kind"] == "population"
         and configuration["task.kind"] == "regression"
         and configuration["model.kind"] in _STACKED
         and not configuration.get("model.balanced")
@@ -369,8 +375,16 @@ def fine_times(end: float) -> np.ndarray:
 
 
 def _dim(configuration: Mapping[str, Any]) -> int:
-    eigenvalues = configuration.get("task.eigenvalues")
-    return len(eigenvalues) if eigenvalues else sum(configuration.get("task.dims") or [4])
+    eigenvalues, dims = configuration.get("task.eigenvalues"), configuration.get("task.dims")
+    if isinstance(eigenvalues, list):
+        return len(eigenvalues)
+    return sum(dims) if configuration["task.kind"] == "multitask" and dims else _integer(configuration, "task.dim", 4)
+
+
+def _integer(configuration: Mapping[str, Any], name: str, default: int) -> int:
+    """A field that says how much there is, if it is an integer: a user's kind may call something else so."""
+    value = configuration.get(name)
+    return value if isinstance(value, int) else default
 
 
 def weights_of(configuration: Mapping[str, Any]) -> int:
@@ -380,9 +394,9 @@ def weights_of(configuration: Mapping[str, Any]) -> int:
         return _OTHER_WEIGHTS
     if kind == "spectral":
         return 4 * heads * len(configuration["task.dims"])
-    outputs = configuration.get("task.outputs", 1)
+    outputs = _integer(configuration, "task.outputs", 1)
     width = _dim(configuration) + outputs
-    return heads * width * (outputs + 2 * configuration.get("model.rank", width))
+    return heads * width * (outputs + 2 * _integer(configuration, "model.rank", width))
 
 
 def seconds_of(configuration: Mapping[str, Any]) -> float:
@@ -405,16 +419,16 @@ def bytes_of(configuration: Mapping[str, Any]) -> int:
 def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
     """How many runs a program computes: a power of two, as many as take a few seconds and fit into the memory."""
     weights, objective = weights_of(configuration), configuration["objective.kind"]
-    points = min(configuration.get("training.steps", FINE), FINE) + 1
+    points = min(_integer(configuration, "training.steps", FINE), FINE) + 1
     each = 8 * (2 * points + 12 * weights) + 8 * 64
     if configuration["training.kind"] == "flow":
         each += 16 * points * weights
     dim = _dim(configuration)
-    width = dim + configuration.get("task.outputs", 1)
+    width = dim + _integer(configuration, "task.outputs", 1)
     if objective == "moments":
         each += 16 * (dim * width * (width + 1) // 2) ** 2
-    if "objective.sequences" in configuration and objective != "moments":
-        each += 64 * configuration["objective.sequences"] * (_longest(configuration) + 1) * width
+    if objective != "moments":
+        each += 64 * _integer(configuration, "objective.sequences", 0) * (_longest(configuration) + 1) * width
     most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
     if most_bytes / each < 1:
         raise InvalidInput(
@@ -425,5 +439,6 @@ def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
 
 
 def _longest(configuration: Mapping[str, Any]) -> int:
-    context = configuration.get("task.context", 31)
-    return max(context) if isinstance(context, list) else int(context)
+    context = configuration.get("task.context")
+    lengths = context if isinstance(context, list) else [context]
+    return max((length for length in lengths if isinstance(length, int)), default=31)

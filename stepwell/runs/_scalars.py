@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from stepwell import _time
 from stepwell.dynamics import Ensemble
-from stepwell.experiments import predict, theory_name, theory_task
+from stepwell.experiments import normalization_of, predict, theory_name, theory_task
 from stepwell.probes import head_task_allocation
 from stepwell.theory import linear, softmax
 
@@ -205,7 +205,7 @@ def effective_map(measured: Measured) -> Scalars:
     maps = predictor.effective_map(type(built.template).theory_weights(measured.last))
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
-    lam, normalization = _eigenvalues(built), experiment.model.normalization
+    lam, normalization = _eigenvalues(built), normalization_of(experiment)
     divided = [_attention(normalization, task.lengths.longest) for task in built.tasks]
     diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}

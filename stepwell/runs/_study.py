@@ -14,6 +14,7 @@ Of each run less is kept by default than of a single one: `RECORD`. Nothing here
 
 import dataclasses
 import math
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
@@ -24,6 +25,8 @@ from stepwell import _check
 from stepwell._errors import InvalidInput
 from stepwell._text import nearest, shown
 from stepwell.experiments import SECTIONS, SEED, DeclaredField, Experiment, document_in, full_name, kinds
+
+from ._measures import MEASURES, scalars_in
 
 _LARGEST = 10**8
 """Runs of a study, at the most."""
@@ -194,7 +197,8 @@ def short_name(name: str) -> str:
 
     - `name`: the dotted name of a field.
 
-    **Returns:** the short name, which the dimension of a result has; of a kind, the name of its section.
+    **Returns:** the short name, which the dimension of a result has; of a kind, the name of its section. A field with
+    the name of a scalar keeps its section.
 
     **Example:**
 
@@ -206,6 +210,8 @@ def short_name(name: str) -> str:
     if not dot:
         return name
     short = section if field == "kind" else field
+    if short in (DRAW, "run", "stored") or any(re.fullmatch(scalar, short) for scalar in scalars_in([*MEASURES])):
+        return name  # the result has something else of this name
     try:
         return short if full_name(short) == name else name
     except InvalidInput:

@@ -5,6 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from stepwell.cli import main
 from stepwell.dynamics import _checkpoint
 from stepwell.experiments import _kind, command_of, compare_run, find_kind, load_kinds
 from stepwell.experiments._flags import parsed
+from stepwell.explorer import State
 from stepwell.tasks import check_moments
 
 LAB = Path(__file__).parents[2] / "examples" / "my_lab.py"
@@ -176,3 +178,20 @@ def test_an_installed_package_brings_kinds(tmp_path: Path, monkeypatch):
     assert find_kind("model", "gated").build.__module__ == "lab_package"
     assert sw.Experiment(task="sparse").model.kind == "gated"
     del sys.modules["lab_package"]
+
+
+def test_the_page_begins_with_the_experiment_of_flags_or_a_file(
+    experiment: sw.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    opened: list[Any] = []
+    monkeypatch.setattr("stepwell.explorer._server.Explorer.run", lambda self, address=None: opened.append(address))
+    monkeypatch.setattr("stepwell.explorer._explore.sys.setswitchinterval", lambda seconds: None)
+    (tmp_path / "run.toml").write_text(experiment.replace(record={"points": 50}).to_toml())
+    for words in (WORDS, [str(tmp_path / "run.toml")]):
+        assert main(["explore", "--with", str(LAB), *words, "--port", "0"]) == 0
+        state, problems = State.read(dict(parse_qsl(opened.pop().partition("?")[2])))
+        assert not problems and state.run.replace(record=dict(experiment.record)) == experiment
+    assert "records points of its own; points left out" in capsys.readouterr().err
+    assert main(["explore", "--port", "0", "--no-browser"]) == 0 and opened == [None]
+    assert main(["explore", "--heads", "12", "--port", "0"]) == 2
+    assert "the page cannot show this experiment" in capsys.readouterr().err

@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     predicted: list[dict[str, Any]] | None = None
     """Of each drop: time, step, head and component."""
     measured: list[dict[str, Any]] | None = None
-    """The same, as measured."""
+    """The same, as measured, and the level after it."""
     levels: list[float] | None = None
     thinned: bool = False
     """Whether losses may be those of some of the recorded points."""
@@ -97,12 +97,16 @@ def with_table(answer: Answer, table: Any) -> Answer:
             for row in rows
             if row["predicted"] is not None
         ],
-        measured=[_row(row, "measured", "measured_step", "measured_head", "measured_component") for row in rows],
+        measured=[
+            _row(row, "measured", "measured_step", "measured_head", "measured_component", "measured_level")
+            for row in rows
+        ],
     )
 
 
 def _row(row: dict[str, Any], *columns: str) -> dict[str, Any]:
-    return {name: row.get(column) for name, column in zip(("time", "step", "head", "component"), columns, strict=True)}
+    names = ("time", "step", "head", "component", "level")
+    return {name: row.get(column) for name, column in zip(names, columns, strict=False)}
 
 
 def with_prediction(answer: Answer, document: dict[str, Any]) -> Answer:
@@ -190,9 +194,11 @@ def _drops_differ(
         for what in ("head", "component"):
             if what in first and what in second and first[what] != second[what]:
                 found.append(f"{name} drop {number} is of {what} {first[what]} and {second[what]}")
-        for what in ("time", "step"):
-            a, b = first.get(what), second.get(what)
-            if a is not None and b is not None and not _close(a, b, max(tolerance, 1e-6)):
+        for what in ("time", "step", "level"):
+            if what not in first or what not in second:
+                continue
+            a, b = first[what], second[what]
+            if (a is None) != (b is None) or (a is not None and not _close(a, b, max(tolerance, 1e-6))):
                 found.append(f"{name} drop {number} is at {what} {a} and {b}")
     return found
 
@@ -209,7 +215,8 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     factor = _factor(experiment, model)
     if training.kind == "flow":
         until: Any = training.until if training.until == "converged" else training.until / factor
-        save = record.points if record.spacing == "steps" else recording.times(until)
+        alone = until == "converged" or record.spacing == "steps"
+        save = record.points if alone else recording.times(until)
         run = sw.flow(
             model, objective, until=until, save=save, spacing=record.spacing, rtol=training.tolerance, progress=False
         )
@@ -390,10 +397,11 @@ def swept(experiment: Experiment, folder: Path) -> Answer | None:
     assert store.experiment(experiment.name) == experiment
     kept = store.select([f"name={experiment.name}"])
     names = set(experiment.build().model.weights())
-    points = {"snapshot", "step", "time"} & {dim for name in names for dim in kept[name].dims}
+    points = {"snapshot", "step", "time", "point"} & {dim for name in names for dim in kept[name].dims}
     return Answer(
         weights={name: kept[name].isel({"run": 0, **dict.fromkeys(points, 0)}).values for name in names},
-        time=kept["time"].values if "time" in kept.variables else None,
+        # Runs that end when they have converged have times of their own.
+        time=np.atleast_2d(kept["time"].values)[0] if "time" in kept.variables else None,
         step=kept["step"].values if "step" in kept.dims else None,
         loss=kept["loss"].isel(run=0).values,
     )
@@ -450,7 +458,8 @@ def page_csv(experiment: Experiment, folder: Path) -> Answer:
     drops = [dict(zip(shown["table"]["columns"], row, strict=True)) for row in shown["table"]["rows"]]
     predicted = [_row(drop, "t/τ", "step", "head", "component") for drop in drops if drop.get("t/τ") is not None]
     # Of heads that were measured nothing is said here: the page may see weights at more points than a run records.
-    measured = [{"time": drop.get("measured t/τ"), "step": drop.get("measured step")} for drop in drops]
+    names = {"time": "measured t/τ", "step": "measured step", "level": "measured level"}
+    measured = [{name: drop.get(column) for name, column in names.items()} for drop in drops]
     return answer._replace(predicted=predicted, measured=measured, levels=[float(level) for level in shown["levels"]])
 
 

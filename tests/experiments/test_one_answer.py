@@ -95,6 +95,14 @@ def test_ten_experiments_have_one_answer(name: str, tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_a_flow_that_ends_when_it_has_converged_has_one_answer(tmp_path: Path):
+    """By default a flow does, at a time of its own; random experiments end at a given one."""
+    record = {"points": 17, "spacing": "linear"}
+    experiment = Experiment(task={"dim": 2, "context": 9}, model={"scale": 0.2}, record=record, seed=5)
+    assert problems(experiment, tmp_path) == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("door", [doors.train, doors.predict, doors.page_script, doors.page_command])
 def test_real_processes_have_the_same_answer(door: Any, tmp_path: Path):
     experiment = doors.TEN["separate, unnormalized"]
@@ -142,6 +150,7 @@ def test_a_door_that_takes_other_keys_is_seen(tmp_path: Path, monkeypatch: pytes
         ({"levels": 1 + 1e-6}, "the levels differ"),
         ({"head": 1}, "predicted drop 1 is of head"),
         ({"predicted": 1 + 1e-4}, "predicted drop 1 is at time"),
+        ({"measured": 1 + 1e-4}, "measured drop 1 is at level"),
         ({"weights": 1 + 1e-15}, "the initial"),
         ({"drop": None}, "predicted drops"),
     ],
@@ -156,6 +165,7 @@ def test_every_part_of_an_answer_is_compared(change: dict[str, Any], message: st
         "levels": lambda: {"levels": [level * by for level in answer.levels]},
         "head": lambda: {"predicted": [{**first, "head": first["head"] + by}, *rest]},
         "predicted": lambda: {"predicted": [{**first, "time": first["time"] * by}, *rest]},
+        "measured": lambda: {"measured": [{**answer.measured[0], "level": by}, *answer.measured[1:]]},
         "weights": lambda: {"weights": {name: weight * by for name, weight in answer.weights.items()}},
         "drop": lambda: {"predicted": rest},
     }[what]()

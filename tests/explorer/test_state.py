@@ -1,10 +1,13 @@
 """States of the page: experiments within bounds, and the address says exactly what is set."""
 
+from typing import Annotated
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.experiments import SECTIONS, Experiment, kinds
+from stepwell._errors import InvalidInput
+from stepwell.experiments import SECTIONS, Experiment, Field, kinds, register
 from stepwell.explorer import PRESETS, State, controls, query_all, read_all
 
 NAMES = sorted({name for section in SECTIONS for kind in kinds(section) for name in controls(section, kind)})
@@ -187,3 +190,59 @@ def test_softmax_attention_is_trained_on_sequences_by_descent():
     assert softmax.long and (softmax.run.objective.kind, softmax.run.training.kind) == ("sampled", "descent")
     assert not State.default().long
     assert State.read({"task.kind": "multitask", "objective.kind": "reduced"})[0].run.training.kind == "descent"
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment(),
+        Experiment(model={"kind": "merged", "heads": 8}, seed=3),
+        Experiment(task={"spectrum": "power", "exponent": 1.5, "noise": 0.1}, model={"rank": 2}),
+        Experiment(training={"kind": "descent", "rate": 0.05, "until": 30.0}),
+        Experiment(objective={"kind": "moments", "sequences": 100}, training={"kind": "descent", "steps": 200}),
+        Experiment(task={"kind": "multitask", "dims": [4, 10]}, model={"scale": 0.01}, record={"spacing": "log"}),
+    ],
+    ids=str,
+)
+def test_an_experiment_is_shown_as_it_is(experiment: Experiment):
+    """Also where the page begins with other defaults, of the seed, the rate and the number of sequences."""
+    state = State.of(experiment)
+    assert state.run.canonical() | _recorded(experiment) == experiment.canonical()
+    assert "spacing" not in experiment.record.given or state.run.record.spacing == "log"
+    again, problems = State.read(state.query())
+    assert again == state and not problems
+
+
+def _recorded(experiment: Experiment) -> dict[str, object]:
+    return {name: value for name, value in experiment.canonical().items() if name.startswith("record.")}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words"),
+    [
+        (Experiment(model={"heads": 12}), "from 1 to 8"),
+        (Experiment(task={"dim": 12}), "to 8"),
+        (Experiment(task={"eigenvalues": [1.0] * 9}), "up to 8"),
+    ],
+    ids=["heads", "dimension", "eigenvalues"],
+)
+def test_an_experiment_beyond_the_page_is_refused(experiment: Experiment, words: str):
+    with pytest.raises(InvalidInput, match=f"the page cannot show this experiment: .*{words}"):
+        State.of(experiment)
+
+
+def test_kinds_of_a_user_have_their_own_bounds_and_defaults():
+    """Whatever their fields are called: what the page says of ours is not said of theirs."""
+
+    @register("model", "mixed", follows="sampled")
+    def mixed(task, key, *, heads: tuple[int, ...] = (2, 3), rank: Annotated[int, Field("", least=1, most=20)] = 2):
+        raise AssertionError
+
+    @register("training", "slow")
+    def slow(*, rate: Annotated[float, Field("size of a step", above=0.0, most=0.1)] = 0.01, steps: int = 5):
+        raise AssertionError
+
+    state, problems = State.read({"model.kind": "mixed", "model.rank": "15", "training.kind": "slow"})
+    assert not problems and state.run.model.rank == 15 and state.run.model.heads == (2, 3)
+    assert state.run.training.rate == 0.01 and controls("model", "mixed")["model.rank"].slider == (1, 20)
+    assert controls("model", "separate")["model.rank"].most == 8

@@ -10,7 +10,7 @@ from stepwell.experiments import Experiment, _kind, compare_run
 from stepwell.explorer import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
-from stepwell.runs import save_run
+from stepwell.runs import save_run, sweep
 
 SMALL = {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 20}}
 
@@ -78,6 +78,22 @@ def test_any_run_of_the_store_has_a_view(library, fields, kind):
         np.testing.assert_allclose(opened["time"], made["time"].values, rtol=1e-14)
         assert opened["time_unit"] == made["time"].attrs["units"]
     assert opened["scalars"]["final_loss"] == opened["loss"][-1]
+
+
+@pytest.mark.parametrize(("snapshots", "kind"), [(2, "curve"), (40, "linear")])
+def test_a_converged_flow_of_a_sweep_has_a_view(library, snapshots, kind):
+    """Each run of the sweep has times of its own."""
+    record = {"points": 40, "spacing": "linear", "snapshots": snapshots}
+    experiment = Experiment(task={"dim": 2}, model={"scale": 0.1}, record=record)
+    sweep(experiment, {"seed": [0, 1]}, store=library.store, progress=False)
+    for seed in (0, 1):
+        alone = experiment.replace(seed=seed)
+        opened, run = library.run_view(alone.name), alone.run(progress=False)
+        assert opened["kind"] == kind and opened["outcome"] == "converged"
+        np.testing.assert_allclose(opened["time"], run["time"], rtol=1e-12)
+        np.testing.assert_allclose(opened["loss"], run["loss"][0], rtol=1e-12)
+        if kind == "linear":
+            np.testing.assert_allclose(opened["measured_times"], compare_run(run)["measured"], rtol=1e-9)
 
 
 def test_drops_are_measured_on_every_recorded_loss(library):

@@ -84,6 +84,7 @@ def test_the_table_is_that_of_compare(words):
     assert ("step" in columns) == ("training" in words)
     names = {"component": "component", "measured component": "measured_component", "head": "head"}
     names |= {"measured head": "measured_head", "t/τ": "predicted", "measured t/τ": "measured", "level": "level"}
+    names |= {"measured level": "measured_level"}
     for column, name in names.items():
         shown = [float("nan") if row[columns.index(column)] is None else row[columns.index(column)] for row in rows]
         np.testing.assert_allclose(shown, table[name].to_numpy(float, na_value=np.nan), rtol=1e-9)

@@ -78,6 +78,20 @@ def test_a_table_for_an_ensemble(task):
     assert table.attrs["unit"] == PAPER_UNIT and bool(table["measured_step"].isna().all())
 
 
+def test_levels_are_measured_on_the_plateaus(task):
+    """Between two drops, and at the end; not where the run ends before a drop does."""
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.001)
+    whole = compare(flow(model, Population(task), progress=False), task)
+    # On a plateau the loss is what the smallest weights, which grow still, make of it; at the end it has converged.
+    levels = whole["measured_level"].to_numpy(float)
+    np.testing.assert_allclose(levels, whole["level"], rtol=1e-3)
+    assert levels[0] > levels[1] > 0
+    between = float(np.sqrt(whole["measured"].to_numpy(float).prod()))
+    cut = compare(flow(model, Population(task), until=between, progress=False), task)
+    assert cut["status"].tolist() == ["measured", "not reached"]
+    np.testing.assert_allclose(cut["measured_level"], [levels[0], np.nan], rtol=1e-3)
+
+
 def test_other_normalisations_and_steps(task):
     model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     other = renormalised(model, "none", length=31)
@@ -85,7 +99,7 @@ def test_other_normalisations_and_steps(task):
     one = compare(descend(model, Population(task), rate=0.05, steps=600, progress=False), task)
     two = compare(descend(other, Population(task, "none"), rate=0.05 / factor, steps=600, progress=False), task)
     assert one.attrs["unit"] == two.attrs["unit"] == PAPER_UNIT
-    for column in ("predicted", "measured", "predicted_step", "measured_step"):
+    for column in ("predicted", "measured", "predicted_step", "measured_step", "measured_level"):
         np.testing.assert_allclose(one[column], two[column], rtol=1e-9)
     by_time = linear.drop_schedule(
         task, *(np.asarray(w) for w in (model.value[:, 0, -1], model.key[..., :2], model.query))

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -185,3 +188,174 @@ class _Signs(sw.experiments.AbstractTraining):
 
         rule = optax.sign_sgd(self.size)
         return sw.descend(model, objective, optimiser=rule, steps=self.steps, **{**options, "observe": None})
+
+
+ODD = '''
+import jax
+import jax.numpy as jnp
+
+import stepwell as sw
+from stepwell.experiments import register
+
+
+@register("task", "odd")
+def odd(*, dims: int = 2, context: str = "short", eigenvalues: float = 1.0, outputs: str = "one"):
+    """A task whose fields are called like ours and are something else."""
+    tokens = {"short": 5, "long": 9}[context]
+
+    def draw(n, key):
+        first, second = jax.random.split(key)
+        x = eigenvalues * jax.random.normal(first, (n, tokens, dims))
+        return x, jnp.einsum("sni,si->sn", x, jax.random.normal(second, (n, dims)))
+
+    return sw.tasks.SamplerTask(draw)
+
+
+@register("model", "mixed", follows="sampled")
+def mixed(task, key, *, heads: tuple[int, ...] = (2, 3), rank: str = "", final_loss: float = 1.0, scale: float = 0.2):
+    """A model whose fields are, too."""
+    return sw.SeparateAttention.random(dim=task.dim, heads=heads[0], scale=scale * final_loss, key=key)
+'''
+
+
+@pytest.fixture
+def odd_lab(tmp_path: Path) -> Iterator[Path]:
+    file = tmp_path / "my_odd_lab.py"
+    file.write_text(ODD)
+    load_kinds(file)
+    yield file
+    sys.modules.pop("my_odd_lab", None)
+
+
+SHORT: dict[str, Any] = {"objective": {"sequences": 20}, "training": {"kind": "descent", "steps": 4}}
+
+
+def test_fields_may_be_called_like_ours_and_be_something_else(odd_lab: Path, tmp_path: Path):
+    run = Experiment(task="odd", model={"heads": 2}, **SHORT)
+    result = sweep(
+        run, {"task.eigenvalues": [0.5, 2.0], "task.context": ["short", "long"]}, store=tmp_path / "one", progress=False
+    )
+    alone = run.replace(task={"eigenvalues": 2.0, "context": "long"}).run(progress=False)
+    assert float(result.final_loss[1, 1]) == pytest.approx(float(alone["loss"][0, -1]), rel=1e-12)
+    lists = Experiment(task={"dim": 2}, model="mixed", **SHORT)
+    result = sweep(lists, {"model.heads": [[2, 3], [3, 3]]}, store=tmp_path / "two", progress=False)
+    alone = lists.replace(model={"heads": [3, 3]}).run(progress=False)
+    assert float(result.final_loss[1]) == pytest.approx(float(alone["loss"][0, -1]), rel=1e-12)
+
+
+def test_a_field_that_is_called_like_a_scalar_takes_nothing_away(odd_lab: Path, tmp_path: Path):
+    run = Experiment(task={"dim": 2}, model="mixed", **SHORT)
+    result = sweep(run, {"final_loss": [0.5, 2.0]}, store=tmp_path / "store", progress=False)
+    assert result.final_loss.dims == ("model.final_loss",)
+    assert result["model.final_loss"].values.tolist() == [0.5, 2.0]
+    assert {"model.final_loss", "final_loss"} <= set(table_of(result).columns)
+
+
+def test_a_users_file_does_not_slow_down_sweeps_of_our_kinds(odd_lab: Path, monkeypatch: pytest.MonkeyPatch):
+    """`scale` of the user's model is not declared to be free, and that of ours is."""
+    resolved = []
+    replace = Experiment.replace
+    monkeypatch.setattr(Experiment, "replace", lambda self, **given: resolved.append(given) or replace(self, **given))
+    scales = {"from": 0.1, "to": 1.0, "count": 50}
+    assert sum(block.places.size for block in blocks_of(Study.of(Experiment(), {"scale": scales}))) == 50
+    assert len(resolved) < 10
+    own = blocks_of(Study.of(Experiment(model="mixed", **SHORT), {"scale": scales}))
+    assert len(resolved) > 50 and sum(block.places.size for block in own) == 50
+
+
+def test_the_effective_map_of_a_users_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_kind, "_REGISTRY", {name: dict(known) for name, known in _kind._REGISTRY.items()})
+    load_kinds(ROOT / "examples" / "my_lab.py")
+    run = Experiment(task={"dim": 2}, model={"kind": "gated", "scale": 0.3}, training={"until": 2000.0})
+    result = sweep(run, {"gate": [0.5, 1.0]}, record={"measure": ["map"]}, store=tmp_path / "store", progress=False)
+    ours = Experiment(task={"dim": 2}, model={"scale": 0.3}, training={"until": 2000.0})
+    other = sweep(ours, {"seed": [0]}, record={"measure": ["map"]}, store=tmp_path / "store", progress=False)
+    for name in ("map_1", "map_2"):  # where all is learned, whatever it began with
+        np.testing.assert_allclose(result[name], float(other[name][0]), rtol=1e-3)
+
+
+IMPORTED = """
+import own_lab
+import stepwell as sw
+
+result = sw.sweep("study.toml", store="there", workers=1, progress=False)
+print(result.attrs["outcome"], result.attrs["stored"])
+"""
+
+
+def test_workers_import_what_was_imported_here(lab: Path, tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["finished", "8"], done.stderr
+
+
+def test_a_kind_of_the_program_itself_is_not_for_workers(lab: Path, tmp_path: Path):
+    code = lab.read_text() + IMPORTED.replace("import own_lab", "")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert "InvalidInput: a kind is registered by the program itself" in done.stderr
+
+
+class _Sum(sw.models.AbstractModel):
+    """Attention whose heads differ in their size alone."""
+
+    sizes: jax.Array
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        return jnp.sum(self.sizes) * (tokens[:-1, :-1] @ tokens[-1, :-1] @ tokens[:-1, -1:]) / len(tokens)
+
+
+def _scaled(task: Any, key: Any, *, heads: int = 2, scale: float = 0.1) -> Any:
+    """Sizes of a standard deviation that is a field."""
+    return _Sum(scale * jax.random.normal(key, (heads,)))
+
+
+def _many(task: Any, key: Any, *, heads: int, scale: Any) -> Any:
+    return eqx.filter_vmap(lambda key, scale: _scaled(task, key, heads=heads, scale=scale))(key, scale)
+
+
+def _fixed(*, dim: int = 2) -> Any:
+    """A regression that has nothing random."""
+    return sw.tasks.InContextRegression(np.eye(dim), 5)
+
+
+def _built(model: str) -> Experiment:
+    _kind.register("task", "fixed")(_fixed)
+    return Experiment(task="fixed", model=model, objective={"sequences": 20}, training={"kind": "descent", "steps": 4})
+
+
+OVER = {"scale": [0.1, 0.2], "seed": [4, 5, 6], "model.heads": [2, 3]}
+
+
+def test_a_vectorized_builder_makes_what_the_plain_one_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    called = []
+    _kind.register("model", "plainly")(_scaled)
+    _kind.register("model", "at-once", many=lambda *given, **fields: called.append(fields) or _many(*given, **fields))(
+        _scaled
+    )
+    monkeypatch.setattr("stepwell.runs._build.build_model", _counting(counted := []))
+    at_once = sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)
+    assert len(counted) == 4 and [fields["heads"] for fields in called] == [2, 3]  # the first and last of each
+    plainly = sweep(_built("plainly"), OVER, store=tmp_path / "store", progress=False)
+    assert len(counted) == 4 + 12
+    np.testing.assert_array_equal(at_once.first_loss, plainly.first_loss)
+    np.testing.assert_array_equal(at_once.final_loss, plainly.final_loss)
+
+
+def _counting(counted: list[Any]) -> Any:
+    from stepwell.experiments import build_model
+
+    return lambda *given: counted.append(given) or build_model(*given)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda task, key, **fields: _many(task, key, **{**fields, "scale": 1.0000000001 * fields["scale"]}),
+        lambda task, key, **fields: _many(task, key[::-1], **fields),
+        lambda task, key, *, heads, scale: _scaled(task, key[0], heads=heads, scale=scale[0]),
+    ],
+    ids=["scale", "order", "one"],
+)
+def test_a_vectorized_builder_that_makes_something_else_is_refused(wrong: Any, tmp_path: Path):
+    _kind.register("model", "at-once", many=wrong)(_scaled)
+    with pytest.raises(InvalidInput, match="model kind at-once makes another model than the plain one, at seed [46]"):
+        sweep(_built("at-once"), OVER, store=tmp_path / "store", progress=False)

@@ -37,12 +37,12 @@ Scale = Annotated[
 
 def dimension(sections: Mapping[str, Any]) -> int | None:
     """The dimension of an input, where the task says it before it is built."""
-    task = sections["task"]
-    if "eigenvalues" in task and task["eigenvalues"] is not None:
-        return len(task["eigenvalues"])
-    if "dims" in task:
-        return sum(task["dims"])
-    return task.get("dim")
+    eigenvalues, dims, dim = (sections["task"].get(name) for name in ("eigenvalues", "dims", "dim"))
+    if isinstance(eigenvalues, tuple):
+        return len(eigenvalues)
+    if isinstance(dims, tuple) and all(isinstance(one, int) for one in dims):
+        return sum(dims)
+    return dim if isinstance(dim, int) else None  # a user's task may call something else so
 
 
 def _fill_heads(made: Values, sections: Mapping[str, Any]) -> Values:

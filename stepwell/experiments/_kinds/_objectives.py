@@ -27,7 +27,7 @@ def _fill_linear(name: str, instead: str) -> Any:
     return fill
 
 
-@register("objective", "population", fill=_fill_linear("population", "moments"), follows="flow", many="population_many")
+@register("objective", "population", fill=_fill_linear("population", "moments"), follows="flow")
 def population(task: Any, normalization: str) -> Any:
     """The loss over infinitely many sequences, in closed form."""
     from stepwell.objectives import Population
