@@ -5,6 +5,7 @@ from an import, from `--with FILE.py`, or from the entry points `stepwell.kinds`
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
@@ -58,6 +59,16 @@ class Kind:
     follows: str | Callable[[Values, Mapping[str, Any]], str] | None = None
     replaces: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def is_own(self) -> bool:
+        """Whether the package brings it."""
+        return self.build.__module__.startswith("stepwell.")
+
+    @functools.cached_property
+    def conditional(self) -> tuple[str, ...]:
+        """The fields that have an effect only at some values of others."""
+        return tuple(name for name, field in self.fields.items() if field.about.when)
 
 
 _REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
@@ -193,9 +204,7 @@ def find_kind(section: SectionName, name: Any) -> Kind:
     >>> find_kind("model", "merged").fields["scale"].default
     0.01
     """
-    known = kinds(section)
-    if name not in known:
-        known = kinds(section, installed=True)
+    known = kinds(section, installed=isinstance(name, str) and name not in kinds(section))
     if not isinstance(name, str) or name not in known:
         near = nearest(str(name), list(known))
         near += "" if near.endswith("?") else "."

@@ -123,6 +123,8 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"model": {"kind": "merged", "rank": 2}}, "merged has no field 'rank'; leave it out, or choose the model sep"),
         ({"objective": {"kind": "population", "sequences": 9}}, "population has no field 'sequences'; leave it out"),
         ({"training": {"kind": "descent", "steps": 5, "until": 2.0}}, "steps and until are both given"),
+        ({"training": {"kind": "descent", "until": 1e20}}, "at the rate 0.01 is 5e+21 steps; there may be 1000000000"),
+        ({"training": {"kind": "descent", "until": 1e300, "rate": 1e-50}}, "is inf steps"),
         ({"training": {"kind": "flow", "steps": 5}}, "flow has no field 'steps'; leave it out, or choose the training"),
         # Values that have an effect elsewhere only.
         ({"task": {"spectrum": "white", "exponent": 2.0}}, "only where spectrum is power; here spectrum is white"),
@@ -157,6 +159,7 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         # Names that do not exist.
         ({"modell": "separate"}, "unexpected keyword"),
         ({"model": "seperate"}, "did you mean separate? A kind of your own is registered by --with"),
+        ({"model": {"kind": ["merged"]}}, "there is no model kind ['merged']"),
         ({"task": {"heads": 3}}, "it belongs to the section model"),
         ({"model": {"head": 3}}, "did you mean heads?"),
         ({"model": 3}, "it must be the name of a kind, or a table of fields with kind"),
@@ -172,11 +175,17 @@ def test_files_with_unknown_tables_are_refused(tmp_path):
     path.write_text("[modle]\nheads = 3\n")
     with pytest.raises(InvalidInput, match="run.toml has the unknown key 'modle'; did you mean model?"):
         Experiment.read(path)
+    path.write_text("[sweep]\nheads = [1, 2]\n")
+    with pytest.raises(InvalidInput, match="has the table sweep, so that it is a study; give it to stepwell sweep"):
+        Experiment.read(path)
     path.write_text("[model\n")
     with pytest.raises(InvalidInput, match="is not a TOML file"):
         Experiment.read(path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(InvalidInput, match="is not a JSON file"):
+        Experiment.read(tmp_path / "run.json")
+    (tmp_path / "run.json").write_text('{"model": {"heads": 2, "heads": 3}}')
+    with pytest.raises(InvalidInput, match="is not a JSON file .it has 'heads' twice"):
         Experiment.read(tmp_path / "run.json")
     with pytest.raises(InvalidInput, match="cannot read"):
         Experiment.read(tmp_path / "none.toml")

@@ -102,7 +102,7 @@ def test_seeds_in_three_forms():
     assert seeds_of(["20:23"], 0) == [20, 21, 22]
     assert seeds_of(["3", "5", "8"], 0) == [3, 5, 8]
     assert seeds_from(_parsed("", seeds=True), 0) is None
-    for wrong in (["0"], ["5:5"], ["x"], ["1", "1"], ["-1", "2"], ["9999999999"], ["1:2:3"]):
+    for wrong in (["0"], ["5:5"], ["x"], ["1", "1"], ["-1", "2"], ["9999999999"], ["9" * 30], ["1:2:3"]):
         with pytest.raises(InvalidInput, match="--seeds"):
             seeds_of(wrong, 0)
     with pytest.raises(InvalidInput):

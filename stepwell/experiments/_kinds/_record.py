@@ -66,7 +66,7 @@ def record(
             f"at how many times the loss is kept, the first and the last among them; by default every step of a "
             f"descent, and {FLOW_POINTS} of a flow",
             least=2,
-            most=10**9,
+            most=10**9 + 1,
         ),
     ] = None,
     spacing: Annotated[
@@ -78,7 +78,7 @@ def record(
         Field(
             f"at how many of the points all weights are kept; by default {SNAPSHOTS} of a descent, and all of a flow",
             least=2,
-            most=10**9,
+            most=10**9 + 1,
         ),
     ] = None,
     measure: Annotated[
