@@ -25,6 +25,8 @@ LONGEST_LIST = 4096
 """Entries of a list, at the most."""
 LONGEST_STRING = 1000
 """Characters of a string, at the most."""
+_PRINTABLE = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$(?!\n)"
+"""No control characters, nor halves of a pair that stands for one character: files cannot hold them."""
 
 
 @dataclasses.dataclass(frozen=True)

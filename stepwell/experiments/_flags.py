@@ -1,7 +1,8 @@
 """Flags of the terminal, derived from the declarations of kinds.
 
 Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name or a verb has
-such a flag itself, and always besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and `--training`.
+such a flag itself, and always besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and
+`--training`.
 """
 
 import argparse
@@ -139,7 +140,7 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
 
 
 def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
-    """How argparse takes the words of a field of several kinds; their meaning depends on the kind, and is read later."""
+    """How argparse takes the words of a field, which several kinds may have; what they mean depends on the kind."""
     first = fields[0]
     word = first.about.symbol if first.about.symbol.isascii() and first.about.symbol else "VALUE"
     if first.choices and first.scalar is None and not first.is_list:

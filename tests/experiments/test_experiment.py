@@ -62,7 +62,11 @@ def test_every_way_to_write_an_experiment_gives_the_same(tmp_path_factory, descr
         ({"model": {"heads": 4, "scale": np.float64(0.01)}}, {}),
         ({"model": {"heads": None}, "seed": None}, {}),
         ({"training": {"kind": "descent", "until": 2.0}}, {"training": {"kind": "descent", "steps": 100}}),
-        ({"training": {"kind": "descent", "optimizer": "adam: b1 = 0.9"}},) * 2,
+        *(({"training": {"kind": "descent", "optimizer": one}}, {"training": {"kind": "descent", "optimizer": other}})
+          for one, other in [("adam: b1 = .90, b2=0.99", "adam:b2=0.99,b1=0.9"), ("momentum", "sgd:momentum=0.9"),
+                             ("sgd:", "sgd"), ("sgd:nesterov=True,momentum=9e-1", "momentum:nesterov=true")]),
+        ({"training": {"kind": "descent", "schedule": "cosine"}},
+         {"training": {"kind": "descent", "schedule": "cosine_decay_schedule"}}),
         ({"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2]}},
          {"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2, 2.0]}}),
         ({"record": {"measure": ["map", "drops", "map"]}}, {"record": {"measure": ["drops", "map"]}}),
@@ -157,6 +161,11 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"task": "multitask", "training": {"until": "converged"}}, "cannot tell convergence from a plateau"),
         ({"objective": "moments", "training": "flow"}, "give until a time"),
         # Names that do not exist.
+        ({"training": {"kind": "descent", "optimizer": "adamm"}}, "no optimizer 'adamm'; did you mean adam?"),
+        ({"training": {"kind": "descent", "optimizer": "<script>"}}, "there is no optimizer '<script>'; there are"),
+        ({"training": {"kind": "descent", "optimizer": "adam:b1=x"}}, "it must be a finite number, true or false"),
+        ({"training": {"kind": "descent", "optimizer": "adam:b1"}}, "has the parameter 'b1'; write each once"),
+        ({"training": {"kind": "descent", "schedule": "cosinus"}}, "no schedule 'cosinus'; did you mean cosine?"),
         ({"modell": "separate"}, "unexpected keyword"),
         ({"model": "seperate"}, "did you mean separate? A kind of your own is registered by --with"),
         ({"model": {"kind": ["merged"]}}, "there is no model kind ['merged']"),
@@ -241,8 +250,31 @@ def test_what_it_is_can_be_read():
     shown, page = repr(experiment), experiment._repr_html_()
     assert "separate(heads=2" in shown and "seed=7" in shown
     assert "attention heads" in page and experiment.name[:8] in page
-    hostile = Experiment(training={"kind": "descent", "optimizer": "<script>"})
+    hostile = Experiment(training={"kind": "descent", "optimizer": "adam:<script>=1"})
     assert "<script>" not in hostile._repr_html_()
+
+
+def test_optimizers_and_schedules_are_those_of_optax():
+    """The lists are checked without importing optax; of another version they may lack, or have, a name."""
+    import optax
+
+    from stepwell import _optimizers
+    from stepwell.dynamics import _named_optimiser
+
+    listed = {"optimisers": _optimizers.OPTIMIZERS, "schedules": _optimizers.SCHEDULES}
+    for name, known in listed.items():
+        installed = set(getattr(_named_optimiser, name)())
+        assert installed <= known, f"optax {optax.__version__} has more: {installed - known}"
+        assert known <= installed or optax.__version__ != "0.2.8"
+
+
+@pytest.mark.parametrize(
+    "schedule", ["constant:value=0.5", "cosine:init_value=0.5", "warmup_cosine:peak_value=1,warmup_steps=2"]
+)
+def test_a_schedule_has_no_rate_of_its_own(schedule: str):
+    training = {"kind": "descent", "schedule": schedule, "steps": 5}
+    with pytest.raises(InvalidInput, match="which is the rate; give the rate itself"):
+        Experiment(task={"dim": 2}, training=training).run(progress=False)
 
 
 def test_it_is_at_the_top_of_the_package():

@@ -157,6 +157,8 @@ print("LOADED", "jax" in sys.modules, "numpy" in sys.modules, status, file=sys.s
         (["train", "--heads", "0"], 2),
         (["predict", "--head", "3"], 2),
         (["train", "--model", "seperate"], 2),
+        (["train", "--training", "descent", "--optimizer", "adamm"], 2),
+        (["predict", "--training", "descent", "--schedule", "cosinus"], 2),
     ],
     ids=str,
 )
@@ -189,4 +191,4 @@ def test_an_experiment_is_made_quickly():
 )
 def test_numbers_are_read_as_one_writes_them(word: str, number: float):
     assert _experiment(f"--noise {word}").task.noise == number
-    assert _experiment("--training descent --optimizer adam:b1=.5").training.optimizer == "adam:b1=.5"
+    assert _experiment("--training descent --optimizer adam:b1=.5").training.optimizer == "adam:b1=0.5"

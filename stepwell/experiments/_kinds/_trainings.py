@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from stepwell import _time
 from stepwell._errors import InvalidInput
+from stepwell._optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
 from .._kind import Values, register
@@ -74,8 +75,8 @@ def flow(
 
 def _fill_descent(values: Values, sections: Mapping[str, Any]) -> Values:
     made = dict(values)
-    made["optimizer"] = "".join(made["optimizer"].split())
-    made["schedule"] = "".join(made["schedule"].split())
+    made["optimizer"] = canonical_optimizer(made["optimizer"])
+    made["schedule"] = canonical_schedule(made["schedule"])
     plain = (made["optimizer"], made["schedule"]) == _PLAIN
     if made["until"] is not None:
         if made["steps"] is not None:
