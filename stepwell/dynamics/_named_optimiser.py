@@ -137,8 +137,6 @@ def schedules() -> list[str]:
 
 def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """The schedule as a function of the step, and its name with all parameters."""
-    import optax
-
     name, given = parsed("schedule", text)
     function = _function("schedule", SHORT_SCHEDULES.get(name, name), schedules(), [*SHORT_SCHEDULES, *schedules()])
     wanted = inspect.signature(function).parameters

@@ -134,8 +134,11 @@ class DeclaredField:
             value = [_padded(word) for word in value] if isinstance(value, list) else _padded(value)
         try:
             made = msgspec.convert(value, self.checked, strict=not text)
+            allowed = not text or made is not None  # msgspec reads the word null as None
         except (msgspec.ValidationError, OverflowError):
-            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}") from None
+            made, allowed = None, False
+        if not allowed:
+            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}")
         return _without_minus_zero(made)
 
     @property

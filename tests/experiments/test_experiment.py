@@ -69,6 +69,9 @@ def test_every_way_to_write_an_experiment_gives_the_same(tmp_path_factory, descr
          {"training": {"kind": "descent", "schedule": "cosine_decay_schedule"}}),
         ({"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2]}},
          {"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2, 2.0]}}),
+        ({"record": {"points": 2, "spacing": "log"}}, {"record": {"points": 2, "spacing": "linear"}}),
+        ({"training": {"kind": "descent", "steps": 5}, "record": {"points": 9, "snapshots": 7}},
+         {"training": {"kind": "descent", "steps": 5}, "record": {"points": 6, "snapshots": 6}}),
         ({"record": {"measure": ["map", "drops", "map"]}}, {"record": {"measure": ["drops", "map"]}}),
     ],
 )  # fmt: skip
@@ -135,6 +138,11 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"task": {"spectrum": "power", "ratio": 2.0}}, "only where spectrum is spiked"),
         ({"task": {"spectrum": "power", "eigenvalues": [1.0]}}, "only where spectrum is custom; here"),
         ({"training": {"kind": "descent", "optimizer": "adam", "until": 2.0}}, "other optimizers than sgd"),
+        *(({"task": {name: True}, **more}, f"{name} is of a finite sample, and has no effect on the objective {kind}")
+          for name in ("centered", "whitened")
+          for kind, more in [("population", {}), ("online", {"objective": "online"})]),
+        ({"task": {"kind": "mixture", "centered": True}, "objective": "online"}, "take the objective moments or"),
+        ({"task": {"whitened": True}, "record": {"test_sequences": 9}}, "whitened is of a finite sample"),
         ({"record": {"points": 5, "snapshots": 6}}, "snapshots is 6, and there are 5 points"),
         ({"training": "descent", "record": {"spacing": "steps"}}, "descent records linear or log"),
         ({"task": "multitask", "record": {"value_weights": True}}, "value_weights are those of separate and merged"),
@@ -177,6 +185,18 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
 def test_a_value_is_used_or_refused(given: dict, message: str):
     with pytest.raises((InvalidInput, TypeError), match=re.escape(message)):
         Experiment(**given)
+
+
+def test_test_sets_are_centered_where_the_loss_is_of_infinitely_many_sequences():
+    """There `centered` has an effect, and only there is it taken with `population` and `online`."""
+    for objective in ("population", "online"):
+        given = {"objective": objective, "training": {"kind": "descent", "steps": 2}, "record": {"test_sequences": 9}}
+        curves = [
+            Experiment(task={"dim": 2, "context": 3, "centered": centered}, **given).run(progress=False)
+            for centered in (True, False)
+        ]
+        assert (curves[0]["loss"] == curves[1]["loss"]).all()
+        assert (curves[0]["in_context_test_loss"] != curves[1]["in_context_test_loss"]).all()
 
 
 def test_files_with_unknown_tables_are_refused(tmp_path):
@@ -284,16 +304,22 @@ def test_it_is_at_the_top_of_the_package():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"task": {"centered": True}},
-            ["centered is of a finite sample, and has no effect on the objective population"],
-        ),
-        ({"task": {"centered": True}, "objective": "moments"}, []),
+        ({"task": {"centered": True, "whitened": True}, "objective": "moments"}, []),
         (
             {"training": {"kind": "descent", "steps": 5}, "record": {"points": 9}},
             ["points is 9, of which 5 steps have 6"],
         ),
         ({"training": {"kind": "descent", "steps": 5}, "record": {"points": 6}}, []),
+        (
+            {"training": {"kind": "descent", "steps": 5}, "record": {"snapshots": 500}},
+            ["snapshots is 500, of which 5 steps have 6"],
+        ),
+        (
+            {"training": {"kind": "descent", "steps": 100}, "record": {"points": 101, "spacing": "log"}},
+            ["points is 101, of which 100 steps have 56 at log spacing"],
+        ),
+        ({"training": {"kind": "descent", "steps": 100}, "record": {"points": 5, "spacing": "log"}}, []),
+        ({"training": {"kind": "descent", "steps": 9}, "record": {"spacing": "log"}}, []),  # none was given
     ],
 )
 def test_values_that_are_not_used_as_given_are_remarked(given: dict, said: list[str]):

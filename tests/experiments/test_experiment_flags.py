@@ -44,7 +44,10 @@ def _experiment(words: str) -> Experiment:
         ("--task_eigenvalues 1 2 --dim 2", {"task": {"task_eigenvalues": [1, 2], "dim": 2}}),
         ("--context 5 9", {"task": {"context": [5, 9]}}),
         ("--context 5", {"task": {"context": 5}}),
-        ("--whitened --centered false", {"task": {"whitened": True, "centered": False}}),
+        (
+            "--whitened --centered false --objective moments",
+            {"task": {"whitened": True, "centered": False}, "objective": "moments"},
+        ),
         ("--eigenvalues .4 5. 1.e-1 1e0 +.5", {"task": {"eigenvalues": [0.4, 5.0, 0.1, 1.0, 0.5]}}),
         ("--scale .5", {"model": {"scale": 0.5}}),
         ("--until 3", {"training": {"until": 3.0}}),
@@ -65,6 +68,7 @@ def test_flags_are_fields(words: str, given: dict):
     ("words", "message"),
     [
         ("--heads 0", "--heads is '0'; it must be an integer from 1 to 1000000"),
+        ("--heads null", "--heads is 'null'; it must be an integer"),
         ("--heads 1.5", "--heads is '1.5'; it must be an integer"),
         ("--context 5 x", "--context is"),
         ("--rank 2 --model merged", "no field 'rank'; leave it out, or choose the model separate"),
