@@ -7,6 +7,7 @@ from an import, from `--with FILE.py`, or from the entry points `stepwell.kinds`
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
@@ -118,6 +119,9 @@ def register(
     """
     if section not in SECTIONS:
         raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
+
+    if not re.fullmatch(r"[^\W_][\w-]*", name):
+        raise InvalidInput(f"the kind is called {shown(name)}; a name has letters, digits, _ and -, as files do")
 
     def wrap(builder: Builder) -> Builder:
         positional = [

@@ -51,8 +51,9 @@ def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, o
             what=f"the moment matrix of {features} features in dimension {dim}",
             instead="take a smaller dimension, or the objective sampled",
         )
-    context: Any = task.get("context", 1)
-    lengths, tokens = (len(context), max(context) + 1) if isinstance(context, tuple) else (1, context + 1)
+    context: Any = task.get("context")
+    counts = context if isinstance(context, tuple) else (context if isinstance(context, int) else 1,)
+    lengths, tokens = len(counts), max(counts) + 1
     if objective.kind in ("sampled", "online"):
         inner = 2 * features if reads_features else tokens * (2 * heads + width)
         total = objective.get("sequences", objective.get("batch")) + tests * record.test_sequences
@@ -84,8 +85,9 @@ def check_weights(experiment: Experiment, copies: int = 4, instead: str = "or a 
 def _sizes(experiment: Experiment) -> tuple[int, int, int]:
     """Dimension, heads and outputs."""
     task, heads = experiment.task, experiment.model.get("heads")
-    outputs = len(task["dims"]) if "dims" in task else int(task.get("outputs", 1))
-    return dimension(sections_of(experiment)) or 1, int(heads or 1), outputs
+    dims, outputs = task.get("dims"), task.get("outputs")
+    outputs = len(dims) if isinstance(dims, tuple) else outputs if isinstance(outputs, int) else 1
+    return dimension(sections_of(experiment)) or 1, heads if isinstance(heads, int) else 1, outputs
 
 
 def _weights(model: Any, dim: int, heads: int, outputs: int) -> int:

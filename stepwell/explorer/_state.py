@@ -318,7 +318,8 @@ def _experiment(words: Words) -> Experiment:
     seed: int = SEED.convert(words.get("seed", HINTS["seed"].default), name="seed", text=True)
     made = Experiment(**given, seed=seed)
     most = HINTS["model.heads"].most
-    if made.model.get("heads", 0) > most:  # by default, in many dimensions
+    heads = made.model.get("heads")
+    if isinstance(heads, int) and heads > most:  # by default, in many dimensions
         made = made.replace(model={"heads": most})
     _check_size(made)
     return made

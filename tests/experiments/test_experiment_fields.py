@@ -134,6 +134,12 @@ def test_declarations_that_would_break_a_name_are_refused(registry, annotation: 
         register("model", "mine")(builder)
 
 
+@pytest.mark.parametrize("name", ["", "my/kind", "../up", "-x", "two words", "a\n"])
+def test_a_kind_has_a_name_that_files_can_have(registry, name: str):
+    with pytest.raises(InvalidInput, match="a name has letters, digits, _ and -"):
+        register("model", name)(lambda: None)
+
+
 def test_no_field_is_called_kind(registry):
     with pytest.raises(TypeError, match="has a field kind, which is the name of the kind"):
 

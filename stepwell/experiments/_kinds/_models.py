@@ -38,11 +38,12 @@ Scale = Annotated[
 def dimension(sections: Mapping[str, Any]) -> int | None:
     """The dimension of an input, where the task says it before it is built."""
     task = sections["task"]
-    if "eigenvalues" in task and task["eigenvalues"] is not None:
-        return len(task["eigenvalues"])
-    if "dims" in task:
-        return sum(task["dims"])
-    return task.get("dim")
+    eigenvalues, dims, dim = task.get("eigenvalues"), task.get("dims"), task.get("dim")
+    if isinstance(eigenvalues, tuple):
+        return len(eigenvalues)
+    if isinstance(dims, tuple) and all(isinstance(one, int) for one in dims):
+        return sum(dims)
+    return dim if isinstance(dim, int) else None
 
 
 def _fill_heads(made: Values, sections: Mapping[str, Any]) -> Values:
@@ -146,7 +147,7 @@ def _mlp_objective(values: Values, sections: Mapping[str, Any]) -> str:
     return "population" if sections["task"].kind == "regression" else "moments"
 
 
-@register("model", "mlp", fill=_fill_mlp, follows=_mlp_objective, factors=2, theory="merged", features="cubic")
+@register("model", "mlp", fill=_fill_mlp, follows=_mlp_objective, factors=2, theory="merged")
 def mlp(task: Any, key: Any, *, heads: Heads = None, normalization: Normalization = None, scale: Scale = 0.01) -> Any:
     """The two-layer network on cubic features that merged attention is equal to; heads are its hidden units."""
     from stepwell.models import CubicMLP
