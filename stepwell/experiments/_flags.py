@@ -1,7 +1,8 @@
 """Flags of the terminal, derived from the declarations of kinds.
 
-Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name, and always
-besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and `--training`.
+Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name or a verb has
+such a flag itself, and always besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and
+`--training`.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
 from ._toml import document_in
 
 _MOST_SEEDS = 10**6
+OTHER_FLAGS = frozenset("dry_run format fresh help json out overwrite resume seed seeds show store theory with".split())
+"""Flags that verbs have beside those of an experiment: a field of such a name has its long flag alone."""
 
 
 def flag(name: str) -> str:
@@ -115,7 +118,6 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
             **absent,
             help="train many seeds as one program: how many from the seed on (20), a range (20:40), or each (3 5 8)",
         )
-    by_name = fields_by_name()
     for section in SECTIONS:
         known = kinds(section)
         group = parser.add_argument_group(section)
@@ -126,27 +128,28 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
             )
         for name in dict.fromkeys(name for kind in known.values() for name in kind.fields):
             owners = [kind for kind in known.values() if name in kind.fields]
-            shared = len({other for other, _, _ in by_name[name]}) > 1
-            names = [f"--{section}.{name}"] if shared else [flag(name), f"--{section}.{name}"]
-            if "_" in name and not shared:
-                names.append(f"--{name}")
+            names = dict.fromkeys([flag(name), f"--{section}.{name}", f"--{name}"])
+            names = list(names) if _is_short(name) else [f"--{section}.{name}"]
             group.add_argument(
                 *names,
                 dest=f"{section}.{name}",
                 help=_help(name, owners, len(known)),
-                **_reading(owners[0].fields[name]),
+                **_reading([kind.fields[name] for kind in owners]),
                 **absent,
             )
 
 
-def _reading(field: DeclaredField) -> dict[str, Any]:
-    """How argparse takes the words of a field; their meaning depends on the kind, and is read later."""
-    if field.scalar is bool:
-        return {"nargs": "?", "const": "true", "metavar": "true|false"}
-    word = field.about.symbol if field.about.symbol.isascii() and field.about.symbol else "VALUE"
-    if field.choices and field.scalar is None and not field.is_list:
-        word = "|".join(map(str, field.choices))
-    return {"nargs": "+" if field.is_list else None, "metavar": word}
+def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
+    """How argparse takes the words of a field, which several kinds may have; what they mean depends on the kind."""
+    first = fields[0]
+    word = first.about.symbol if first.about.symbol.isascii() and first.about.symbol else "VALUE"
+    if first.choices and first.scalar is None and not first.is_list:
+        word = "|".join(map(str, first.choices))
+    if any(field.is_list for field in fields):
+        return {"nargs": "*" if any(field.may_be_empty for field in fields) else "+", "metavar": word}
+    if any(field.scalar is bool for field in fields):
+        return {"nargs": "?", "const": "true", "metavar": "true|false" if first.scalar is bool else word}
+    return {"metavar": word}
 
 
 def _help(name: str, owners: list[Kind], total: int) -> str:
@@ -263,8 +266,8 @@ def seeds_of(words: Iterable[str], first: int) -> list[int]:
         raise InvalidInput(
             f"--seeds is {shown(' '.join(words))}; write how many (20), a range (20:40) or each (3 5 8)"
         ) from None
-    if not 0 < len(listed) <= _MOST_SEEDS:
-        raise InvalidInput(f"--seeds {' '.join(words[:3])} are {len(listed)} seeds; give from 1 to {_MOST_SEEDS}")
+    if not 0 < (listed.stop - listed.start if isinstance(listed, range) else len(listed)) <= _MOST_SEEDS:
+        raise InvalidInput(f"--seeds is {shown(' '.join(words))}; give from 1 to {_MOST_SEEDS} seeds")
     made = [SEED.convert(seed, name="--seeds") for seed in listed]
     if len(set(made)) < len(made):
         raise InvalidInput(f"--seeds has {shown(' '.join(words))}, one of them twice; give each once")
@@ -279,7 +282,8 @@ def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
     - `experiment`: the experiment.
     - `verb`: "train" or "predict".
 
-    **Returns:** the words, beginning with "stepwell". Values that are the default are left out.
+    **Returns:** the words, beginning with "stepwell". Values that are the default are left out. `InvalidInput` is
+    raised for a list of strings of which one begins with a hyphen: a command cannot say it.
 
     **Example:**
 
@@ -291,7 +295,7 @@ def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
         words = _command(experiment, left_out)
         if _is_command(words, experiment):
             return ["stepwell", verb, *words]
-    raise AssertionError(f"{experiment} has no command")
+    raise InvalidInput("there is no command for this experiment, since a word of a list begins with -; write a file")
 
 
 def _of_kinds(experiment: Experiment) -> Experiment | None:
@@ -320,7 +324,7 @@ def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
         for field, value in values.items():
             same = default is not None and getattr(default, section).canonical.get(field) == value
             if value is not None and not same and field != "kind":
-                words += [flag(field) if _is_short(field) else f"--{section}.{field}", *_words(value)]
+                words += _flagged(flag(field) if _is_short(field) else f"--{section}.{field}", value)
     return words + (["--seed", str(experiment.seed)] if experiment.seed else [])
 
 
@@ -334,7 +338,15 @@ def parsed(words: list[str]) -> Experiment:
 
 
 def _is_short(name: str) -> bool:
-    return len({section for section, _, _ in fields_by_name()[name]}) == 1
+    """Whether a field has a flag of its own name."""
+    sections = [section for section in SECTIONS if any(name in kind.fields for kind in kinds(section).values())]
+    return len(sections) == 1 and name not in OTHER_FLAGS and name not in SECTIONS
+
+
+def _flagged(name: str, value: Any) -> list[str]:
+    """A flag with its value; a string that begins with a hyphen would be taken for another flag."""
+    words = _words(value)
+    return [f"{name}={words[0]}"] if isinstance(value, str) and value.startswith("-") else [name, *words]
 
 
 def _words(value: Any) -> list[str]:
