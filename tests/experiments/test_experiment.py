@@ -274,6 +274,16 @@ def test_what_it_is_can_be_read():
     assert "<script>" not in hostile._repr_html_()
 
 
+def test_optimizers_and_schedules_have_their_short_names():
+    words = {"optimizer": "sgd:nesterov=true,momentum=.9", "schedule": "exponential_decay:decay_rate=.5"}
+    training = {"kind": "descent", **words}
+    made = Experiment(training=training).training
+    assert (made.optimizer, made.schedule) == ("momentum:nesterov=true", "exponential:decay_rate=0.5")
+    assert Experiment(training={"kind": "descent", "optimizer": "momentum:momentum=0.5"}).training.optimizer == (
+        "sgd:momentum=0.5"
+    )
+
+
 def test_optimizers_and_schedules_are_those_of_optax():
     """The lists are checked without importing optax; of another version they may lack, or have, a name."""
     import optax
