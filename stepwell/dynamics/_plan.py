@@ -89,10 +89,10 @@ class Plan(NamedTuple):
             return "converged", ""
         above = int(np.argmax(losses - self.targets))
         return "stuck", (
-            f"at {self.said(time, 3)} the loss rests at {losses[above]:.6g}, above the lowest, {self.targets[above]:.6g}, "
-            f"after {_PATIENCE:.0e} times the time in which the initial weights move: this start leads to another "
-            "fixed point, or so close to one that it is not left, or the model cannot have the best map of its rank; "
-            "give until= a time, or start elsewhere"
+            f"at {self.said(time, 3)} the loss rests at {losses[above]:.6g}, above the lowest, "
+            f"{self.targets[above]:.6g}, after {_PATIENCE:.0e} times the time in which the initial weights move: this "
+            "start leads to another fixed point, or so close to one that it is not left, or the model cannot have the "
+            "best map of its rank; give until= a time, or start elsewhere"
         )
 
     def exhausted(self, steps: int, time: float) -> tuple[str, str]:
@@ -104,8 +104,8 @@ class Plan(NamedTuple):
                 "an earlier until= (without one a run ends at convergence)",
             )
         return "solver failed", (
-            f"not followed beyond {self.said(time, 4)}, since {steps} steps did not lead to {wanted}; try a larger rtol, "
-            f"another solver, or {instead}"
+            f"not followed beyond {self.said(time, 4)}, since {steps} steps did not lead to {wanted}; try a larger "
+            f"rtol, another solver, or {instead}"
         )
 
     def times(self, end: float, steps: np.ndarray | None = None) -> Float[np.ndarray, " time"]:

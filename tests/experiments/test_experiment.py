@@ -247,6 +247,8 @@ def test_replace_keeps_what_was_given_and_works_out_the_rest_anew():
     assert Experiment(training="descent").replace(model={"activation": "softmax"}).training.kind == "descent"
     stepped = Experiment(training={"kind": "descent", "steps": 9})
     assert stepped.replace(training={"until": 2.0}).training.steps == 100  # one takes the place of the other
+    followed = Experiment(training={"until": 4.0}).replace(objective="moments", training={"steps": 7})
+    assert (followed.training.kind, followed.training.steps) == ("descent", 7)  # whose steps replace the stop time
     assert pickle.loads(pickle.dumps(one)).replace(task="multitask") == one.replace(task="multitask")
     with pytest.raises(InvalidInput, match="there is no section 'modle'; did you mean model?"):
         one.replace(modle={})
