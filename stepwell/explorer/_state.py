@@ -319,7 +319,7 @@ def _experiment(words: Words) -> Experiment:
     made = Experiment(**given, seed=seed)
     most = HINTS["model.heads"].most
     heads = made.model.get("heads")
-    if isinstance(heads, int) and heads > most:  # by default, in many dimensions
+    if isinstance(heads, int) and most is not None and heads > most:  # by default, in many dimensions
         made = made.replace(model={"heads": most})
     _check_size(made)
     return made
