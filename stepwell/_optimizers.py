@@ -69,11 +69,15 @@ def _value(kind: str, text: str, written: str) -> Any:
 
 
 def canonical_optimizer(text: str) -> str:
-    """One way of writing an optimizer; a name that does not exist is refused."""
+    """One way of writing an optimizer, by the name of a preset if it is one; a name that does not exist is refused."""
     name, given = parsed("optimizer", text)
     name, preset = PRESETS.get(name, (name, {}))
     _require("optimizer", name, [*sorted(OPTIMIZERS), *PRESETS], OPTIMIZERS)
-    return _written(name, {**preset, **given})
+    given = {**preset, **given}
+    for short, (function, values) in PRESETS.items():
+        if name == function and values.items() <= given.items():
+            name, given = short, {key: value for key, value in given.items() if key not in values}
+    return _written(name, given)
 
 
 def canonical_schedule(text: str) -> str:

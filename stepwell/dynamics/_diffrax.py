@@ -111,7 +111,7 @@ class Diffrax(AbstractFlowSolver):
                 end = float(state.time.max())
                 if np.any(ahead.failed):
                     outcome = "solver failed"
-                    message = f"no step from time {state.time.min():.4g} on is accurate; try another rtol or atol"
+                    message = f"no step from {plan.said(state.time.min(), 4)} on is accurate; try another rtol or atol"
                     break
                 arrived = state.time >= ends
                 arrived |= False if targets is None else loss <= targets
@@ -126,7 +126,7 @@ class Diffrax(AbstractFlowSolver):
                     arrived = state.time >= ends
                 elif ctrl_c.pressed:
                     time = float(state.time.min())
-                    outcome, message = "interrupted", f"{interrupted()} at time {time:.6g}; what came before is kept"
+                    outcome, message = "interrupted", f"{interrupted()} at {plan.said(time)}; what came before is kept"
                     plan.checkpoint.save(saved)
                     break
                 plan.checkpoint.save_if_due(saved)

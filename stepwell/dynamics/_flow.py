@@ -39,6 +39,7 @@ def flow(
     rtol: float = 1e-6,
     atol: float | None = None,
     gap: float = 1e-8,
+    time_factor: float = 1.0,
     observe: dict[str, Observable] | None = None,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
@@ -73,6 +74,8 @@ def flow(
     - `atol`: its absolute tolerance; by default 10⁻⁵ times the root mean square of the initial weights, and not above
       `rtol`: it must lie far below their scale, or the way off a saddle is lost.
     - `gap`: see `until`; not used if that is a time.
+    - `time_factor`: what times are multiplied by in messages and on the progress bar, where the caller reports them in
+      another unit. The times of the data set, `until` and `save` are $t/\tau$.
     - `observe`: further curves by name: functions of the model, which return a number or an array. By default none.
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, such as the task and the keys. By default nothing.
@@ -118,6 +121,7 @@ def flow(
         gap=gap,
         progress=progress,
         checkpoint=saves,
+        time_factor=time_factor,
     )
     _require_memory(initial, plan, chosen)
     solution = _solution(chosen, fields, initial, plan)

@@ -154,7 +154,7 @@ class LSODA(AbstractFlowSolver):
                     if stepper.status == "failed" or not np.all(np.isfinite(stepper.y)):
                         outcome = "solver failed"
                         message = (
-                            f"LSODA stopped at time {stepper.t:.6g} ({trouble or 'not finite'}); try another rtol or "
+                            f"LSODA stopped at {plan.said(stepper.t)} ({trouble or 'not finite'}); try another rtol or "
                             "atol"
                         )
                         break
@@ -171,7 +171,7 @@ class LSODA(AbstractFlowSolver):
                     if stepper.status == "running":
                         plan.checkpoint.save_if_due(saved)
             except KeyboardInterrupt:
-                outcome, message = "interrupted", f"{interrupted()} at time {stepper.t:.6g}; what came before is kept"
+                outcome, message = "interrupted", f"{interrupted()} at {plan.said(stepper.t)}; what came before is kept"
         times = plan.times(pieces[-1].t if pieces else 0.0, np.array([piece.t for piece in pieces]))
         work = {"steps": len(pieces), "gradients": int(stepper.nfev), "jacobians": int(stepper.njev)}
         states = _read(pieces, times, start)

@@ -51,6 +51,12 @@ class Plan(NamedTuple):
 
     levels: Float[np.ndarray, " level"] | None = None
     """Losses of the plateaus on the way to convergence, falling, where they are known."""
+    time_factor: float = 1.0
+    """What times are multiplied by where a person reads them."""
+
+    def said(self, time: Any, digits: int = 6) -> str:
+        """A time, as messages have it."""
+        return f"time {self.time_factor * time:.{digits}g}"
 
     def done(self, loss: float, time: float) -> float:
         """How far the slowest run has come, from 0 to 1: by time or, to convergence, by the levels of the loss passed.
@@ -69,7 +75,7 @@ class Plan(NamedTuple):
 
     def note(self, loss: float, time: float) -> str:
         """Loss and time, for a line of progress; to convergence also how many levels of the loss were passed."""
-        said = f"loss {loss:.4g}, time {time:.3g}"
+        said = f"loss {loss:.4g}, {self.said(time, 3)}"
         if self.until is not None or self.levels is None or self.levels.size < 2:
             return said
         halves = (self.levels[:-1] + self.levels[1:]) / 2
@@ -83,10 +89,10 @@ class Plan(NamedTuple):
             return "converged", ""
         above = int(np.argmax(losses - self.targets))
         return "stuck", (
-            f"at time {time:.3g} the loss rests at {losses[above]:.6g}, above the lowest, {self.targets[above]:.6g}, "
-            f"after {_PATIENCE:.0e} times the time in which the initial weights move: this start leads to another "
-            "fixed point, or so close to one that it is not left, or the model cannot have the best map of its rank; "
-            "give until= a time, or start elsewhere"
+            f"at {self.said(time, 3)} the loss rests at {losses[above]:.6g}, above the lowest, "
+            f"{self.targets[above]:.6g}, after {_PATIENCE:.0e} times the time in which the initial weights move: this "
+            "start leads to another fixed point, or so close to one that it is not left, or the model cannot have the "
+            "best map of its rank; give until= a time, or start elsewhere"
         )
 
     def exhausted(self, steps: int, time: float) -> tuple[str, str]:
@@ -94,12 +100,12 @@ class Plan(NamedTuple):
         wanted, instead = "convergence", "until= a time"
         if self.until is not None:
             wanted, instead = (
-                f"time {self.until:.3g}",
+                self.said(self.until, 3),
                 "an earlier until= (without one a run ends at convergence)",
             )
         return "solver failed", (
-            f"not followed beyond time {time:.4g}, since {steps} steps did not lead to {wanted}; try a larger rtol, "
-            f"another solver, or {instead}"
+            f"not followed beyond {self.said(time, 4)}, since {steps} steps did not lead to {wanted}; try a larger "
+            f"rtol, another solver, or {instead}"
         )
 
     def times(self, end: float, steps: np.ndarray | None = None) -> Float[np.ndarray, " time"]:
@@ -156,6 +162,7 @@ def make_plan(
     gap: float,
     progress: bool,
     checkpoint: Saves,
+    time_factor: float = 1.0,
 ) -> Plan:
     """The plan that the keywords of `flow` describe. What the runs begin with is needed where they shall converge."""
     _check.one_of("spacing", spacing, get_args(Spacing))
@@ -173,6 +180,7 @@ def make_plan(
         progress=progress,
         checkpoint=checkpoint,
         levels=None if start is None else _levels(template, objective),
+        time_factor=_check.number("time_factor", time_factor, least=0.0, above=True),
     )
 
 

@@ -128,7 +128,7 @@ class Rodas5P(AbstractFlowSolver):
                 if np.any(state.failed):
                     outcome = "solver failed"
                     message = (
-                        f"no step from time {times[state.failed].min():.6g} on is accepted; try another rtol or atol"
+                        f"no step from {plan.said(times[state.failed].min())} on is accepted; try another rtol or atol"
                     )
                     break
                 if np.all(state.arrived) and np.all(times == times.max()):
@@ -141,7 +141,7 @@ class Rodas5P(AbstractFlowSolver):
                 elif ctrl_c.pressed:
                     outcome, message = (
                         "interrupted",
-                        f"{interrupted()} at time {times.min():.6g}; what came before is kept",
+                        f"{interrupted()} at {plan.said(times.min())}; what came before is kept",
                     )
                     plan.checkpoint.save(saved)
                     break

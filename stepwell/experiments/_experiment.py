@@ -514,11 +514,15 @@ def replaced(section: SectionName, current: Section, change: dict[str, Any]) -> 
     if name is not None and name != current.kind:
         fields = find_kind(section, name).fields
         before = {field: value for field, value in before.items() if field in fields}
-    kind = find_kind(section, name or current.kind)
-    for field in change:
-        for other in kind.replaces.get(field, ()):
-            if change[field] is not None:
-                before.pop(other, None)
+    known = [find_kind(section, name or current.kind)]
+    changed = change.keys() - {"kind"}
+    if name is None and not changed <= known[0].fields.keys():  # another kind may follow, to which these belong
+        known = [kind for kind in kinds(section).values() if changed <= kind.fields.keys()]
+    for kind in known:
+        for field in change:
+            for other in kind.replaces.get(field, ()):
+                if change[field] is not None and other not in change:
+                    before.pop(other, None)
     made = {**before, **{field: value for field, value in change.items() if field != "kind"}}
     return {**({"kind": name} if name is not None else {}), **made}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 from stepwell._errors import InvalidInput
-from stepwell._text import nearest, shown
+from stepwell._text import error_line, nearest, shown
 
 from ._field import DeclaredField, fields_of
 
@@ -226,7 +226,11 @@ def _load_entry_points() -> None:
     if _LOADED["entry points"]:
         return
     _LOADED["entry points"] = True
+    import warnings
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS):
-        point.load()
+        try:
+            point.load()
+        except Exception as error:  # of another's package, which must not keep ours from answering
+            warnings.warn(f"the kinds of {point.value} cannot be loaded ({error_line(error)})", stacklevel=2)

@@ -76,7 +76,8 @@ class Flow(AbstractTraining):
         if self.until != "converged":
             until = self.until / time.factor
             save = recording.points if recording.spacing == "steps" else recording.times(until)
-        made = flow(model, objective, until=until, save=save, spacing=recording.spacing, rtol=self.tolerance, **options)
+        options |= {"spacing": recording.spacing, "rtol": self.tolerance, "time_factor": time.factor}
+        made = flow(model, objective, until=until, save=save, **options)
         return in_paper_time(with_snapshots(made, recording), time)
 
 

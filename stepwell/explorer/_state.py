@@ -369,7 +369,7 @@ def _experiment(words: Words) -> Experiment:
     made = Experiment(**given, seed=seed)
     most = HINTS["model.heads"].most
     heads = made.model.get("heads") if find_kind("model", made.model.kind).is_own else None
-    if heads is not None and heads > most:  # by default, in many dimensions
+    if heads is not None and most is not None and heads > most:  # by default, in many dimensions
         made = made.replace(model={"heads": most})
     _check_size(made)
     return made

@@ -247,6 +247,8 @@ def test_replace_keeps_what_was_given_and_works_out_the_rest_anew():
     assert Experiment(training="descent").replace(model={"activation": "softmax"}).training.kind == "descent"
     stepped = Experiment(training={"kind": "descent", "steps": 9})
     assert stepped.replace(training={"until": 2.0}).training.steps == 100  # one takes the place of the other
+    followed = Experiment(training={"until": 4.0}).replace(objective="moments", training={"steps": 7})
+    assert (followed.training.kind, followed.training.steps) == ("descent", 7)  # whose steps replace the stop time
     assert pickle.loads(pickle.dumps(one)).replace(task="multitask") == one.replace(task="multitask")
     with pytest.raises(InvalidInput, match="there is no section 'modle'; did you mean model?"):
         one.replace(modle={})
@@ -272,6 +274,16 @@ def test_what_it_is_can_be_read():
     assert "attention heads" in page and experiment.name[:8] in page
     hostile = Experiment(training={"kind": "descent", "optimizer": "adam:<script>=1"})
     assert "<script>" not in hostile._repr_html_()
+
+
+def test_optimizers_and_schedules_have_their_short_names():
+    words = {"optimizer": "sgd:nesterov=true,momentum=.9", "schedule": "exponential_decay:decay_rate=.5"}
+    training = {"kind": "descent", **words}
+    made = Experiment(training=training).training
+    assert (made.optimizer, made.schedule) == ("momentum:nesterov=true", "exponential:decay_rate=0.5")
+    assert Experiment(training={"kind": "descent", "optimizer": "momentum:momentum=0.5"}).training.optimizer == (
+        "sgd:momentum=0.5"
+    )
 
 
 def test_optimizers_and_schedules_are_those_of_optax():

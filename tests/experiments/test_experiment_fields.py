@@ -384,6 +384,22 @@ def test_installed_packages_bring_kinds(registry, monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 1
 
 
+def test_a_package_that_cannot_be_loaded_is_reported(registry, monkeypatch: pytest.MonkeyPatch):
+    class Broken:
+        value = "their_package.kinds"
+
+        def load(self) -> None:
+            raise ImportError("no module named torch")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **named: [Broken()])
+    monkeypatch.setitem(_kind._LOADED, "entry points", False)
+    with (
+        pytest.warns(UserWarning, match="kinds of their_package.kinds cannot be loaded .ImportError: no module"),
+        pytest.raises(InvalidInput, match="did you mean merged?"),
+    ):
+        find_kind("model", "mergd")
+
+
 OWN = """
 from stepwell.experiments import register
 import stepwell as sw

@@ -1,6 +1,7 @@
 """What an experiment builds, trains, predicts and compares: seeds, times, grids, and the theory of the same objects."""
 
 import json
+import re
 from typing import Any, cast
 
 import jax
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import stepwell as sw
 from stepwell import _time, cli, dynamics
 from stepwell._errors import InvalidInput
+from stepwell.dynamics import _diffrax, _lsoda, _rodas
 from stepwell.experiments import Experiment, Recording, _kind, compare_run, experiment_of, keys_of, resume, time_scale
 from stepwell.experiments._keys import NAMES
 from stepwell.objectives import Moments
@@ -337,3 +339,17 @@ def test_a_model_of_ones_own_is_compared_by_train(registry, tmp_path, capsys):
     printed = capsys.readouterr()
     assert [drop["status"] for drop in json.loads(printed.out)["drops"]] == ["measured", "measured"]
     assert "measure is for sweeps; it has no effect here but on the name of the run" in printed.err
+
+
+def test_messages_have_the_papers_time(monkeypatch: pytest.MonkeyPatch):
+    """A flow that is given up says when, in the unit of its trajectory and of `until`."""
+    for module in (_lsoda, _rodas, _diffrax):
+        monkeypatch.setattr(module, "MOST_STEPS", 20)
+    experiment = Experiment(
+        task={"dim": 2, "context": 64}, model={"normalization": "none", "scale": 0.001}, training={"until": 4e4}
+    )
+    run = experiment.run(progress=False)
+    assert run.attrs["outcome"] == "solver failed"
+    assert "did not lead to time 4e+04" in run.attrs["message"]
+    beyond = re.search(r"beyond time ([\d.e+]+)", run.attrs["message"])
+    assert beyond is not None and float(beyond[1]) == pytest.approx(float(run["time"][-1]), rel=1e-3)
