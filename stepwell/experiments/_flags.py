@@ -5,7 +5,7 @@ besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objec
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepwell._errors import InvalidInput
@@ -17,6 +17,13 @@ from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
 from ._toml import document_in
 
 _MOST_SEEDS = 10**6
+_VERBS_OWN = frozenset(
+    (
+        *("dry-run", "format", "fresh", "h", "help", "json", "no-browser", "out", "overwrite", "port", "reproduction"),
+        *("resume", "seed", "seeds", "show", "store", "theory", "with", *SECTIONS),
+    )
+)
+"""Flags that the verbs themselves have: a field of a user's that is called so has its dotted flag alone."""
 
 
 def flag(name: str) -> str:
@@ -126,9 +133,8 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
             )
         for name in dict.fromkeys(name for kind in known.values() for name in kind.fields):
             owners = [kind for kind in known.values() if name in kind.fields]
-            shared = len({other for other, _, _ in by_name[name]}) > 1
-            names = [f"--{section}.{name}"] if shared else [flag(name), f"--{section}.{name}"]
-            if "_" in name and not shared:
+            names = [flag(name), f"--{section}.{name}"] if _is_short(name, by_name) else [f"--{section}.{name}"]
+            if "_" in name and len(names) > 1:
                 names.append(f"--{name}")
             group.add_argument(
                 *names,
@@ -333,8 +339,10 @@ def parsed(words: list[str]) -> Experiment:
     return experiment_from(parser.parse_args(words))
 
 
-def _is_short(name: str) -> bool:
-    return len({section for section, _, _ in fields_by_name()[name]}) == 1
+def _is_short(name: str, by_name: Mapping[str, list[tuple[SectionName, Kind, DeclaredField]]] | None = None) -> bool:
+    """Whether the name of a field alone is its flag: no other section has it, and no verb."""
+    owners = (fields_by_name() if by_name is None else by_name)[name]
+    return len({section for section, _, _ in owners}) == 1 and name.replace("_", "-") not in _VERBS_OWN
 
 
 def _words(value: Any) -> list[str]:

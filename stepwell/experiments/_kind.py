@@ -137,6 +137,8 @@ def register(
             )
         help_line = (inspect.getdoc(builder) or name).splitlines()[0]
         fields = fields_of(builder)
+        if "kind" in fields:
+            raise InvalidInput(f"a field of {section} {name} is called kind, as the kind itself is; call it otherwise")
         _REGISTRY[section][name] = Kind(
             section,
             name,

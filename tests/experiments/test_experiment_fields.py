@@ -229,6 +229,14 @@ def test_a_kind_is_registered_by_its_signature(registry):
         experiment.replace(model={"gate": 2.0})
 
 
+def test_no_field_is_called_kind():
+    with pytest.raises(InvalidInput, match="a field of task own is called kind, as the kind itself is"):
+
+        @register("task", "own")
+        def own(*, kind: str = "a"):
+            raise AssertionError
+
+
 def test_a_name_is_registered_once(registry):
     def builder(task: Any, *, heads: int = 1): ...
 
