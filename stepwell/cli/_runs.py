@@ -131,9 +131,10 @@ def _lacking(configuration: dict[str, Any]) -> list[str]:
     """The kinds of a run that are not registered, without which it can be listed and exported, and not built."""
     from stepwell.experiments import SECTIONS, kinds
 
-    chosen = {section: configuration.get(f"{section}.kind") for section in SECTIONS}
     return [
-        f"{section} {name}" for section, name in chosen.items() if name and name not in kinds(section, installed=True)
+        f"{section} {name}"
+        for section in SECTIONS
+        if (name := configuration.get(f"{section}.kind")) and name not in kinds(section, installed=True)
     ]
 
 
