@@ -14,12 +14,13 @@ FIGURES ?=
 # Where it is set, as in many containers, every process would compile JAX and all else from its source: three seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env reproduce test test-fast lint types bench docs wheel sdist test-lowest clean
+.PHONY: help env reproduce test one-answer test-fast lint types bench docs wheel sdist test-lowest clean
 
 help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
 	@echo "make test        lint, types and tests (ARGS go to pytest)"
 	@echo "make test-fast   ruff and the tests that take a moment each: what to run while working (ARGS go to pytest)"
+	@echo "make one-answer  200 random experiments through every door, some of which make test runs (a quarter of an hour)"
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"
@@ -62,6 +63,9 @@ reproduce: env
 
 test: lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS)
+
+one-answer: env
+	STEPWELL_ONE_ANSWER=all $(PYTHON) -m pytest -n 2 --dist worksteal tests/experiments/test_one_answer.py $(ARGS)
 
 test-fast: lint
 	$(PYTHON) -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)

@@ -30,6 +30,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options):
         super().__init__(**{"allow_abbrev": False, **options}, formatter_class=_Formatter)
         self.examples: tuple[str, ...] = ()
+        # argparse takes -1e-5 for a flag.
+        self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
 
     def format_help(self) -> str:
         lines = ["", "examples:", *(f"  $ {example}" for example in self.examples), ""] if self.examples else []

@@ -37,4 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     job = Job(experiment, seeds, Names(experiment, seeds), "stepwell train")
     for line in remarks(experiment):
         job.say(line)
+    if experiment.record.given.get("measure"):
+        job.say("measure is for sweeps; it has no effect here but on the name of the run")
     return train_to_files(job, arguments)

@@ -60,18 +60,21 @@ def title(experiment: Experiment) -> str:
     """What was trained, in a line."""
     task, model, objective, training = experiment.task, experiment.model, experiment.objective, experiment.training
     parts = [f"{'softmax ' if model.get('activation') == 'softmax' else ''}{model.kind}"]
-    if "heads" in model:
-        parts.append(f"{model.heads} head{'s' if model.heads > 1 else ''}")
+    heads, eigenvalues, dims = model.get("heads"), task.get("eigenvalues"), task.get("dims")
+    if isinstance(heads, int):
+        parts.append(f"{heads} head{'s' if heads > 1 else ''}")
     parts += [f"rank {model.rank}"] if "rank" in model else []
-    sizes = task.get("dims") or ((len(task["eigenvalues"]),) if "eigenvalues" in task else ())
-    parts += [f"{'d' if 'dims' in task else 'D'} = {', '.join(map(str, sizes[:6]))}"] if sizes else []
+    if isinstance(dims, tuple):
+        parts.append(f"d = {_listed(dims[:6])}")
+    elif isinstance(eigenvalues, tuple):
+        parts.append(f"D = {len(eigenvalues)}")
     context = task.get("context")
     if context is not None:
         many = isinstance(context, tuple)
         parts.append(f"N ≤ {max(context)}" if many and len(context) > 3 else f"N = {_listed(context)}")
-    parts += [
-        f"{name} {section[name]:g}" for name, section in (("scale", model), ("rate", training)) if name in section
-    ]
+    for name, section in (("scale", model), ("rate", training)):
+        if isinstance(section.get(name), int | float):
+            parts.append(f"{name} {section[name]:g}")
     if training.get("optimizer", "sgd") != "sgd":
         parts.append(training.optimizer)
     return f"{', '.join(parts)}, {objective.kind}"

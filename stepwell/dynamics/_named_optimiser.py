@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,25 +12,13 @@ import numpy as np
 from stepwell import _check
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
+from stepwell._optimizers import PRESETS, SHORT_SCHEDULES, parsed
 from stepwell._text import shown
 from stepwell.models import AbstractModel
 
 from ._ensemble import Ensemble, flatten, skeleton_of
 from ._options import Transformation
 
-_OPTIMISERS: dict[str, tuple[str, dict[str, Any]]] = {"momentum": ("sgd", {"momentum": 0.9})}
-"""Names that optax does not have: its function, and parameters that are not its defaults."""
-_SCHEDULES = {
-    "constant": "constant_schedule",
-    "cosine": "cosine_decay_schedule",
-    "exponential": "exponential_decay",
-    "linear": "linear_schedule",
-    "onecycle": "cosine_onecycle_schedule",
-    "polynomial": "polynomial_schedule",
-    "warmup": "warmup_constant_schedule",
-    "warmup_cosine": "warmup_cosine_decay_schedule",
-    "warmup_exponential": "warmup_exponential_decay_schedule",
-}
 _RATES = ("peak_value", "init_value", "value")
 """What the rate is called by a schedule; the first of them that it has."""
 _LENGTHS = ("decay_steps", "transition_steps")
@@ -98,9 +85,9 @@ def named_optimiser(
         changing, scheduled = rate, {"name": "given as a function"}
     else:
         raise InvalidInput(f"rate is a function and schedule {shown(schedule)}; give a number, or leave out schedule")
-    name, given = _parsed("optimiser", optimiser)
-    inner_name, preset = _OPTIMISERS.get(name, (name, {}))
-    function = _function("optimiser", inner_name, optimisers(), [*optimisers(), *_OPTIMISERS])
+    name, given = parsed("optimiser", optimiser)
+    inner_name, preset = PRESETS.get(name, (name, {}))
+    function = _function("optimiser", inner_name, optimisers(), [*optimisers(), *PRESETS])
     parameters = {**preset, **given}
     if "learning_rate" in parameters:
         raise InvalidInput(f"optimiser {shown(optimiser)} has a learning_rate; give the rate itself")
@@ -141,15 +128,21 @@ def optimisers() -> list[str]:
     )
 
 
-def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
-    """The schedule as a function of the step, and its name with all parameters."""
+def schedules() -> list[str]:
+    """The names of optax's schedules."""
     import optax
 
-    name, given = _parsed("schedule", text)
-    known = [n for n in vars(optax) if n.endswith(("_schedule", "_decay")) and not n.startswith("scale_by")]
-    function = _function("schedule", _SCHEDULES.get(name, name), known, [*_SCHEDULES, *known])
+    return [n for n in vars(optax) if n.endswith(("_schedule", "_decay")) and not n.startswith("scale_by")]
+
+
+def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """The schedule as a function of the step, and its name with all parameters."""
+    name, given = parsed("schedule", text)
+    function = _function("schedule", SHORT_SCHEDULES.get(name, name), schedules(), [*SHORT_SCHEDULES, *schedules()])
     wanted = inspect.signature(function).parameters
     its_rate = next((n for n in _RATES if n in wanted), None)
+    if its_rate in given:
+        raise InvalidInput(f"schedule {shown(text)} has a value of {its_rate}, which is the rate; give the rate itself")
     required = {n for n, parameter in wanted.items() if parameter.default is parameter.empty}
     own: dict[str, Any] = {n: value for n, value in _STARTS.items() if n in required}
     own |= {n: steps for n in _LENGTHS if n in wanted}
@@ -166,34 +159,6 @@ def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any],
         return function(**values), {"name": name, "parameters": written}
     except Exception as error:
         raise InvalidInput(f"schedule {shown(text)} is refused by optax ({' '.join(str(error).split())})") from None
-
-
-def _parsed(kind: str, text: str) -> tuple[str, dict[str, Any]]:
-    """ "adam:b1=0.9,nesterov=true" as a name and parameters."""
-    name, _, rest = text.strip().partition(":")
-    given: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        parameter, equals, value = part.partition("=")
-        if not equals or parameter.strip() in given:
-            raise InvalidInput(
-                f"{kind} {shown(text)} has the parameter {shown(part)}; write each once, as in adam:b1=0.9,b2=0.99"
-            )
-        given[parameter.strip()] = _value(kind, text, value.strip())
-    return name.strip(), given
-
-
-def _value(kind: str, text: str, written: str) -> Any:
-    words = {"true": True, "false": False}
-    if written.lower() in words:
-        return words[written.lower()]
-    if re.fullmatch(r"[+-]?\d+", written):
-        return int(written)
-    try:
-        return _check.number("value", float(written))
-    except (ValueError, InvalidInput):
-        raise InvalidInput(
-            f"{kind} {shown(text)} has the value {shown(written)}; it must be a finite number, true or false"
-        ) from None
 
 
 def _function(kind: str, name: str, known: list[str], listed: list[str]) -> Callable[..., Any]:

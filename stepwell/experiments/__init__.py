@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ._build import build_task as build_task
     from ._build import normalization_of as normalization_of
     from ._comparison import compare_run as compare_run
+    from ._comparison import no_comparison as no_comparison
     from ._course import Course as Course
     from ._course import predicted_course as predicted_course
     from ._course import predicted_levels as predicted_levels
@@ -95,6 +96,7 @@ _LATER = {
     "build_objective": "_build",
     "build_task": "_build",
     "compare_run": "_comparison",
+    "no_comparison": "_comparison",
     "Course": "_course",
     "predicted_course": "_course",
     "predicted_levels": "_course",

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ._build import build_task
+from ._experiment import Experiment
 from ._keys import keys_of
 from ._predict_linear import sample_of
 from ._prediction import no_theory
@@ -11,6 +12,12 @@ from ._run import experiment_and_seeds
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+
+def no_comparison(experiment: Experiment) -> str:
+    """Why runs of an experiment are not compared with theory; empty if they are."""
+    mlp = "the drops of the mlp are those of merged attention"
+    return no_theory(experiment) or (mlp if experiment.model.kind == "mlp" else "")
 
 
 def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
@@ -36,14 +43,14 @@ def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
     from stepwell.probes import DropTable, compare
 
     experiment, seeds = experiment_and_seeds(trajectory)
-    reason = no_theory(experiment)
-    if reason or experiment.model.kind == "mlp":
-        raise InvalidInput(f"{reason or 'the drops of the mlp are those of merged attention'}; nothing is compared")
+    reason = no_comparison(experiment)
+    if reason:
+        raise InvalidInput(f"{reason}; nothing is compared")
     tables, remarks = [], []
     for number, seed in enumerate([experiment.seed] if seeds is None else seeds):
         member = experiment.replace(seed=seed)
         task = build_task(member, keys_of(seed))
-        table = compare(trajectory.isel(run=[number]), task, sample=sample_of(member, task))
+        table = compare(trajectory.isel(run=[number]), task, sample=sample_of(member))
         remarks += [line for line in table.attrs["remarks"] if line not in remarks]
         unit = table.attrs["unit"]
         tables.append(pd.DataFrame(table))

@@ -136,9 +136,8 @@ class Experiment:
         seed: Any = None,
     ):
         given = {"task": task, "model": model, "objective": objective, "training": training, "record": record}
-        sections: dict[str, Any] = {"seed": 0}
+        sections: dict[str, Any] = {"seed": SEED.convert(0 if seed is None else seed)}
         set_value = object.__setattr__
-        sections["seed"] = SEED.convert(0 if seed is None else seed)
         for name in SECTIONS:
             sections[name] = section_of_given(name, given[name], sections)
             set_value(self, name, sections[name])
@@ -244,6 +243,8 @@ class Experiment:
         """
         _check_table(document, source)
         allowed = [*SECTIONS, "seed"]
+        if "sweep" in document:
+            raise InvalidInput(f"{source} has the table sweep, so that it is a study; give it to stepwell sweep")
         for name in document:
             if name not in allowed:
                 raise InvalidInput(f"{source} has the unknown key {shown(name)}; {nearest(str(name), allowed)}")
@@ -429,23 +430,42 @@ def resolved(kind: Kind, given: Mapping[str, Any], sections: Mapping[str, Any], 
     """A section of checked values."""
     filled = {name: field.default for name, field in kind.fields.items()} | dict(given)
     if kind.fill is not None:
-        filled = kind.fill(filled, sections)
+        before, filled = filled, kind.fill(dict(filled), sections)
+        filled = filled if kind.is_own else _checked(kind, before, filled)
     for name in given:
         _check_effect(kind, name, given, filled)
     canonical = filled if kind.canonical is None else kind.canonical(filled, sections)
+    for name in kind.conditional:  # a default that has no effect would be refused if it were given
+        if canonical.get(name) == kind.fields[name].default and _without_effect(kind, name, filled):
+            canonical = {other: value for other, value in canonical.items() if other != name}
     remembered = {**({"kind": kind.name} if named else {}), **given}
     return Section(kind.name, remembered, {**filled, **canonical}, canonical)
 
 
+def _checked(kind: Kind, before: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, Any]:
+    """Filled values, of which the new ones are converted as if they had been given: a name does not depend on that."""
+    made = dict(filled)
+    for name, value in made.items():
+        if value is not None and value is not before.get(name) and name in kind.fields:
+            made[name] = convert(kind, name, value)
+    return made
+
+
+def _without_effect(kind: Kind, name: str, filled: Mapping[str, Any]) -> str:
+    """The field that keeps another from having an effect; empty if it has one."""
+    when = kind.fields[name].about.when
+    return next((other for other, values in when.items() if filled[other] not in values), "")
+
+
 def _check_effect(kind: Kind, name: str, given: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
     """Refuse a value that has no effect."""
-    for other, values in kind.fields[name].about.when.items():
-        if filled[other] not in values:
-            allowed = " or ".join(map(_word, values))
-            raise InvalidInput(
-                f"{name} is given as {shown(given[name])}, and has an effect only where {other} is {allowed}; here "
-                f"{other} is {_word(filled[other])}, so leave it out"
-            )
+    other = _without_effect(kind, name, filled)
+    if other:
+        allowed = " or ".join(map(_word, kind.fields[name].about.when[other]))
+        raise InvalidInput(
+            f"{name} is given as {shown(given[name])}, and has an effect only where {other} is {allowed}; here "
+            f"{other} is {_word(filled[other])}, so leave it out"
+        )
 
 
 def _word(value: Any) -> str:
@@ -469,7 +489,7 @@ def default_kind(section: SectionName, sections: Mapping[str, Any]) -> str:
 def convert(kind: Kind, name: str, value: Any, *, label: str | None = None, text: bool = False) -> Any:
     """A value of a field of a kind, checked."""
     if name not in kind.fields:
-        raise InvalidInput(f"{_no_field(kind, name)}")
+        raise InvalidInput(_no_field(kind, name))
     where = name if kind.section == "record" else f"{kind.section}.{name}"
     return kind.fields[name].convert(value, name=label or where, text=text)
 

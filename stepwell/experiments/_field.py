@@ -25,6 +25,8 @@ LONGEST_LIST = 4096
 """Entries of a list, at the most."""
 LONGEST_STRING = 1000
 """Characters of a string, at the most."""
+_PRINTABLE = r"^[^\x00-\x1f\x7f\ud800-\udfff]*$(?!\n)"
+"""No control characters, nor halves of a pair that stands for one character: files cannot hold them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +85,28 @@ class DeclaredField:
         if get_origin(annotation) is Annotated:
             annotation, *notes = get_args(annotation)
             about = next((note for note in notes if isinstance(note, Field)), about)
-        return cls(name, annotation, default, about, _bounded(annotation, about))
+        parts = _parts(annotation)
+        if int in parts and float in parts:
+            raise TypeError(f"the field {name} is an int or a float, so that 1 and 1.0 are two values; declare a float")
+        if default is not None and type(None) in parts:
+            raise TypeError(f"the field {name} may be None, which stands for the default; its default must be None")
+        made = cls(name, annotation, default, about, _bounded(annotation, about))
+        if default is None:
+            return made
+        try:
+            return dataclasses.replace(made, default=made.convert(default))  # 1 for a float is 1.0, as if it were given
+        except InvalidInput as error:
+            raise TypeError(f"the default of the field {error}") from None
 
     @property
     def is_list(self) -> bool:
         """Whether its value may be a list."""
         return any(_is_list(part) for part in _parts(self.kind))
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether its value may be a list without entries: of words, not of numbers."""
+        return any(_is_list(part) and _may_be_empty(part) for part in _parts(self.kind))
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -116,8 +134,11 @@ class DeclaredField:
             value = [_padded(word) for word in value] if isinstance(value, list) else _padded(value)
         try:
             made = msgspec.convert(value, self.checked, strict=not text)
+            allowed = not text or made is not None  # msgspec reads the word null as None
         except (msgspec.ValidationError, OverflowError):
-            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}") from None
+            made, allowed = None, False
+        if not allowed:
+            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}")
         return _without_minus_zero(made)
 
     @property
@@ -170,6 +191,11 @@ def _is_list(kind: Any) -> bool:
     return get_origin(kind) is tuple
 
 
+def _may_be_empty(kind: Any) -> bool:
+    inner = get_args(kind)[0]
+    return inner is str or get_origin(inner) is Literal
+
+
 def _bounded(kind: Any, about: Field) -> Any:
     """A type with the bounds of a declaration at each of its numbers."""
     if get_origin(kind) in (Union, types.UnionType):
@@ -180,9 +206,7 @@ def _bounded(kind: Any, about: Field) -> Any:
             raise TypeError(f"a field has the type {kind}; lists are declared as tuple[int, ...] and the like")
         return Annotated[
             tuple[_bounded(inner[0], about), ...],  # pyright: ignore[reportInvalidTypeForm]
-            msgspec.Meta(
-                min_length=0 if inner[0] is str or get_origin(inner[0]) is Literal else 1, max_length=LONGEST_LIST
-            ),
+            msgspec.Meta(min_length=0 if _may_be_empty(kind) else 1, max_length=LONGEST_LIST),
         ]
     if kind is int or kind is float:
         largest = _LARGEST_INTEGER if kind is int else _LARGEST
@@ -191,7 +215,9 @@ def _bounded(kind: Any, about: Field) -> Any:
         bounds |= {"ge": kind(-largest if about.least is None else about.least)} if about.above is None else {}
         return Annotated[kind, msgspec.Meta(**bounds)]
     if kind is str:
-        return Annotated[str, msgspec.Meta(max_length=LONGEST_STRING, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+        return Annotated[
+            str, msgspec.Meta(max_length=LONGEST_STRING, pattern=r"^[^\x00-\x1f\x7f\ud800-\udfff]*$(?!\n)")
+        ]
     if kind in (bool, type(None)) or get_origin(kind) is Literal:
         return kind
     raise TypeError(
@@ -240,5 +266,11 @@ def fields_of(builder: Any) -> dict[str, DeclaredField]:
             continue
         if name not in annotations or parameter.default is inspect.Parameter.empty:
             raise TypeError(f"the field {name} of {builder.__name__} needs a type and a default: {name}: float = 1.0")
+        if name == "kind":
+            raise TypeError(f"{builder.__name__} has a field kind, which is the name of the kind; call it otherwise")
         made[name] = DeclaredField.of(name, annotations[name], parameter.default)
+    for name, field in made.items():
+        for other in field.about.when:
+            if other not in made:
+                raise TypeError(f"the field {name} of {builder.__name__} has an effect when {other}, which is no field")
     return made

@@ -75,7 +75,7 @@ class Names(AbstractNames):
 
     def stem(self) -> str:
         model, seeds = self.experiment.model, self.seeds
-        heads = f"_h{model['heads']}" if "heads" in model else ""
+        heads = f"_h{model['heads']}" if isinstance(model.get("heads"), int) else ""
         seed = f"seed{self.experiment.seed}" if seeds is None else f"seeds{seeds[0]}-{seeds[-1]}"
         return f"{model.kind}{heads}_{seed}_{run_name(self.experiment, seeds)[:8]}"
 

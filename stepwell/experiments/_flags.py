@@ -1,11 +1,12 @@
 """Flags of the terminal, derived from the declarations of kinds.
 
-Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name, and always
-besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and `--training`.
+Each field of a kind is a flag of its own name, `--heads`; where two sections have a field of one name or a verb has
+such a flag itself, and always besides, `--model.heads`. The kinds themselves are `--task`, `--model`, `--objective` and
+`--training`.
 """
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from stepwell._errors import InvalidInput
@@ -17,13 +18,11 @@ from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
 from ._toml import document_in
 
 _MOST_SEEDS = 10**6
-_VERBS_OWN = frozenset(
-    (
-        *("dry-run", "format", "fresh", "h", "help", "json", "no-browser", "out", "overwrite", "port", "reproduction"),
-        *("resume", "seed", "seeds", "show", "store", "theory", "with", *SECTIONS),
-    )
+OTHER_FLAGS = frozenset(
+    "dry_run format fresh help json no_browser out overwrite port reproduction resume seed seeds show store theory "
+    "with".split()
 )
-"""Flags that the verbs themselves have: a field of a user's that is called so has its dotted flag alone."""
+"""Flags that verbs have beside those of an experiment: a field of such a name has its long flag alone."""
 
 
 def flag(name: str) -> str:
@@ -122,7 +121,6 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
             **absent,
             help="train many seeds as one program: how many from the seed on (20), a range (20:40), or each (3 5 8)",
         )
-    by_name = fields_by_name()
     for section in SECTIONS:
         known = kinds(section)
         group = parser.add_argument_group(section)
@@ -133,26 +131,28 @@ def add_experiment_flags(parser: argparse.ArgumentParser, *, seeds: bool = False
             )
         for name in dict.fromkeys(name for kind in known.values() for name in kind.fields):
             owners = [kind for kind in known.values() if name in kind.fields]
-            names = [flag(name), f"--{section}.{name}"] if _is_short(name, by_name) else [f"--{section}.{name}"]
-            if "_" in name and len(names) > 1:
-                names.append(f"--{name}")
+            names = dict.fromkeys([flag(name), f"--{section}.{name}", f"--{name}"])
+            names = list(names) if _is_short(name) else [f"--{section}.{name}"]
             group.add_argument(
                 *names,
                 dest=f"{section}.{name}",
                 help=_help(name, owners, len(known)),
-                **_reading(owners[0].fields[name]),
+                **_reading([kind.fields[name] for kind in owners]),
                 **absent,
             )
 
 
-def _reading(field: DeclaredField) -> dict[str, Any]:
-    """How argparse takes the words of a field; their meaning depends on the kind, and is read later."""
-    if field.scalar is bool:
-        return {"nargs": "?", "const": "true", "metavar": "true|false"}
-    word = field.about.symbol if field.about.symbol.isascii() and field.about.symbol else "VALUE"
-    if field.choices and field.scalar is None and not field.is_list:
-        word = "|".join(map(str, field.choices))
-    return {"nargs": "+" if field.is_list else None, "metavar": word}
+def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
+    """How argparse takes the words of a field, which several kinds may have; what they mean depends on the kind."""
+    first = fields[0]
+    word = first.about.symbol if first.about.symbol.isascii() and first.about.symbol else "VALUE"
+    if first.choices and first.scalar is None and not first.is_list:
+        word = "|".join(map(str, first.choices))
+    if any(field.is_list for field in fields):
+        return {"nargs": "*" if any(field.may_be_empty for field in fields) else "+", "metavar": word}
+    if any(field.scalar is bool for field in fields):
+        return {"nargs": "?", "const": "true", "metavar": "true|false" if first.scalar is bool else word}
+    return {"metavar": word}
 
 
 def _help(name: str, owners: list[Kind], total: int) -> str:
@@ -269,8 +269,8 @@ def seeds_of(words: Iterable[str], first: int) -> list[int]:
         raise InvalidInput(
             f"--seeds is {shown(' '.join(words))}; write how many (20), a range (20:40) or each (3 5 8)"
         ) from None
-    if not 0 < len(listed) <= _MOST_SEEDS:
-        raise InvalidInput(f"--seeds {' '.join(words[:3])} are {len(listed)} seeds; give from 1 to {_MOST_SEEDS}")
+    if not 0 < (listed.stop - listed.start if isinstance(listed, range) else len(listed)) <= _MOST_SEEDS:
+        raise InvalidInput(f"--seeds is {shown(' '.join(words))}; give from 1 to {_MOST_SEEDS} seeds")
     made = [SEED.convert(seed, name="--seeds") for seed in listed]
     if len(set(made)) < len(made):
         raise InvalidInput(f"--seeds has {shown(' '.join(words))}, one of them twice; give each once")
@@ -285,7 +285,8 @@ def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
     - `experiment`: the experiment.
     - `verb`: "train" or "predict".
 
-    **Returns:** the words, beginning with "stepwell". Values that are the default are left out.
+    **Returns:** the words, beginning with "stepwell". Values that are the default are left out. `InvalidInput` is
+    raised for a list of strings of which one begins with a hyphen: a command cannot say it.
 
     **Example:**
 
@@ -297,7 +298,7 @@ def command_of(experiment: Experiment, verb: str = "train") -> list[str]:
         words = _command(experiment, left_out)
         if _is_command(words, experiment):
             return ["stepwell", verb, *words]
-    raise AssertionError(f"{experiment} has no command")
+    raise InvalidInput("there is no command for this experiment, since a word of a list begins with -; write a file")
 
 
 def _of_kinds(experiment: Experiment) -> Experiment | None:
@@ -326,7 +327,7 @@ def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
         for field, value in values.items():
             same = default is not None and getattr(default, section).canonical.get(field) == value
             if value is not None and not same and field != "kind":
-                words += [flag(field) if _is_short(field) else f"--{section}.{field}", *_words(value)]
+                words += _flagged(flag(field) if _is_short(field) else f"--{section}.{field}", value)
     return words + (["--seed", str(experiment.seed)] if experiment.seed else [])
 
 
@@ -339,10 +340,16 @@ def parsed(words: list[str]) -> Experiment:
     return experiment_from(parser.parse_args(words))
 
 
-def _is_short(name: str, by_name: Mapping[str, list[tuple[SectionName, Kind, DeclaredField]]] | None = None) -> bool:
-    """Whether the name of a field alone is its flag: no other section has it, and no verb."""
-    owners = (fields_by_name() if by_name is None else by_name)[name]
-    return len({section for section, _, _ in owners}) == 1 and name.replace("_", "-") not in _VERBS_OWN
+def _is_short(name: str) -> bool:
+    """Whether a field has a flag of its own name."""
+    sections = [section for section in SECTIONS if any(name in kind.fields for kind in kinds(section).values())]
+    return len(sections) == 1 and name not in OTHER_FLAGS and name not in SECTIONS
+
+
+def _flagged(name: str, value: Any) -> list[str]:
+    """A flag with its value; a string that begins with a hyphen would be taken for another flag."""
+    words = _words(value)
+    return [f"{name}={words[0]}"] if isinstance(value, str) and value.startswith("-") else [name, *words]
 
 
 def _words(value: Any) -> list[str]:

@@ -5,7 +5,9 @@ from an import, from `--with FILE.py`, or from the entry points `stepwell.kinds`
 """
 
 import dataclasses
+import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
@@ -59,10 +61,15 @@ class Kind:
     replaces: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    @property
-    def own(self) -> bool:
-        """Whether the package itself brings it: of a user's kind no field has a meaning that is known here."""
+    @functools.cached_property
+    def is_own(self) -> bool:
+        """Whether the package brings it."""
         return self.build.__module__.startswith("stepwell.")
+
+    @functools.cached_property
+    def conditional(self) -> tuple[str, ...]:
+        """The fields that have an effect only at some values of others."""
+        return tuple(name for name, field in self.fields.items() if field.about.when)
 
 
 _REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
@@ -116,6 +123,9 @@ def register(
     if section not in SECTIONS:
         raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
 
+    if not re.fullmatch(r"[^\W_][\w-]*", name):
+        raise InvalidInput(f"the kind is called {shown(name)}; a name has letters, digits, _ and -, as files do")
+
     def wrap(builder: Builder) -> Builder:
         positional = [
             parameter.name
@@ -137,8 +147,6 @@ def register(
             )
         help_line = (inspect.getdoc(builder) or name).splitlines()[0]
         fields = fields_of(builder)
-        if "kind" in fields:
-            raise InvalidInput(f"a field of {section} {name} is called kind, as the kind itself is; call it otherwise")
         _REGISTRY[section][name] = Kind(
             section,
             name,
@@ -203,9 +211,7 @@ def find_kind(section: SectionName, name: Any) -> Kind:
     >>> find_kind("model", "merged").fields["scale"].default
     0.01
     """
-    known = kinds(section)
-    if name not in known:
-        known = kinds(section, installed=True)
+    known = kinds(section, installed=isinstance(name, str) and name not in kinds(section))
     if not isinstance(name, str) or name not in known:
         near = nearest(str(name), list(known))
         near += "" if near.endswith("?") else "."

@@ -52,7 +52,7 @@ def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, o
             what=f"the moment matrix of {features} features in dimension {dim}",
             instead="take a smaller dimension, or the objective sampled",
         )
-    context: Any = task.get("context", 1) if find_kind("task", task.kind).own else 1
+    context: Any = task.get("context", 1) if find_kind("task", task.kind).is_own else 1
     lengths, tokens = (len(context), max(context) + 1) if isinstance(context, tuple) else (1, context + 1)
     if objective.kind in ("sampled", "online"):
         inner = 2 * features if reads_features else tokens * (2 * heads + width)
@@ -85,9 +85,9 @@ def check_weights(experiment: Experiment, copies: int = 4, instead: str = "or a 
 def _sizes(experiment: Experiment) -> tuple[int, int, int]:
     """Dimension, heads and outputs."""
     task, model, outputs, heads = experiment.task, experiment.model, 1, 1
-    if find_kind("task", task.kind).own:
+    if find_kind("task", task.kind).is_own:
         outputs = len(task["dims"]) if "dims" in task else int(task.get("outputs", 1))
-    if find_kind("model", model.kind).own:
+    if find_kind("model", model.kind).is_own:
         heads = int(model.get("heads") or 1)
     return dimension(sections_of(experiment)) or 1, heads, outputs
 

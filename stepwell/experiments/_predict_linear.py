@@ -14,6 +14,7 @@ from stepwell.theory import IntegrationFailed, linear
 from ._build import build_task, normalization_of
 from ._experiment import Experiment
 from ._keys import keys_of
+from ._kind import find_kind
 from ._prediction import DropForecast, Level, Prediction, theory_name
 from ._text import as_loss, counted
 from ._times import time_scale
@@ -105,14 +106,16 @@ def theory_weights(experiment: Experiment, model: Any) -> dict[str, np.ndarray]:
     return type(model).theory_weights(weights)
 
 
-def sample_of(experiment: Experiment, task: Any) -> Any:
+def sample_of(experiment: Experiment) -> Any:
     """The moments of the sequences trained on, for attention divided by N; None if they are infinitely many."""
-    return _sample(experiment) if experiment.objective.kind in ("moments", "sampled") else None
+    if experiment.objective.kind not in ("moments", "sampled"):
+        return None
+    return _sample(experiment, find_kind("task", experiment.task.kind).build)
 
 
 @functools.lru_cache(maxsize=1)
-def _sample(experiment: Experiment) -> Any:
-    """Levels, drops, course and comparison of a run all read them."""
+def _sample(experiment: Experiment, builder: Any) -> Any:
+    """Levels, drops, course and comparison of a run all read them. A task that is registered anew is drawn anew."""
     from stepwell.objectives import Moments
 
     keys = keys_of(experiment.seed)
@@ -124,7 +127,7 @@ def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
     """The task whose closed form is nearest to what is trained on, and a remark if it is that of the sample."""
     from stepwell.probes import sample_task
 
-    sample = sample_of(experiment, task)
+    sample = sample_of(experiment)
     if sample is None:
         return task, ""
     try:

@@ -99,13 +99,14 @@ def theory_name(experiment: Experiment) -> str | None:
 def no_theory(experiment: Experiment) -> str:
     """Why the theory of linear attention does not describe a run; empty if it does."""
     task, model = experiment.task, experiment.model
-    mixed = isinstance(task.get("context"), tuple) and normalization_of(experiment) != "1/N"
+    context, divided = task.get("context"), normalization_of(experiment) == "1/N"
     reasons = {
         f"the model {model.kind}": theory_name(experiment) is None,
         "softmax attention on one regression": model.get("activation", "linear") != "linear",
         f"the task {task.kind}": task.kind in ("mixture", "multitask"),
         "several outputs": task.get("outputs", 1) != 1,
-        "a mixture of context lengths whose attention is not divided by N": mixed,
+        "a mixture of context lengths whose attention is not divided by N": isinstance(context, tuple) and not divided,
+        f"attention that is not divided by N on {task.kind}, which has no field context": not context and not divided,
     }
     known = next((f"there is no theory of {what}" for what, here in reasons.items() if here), "")
     return known or ("" if task.kind == "regression" else _no_moments(experiment))

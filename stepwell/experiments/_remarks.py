@@ -2,6 +2,7 @@
 
 from ._experiment import Experiment, sections_of
 from ._kinds._models import dimension
+from ._training import Recording
 
 
 def remarks(experiment: Experiment) -> list[str]:
@@ -25,15 +26,12 @@ def remarks(experiment: Experiment) -> list[str]:
         made.append(f"rank {rank} is above the dimension {dim}: rank {dim} can do the same")
     if experiment.model.get("scale") == 0.0:
         made.append("scale 0 is a fixed point: the weights will not move")
-    if experiment.objective.kind in ("population", "online"):
-        for name in ("centered", "whitened"):
-            if experiment.task.get(name):
-                made.append(
-                    f"{name} is of a finite sample, and has no effect on the objective {experiment.objective.kind}"
-                )
-    steps = experiment.training.get("steps")
-    for name in ("points", "snapshots"):
-        given = experiment.record.given.get(name)
-        if steps is not None and given is not None and given > experiment.record[name]:
-            made.append(f"{name} is {given}, of which {steps} steps have {experiment.record[name]}")
+    given, steps = experiment.record.given, experiment.training.get("steps")
+    if isinstance(steps, int) and ("points" in given or "snapshots" in given):
+        recording = Recording(experiment.record.points, experiment.record.spacing, experiment.record.snapshots)
+        kept = recording.steps(steps).size
+        spaced = " at log spacing" if recording.spacing == "log" else ""
+        for name, count in {"points": kept, "snapshots": recording.places(kept).size}.items():
+            if given.get(name, 0) > count:
+                made.append(f"{name} is {given[name]}, of which {steps} steps have {count}{spaced}")
     return made

@@ -82,9 +82,14 @@ def resume(
         except AnotherRun:  # it may be of a run that continued the stored one
             pass
     training = training_of(experiment)
-    every = "step" in stored.dims and np.array_equal(stored["step"], np.arange(stored.sizes["step"]))
-    fixed = experiment.objective.kind != "online"
-    if seeds is not None or not isinstance(training, Descent) or not training.plain or not every or not fixed:
+    if (
+        seeds is not None
+        or not isinstance(training, Descent)
+        or not training.plain
+        or experiment.objective.kind == "online"
+        or recording_of(experiment).steps(training.steps).size <= training.steps
+        or not np.array_equal(stored["step"], np.arange(stored.sizes["step"]))
+    ):
         raise InvalidInput(
             "only gradient descent of one seed at a constant rate on fixed sequences, recorded at every step, is "
             "continued from its trajectory; other runs are by their checkpoint, if interrupted; leave out --resume"

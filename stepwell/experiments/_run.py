@@ -76,7 +76,7 @@ def run(
         configuration={"task": built[0][0]} if len(members) == 1 else None,
         checkpoint=checkpoint,
     )
-    return remembering(made, experiment, None if seeds is None else [member.seed for member in members])
+    return remembering(made, members[0], None if seeds is None else [member.seed for member in members])
 
 
 def recording_of(experiment: Experiment) -> Recording:

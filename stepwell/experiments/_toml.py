@@ -39,7 +39,7 @@ def document_in(path: str | os.PathLike) -> dict[str, Any]:
     try:
         if len(content) > _LONGEST:
             raise ValueError(f"it has more than {_LONGEST} bytes")
-        made = json.loads(content) if is_json else tomllib.loads(content.decode())
+        made = json.loads(content, object_pairs_hook=_once) if is_json else tomllib.loads(content.decode())
         if not isinstance(made, dict):
             raise ValueError("it is not a table")
         return made
@@ -47,6 +47,15 @@ def document_in(path: str | os.PathLike) -> dict[str, Any]:
         reason = " ".join(str(error).split())[:200]
         kind = "JSON" if is_json else "TOML"
         raise InvalidInput(f"{path} is not a {kind} file ({reason}); `stepwell train --dry-run` prints one") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table, each of whose keys is there once, as TOML wants it, too."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return made
 
 
 def as_toml(document: Mapping[str, Any]) -> str:
@@ -89,4 +98,4 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -114,7 +114,7 @@ PRESETS: dict[str, Preset] = {
 
 def hint_of(section: Any, kind: str, field: str) -> Hint:
     """How a field of a kind is presented. A user's kind has the bounds and defaults that it declares, and no others."""
-    if not find_kind(section, kind).own:
+    if not find_kind(section, kind).is_own:
         return Hint()
     return HINTS.get(f"{section}.{kind}.{field}") or HINTS.get(f"{section}.{field}") or Hint()
 

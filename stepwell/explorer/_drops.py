@@ -61,7 +61,7 @@ def theory_of(experiment: Experiment, task: Any, model: Any) -> Theory:
 def drops_of(experiment: Experiment, task: Any, run: xr.Dataset) -> tuple[pd.DataFrame | None, str]:
     """The table of `probes.compare` for a run, and its remarks; None and the reason where there is none."""
     try:
-        table = compare(run, task, sample=sample_of(experiment, task))
+        table = compare(run, task, sample=sample_of(experiment))
     except InvalidInput as error:
         return None, str(error)
     return table, "; ".join(line.partition(": ")[2] or line for line in table.attrs["remarks"])

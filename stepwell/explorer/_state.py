@@ -368,7 +368,8 @@ def _experiment(words: Words) -> Experiment:
     seed: int = SEED.convert(words.get("seed", HINTS["seed"].default), name="seed", text=True)
     made = Experiment(**given, seed=seed)
     most = HINTS["model.heads"].most
-    if find_kind("model", made.model.kind).own and made.model.get("heads", 0) > most:  # by default, in many dimensions
+    heads = made.model.get("heads") if find_kind("model", made.model.kind).is_own else None
+    if heads is not None and heads > most:  # by default, in many dimensions
         made = made.replace(model={"heads": most})
     _check_size(made)
     return made
@@ -434,7 +435,7 @@ def _converted(section: Any, kind: str, field: str, text: str) -> Any:
 
 def _check_size(experiment: Experiment) -> None:
     """Refuse more sequences than a request may hold in memory."""
-    if not all(find_kind(section, getattr(experiment, section).kind).own for section in _CHOSEN[:3]):
+    if not all(find_kind(section, getattr(experiment, section).kind).is_own for section in _CHOSEN[:3]):
         return  # how long they are is not known here
     task, count = experiment.task, experiment.objective.get("sequences") or experiment.objective.get("batch")
     if count is None or experiment.objective.kind == "moments":

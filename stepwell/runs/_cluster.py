@@ -346,7 +346,7 @@ def _modules(work: Work) -> tuple[str, ...]:
     """The modules that register the user's kinds of a piece of work, if they were imported and not loaded by file."""
     first = work.configuration(0)
     chosen = [find_kind(section, first[f"{section}.kind"]) for section in SECTIONS if section != "record"]
-    modules = {kind.build.__module__ for kind in chosen if not kind.own}
+    modules = {kind.build.__module__ for kind in chosen if not kind.is_own}
     if "__main__" in modules:
         raise InvalidInput(
             "a kind is registered by the program itself, which workers do not run; put it into a file, such as "

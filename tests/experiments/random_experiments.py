@@ -21,7 +21,7 @@ def _sometimes(draw: Any, made: dict[str, Any], **values: st.SearchStrategy) -> 
 
 
 @st.composite
-def tasks(draw: Any, kind: str, drawn: bool) -> dict[str, Any]:
+def tasks(draw: Any, kind: str, drawn: bool, finite: bool) -> dict[str, Any]:
     """The section of a task; where sequences are drawn, their length is a shape."""
     made: dict[str, Any] = {"kind": kind}
     if kind == "multitask":
@@ -40,12 +40,13 @@ def tasks(draw: Any, kind: str, drawn: bool) -> dict[str, Any]:
     if named == "spiked":
         _sometimes(draw, made, ratio=st.floats(1.0, 10.0))
     made["context"] = draw(st.one_of(st.just(9) if drawn else st.integers(4, 40), st.just([5, 9])))
-    _sometimes(draw, made, directions=st.sampled_from(["random", "axes"]), centered=st.booleans())
+    exact = st.booleans() if finite else st.just(False)
+    _sometimes(draw, made, directions=st.sampled_from(["random", "axes"]), centered=exact)
     if kind == "mixture":
         _sometimes(draw, made, in_context=st.floats(0.0, 1.0))
     else:
         weights = st.lists(st.one_of(st.just(0.0), NUMBERS), min_size=2, max_size=2).filter(any)
-        _sometimes(draw, made, noise=NUMBERS, task_eigenvalues=weights, whitened=st.booleans())
+        _sometimes(draw, made, noise=NUMBERS, task_eigenvalues=weights, whitened=exact)
     return made
 
 
@@ -108,7 +109,8 @@ def descriptions(draw: Any, chosen: Kinds | None = None) -> dict[str, Any]:
     The experiment is made by the test: Hypothesis minds that the checks of types draw random numbers.
     """
     kinds: Kinds = draw(st.sampled_from(COMBINATIONS)) if chosen is None else chosen
-    task = draw(tasks(kinds.task, kinds.objective in ("sampled", "online", "reduced", "exact")))
+    drawn = kinds.objective in ("sampled", "online", "reduced", "exact")
+    task = draw(tasks(kinds.task, drawn, kinds.objective in ("moments", "sampled")))
     model = draw(models(kinds.model, kinds.softmax))
     objective: dict[str, Any] = {"kind": kinds.objective}
     if kinds.objective == "exact":

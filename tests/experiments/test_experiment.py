@@ -62,9 +62,16 @@ def test_every_way_to_write_an_experiment_gives_the_same(tmp_path_factory, descr
         ({"model": {"heads": 4, "scale": np.float64(0.01)}}, {}),
         ({"model": {"heads": None}, "seed": None}, {}),
         ({"training": {"kind": "descent", "until": 2.0}}, {"training": {"kind": "descent", "steps": 100}}),
-        ({"training": {"kind": "descent", "optimizer": "adam: b1 = 0.9"}},) * 2,
+        *(({"training": {"kind": "descent", "optimizer": one}}, {"training": {"kind": "descent", "optimizer": other}})
+          for one, other in [("adam: b1 = .90, b2=0.99", "adam:b2=0.99,b1=0.9"), ("momentum", "sgd:momentum=0.9"),
+                             ("sgd:", "sgd"), ("sgd:nesterov=True,momentum=9e-1", "momentum:nesterov=true")]),
+        ({"training": {"kind": "descent", "schedule": "cosine"}},
+         {"training": {"kind": "descent", "schedule": "cosine_decay_schedule"}}),
         ({"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2]}},
          {"task": {"kind": "multitask", "dims": [2, 3], "strengths": [2, 2.0]}}),
+        ({"record": {"points": 2, "spacing": "log"}}, {"record": {"points": 2, "spacing": "linear"}}),
+        ({"training": {"kind": "descent", "steps": 5}, "record": {"points": 9, "snapshots": 7}},
+         {"training": {"kind": "descent", "steps": 5}, "record": {"points": 6, "snapshots": 6}}),
         ({"record": {"measure": ["map", "drops", "map"]}}, {"record": {"measure": ["drops", "map"]}}),
     ],
 )  # fmt: skip
@@ -123,12 +130,19 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"model": {"kind": "merged", "rank": 2}}, "merged has no field 'rank'; leave it out, or choose the model sep"),
         ({"objective": {"kind": "population", "sequences": 9}}, "population has no field 'sequences'; leave it out"),
         ({"training": {"kind": "descent", "steps": 5, "until": 2.0}}, "steps and until are both given"),
+        ({"training": {"kind": "descent", "until": 1e20}}, "at the rate 0.01 is 5e+21 steps; there may be 1000000000"),
+        ({"training": {"kind": "descent", "until": 1e300, "rate": 1e-50}}, "is inf steps"),
         ({"training": {"kind": "flow", "steps": 5}}, "flow has no field 'steps'; leave it out, or choose the training"),
         # Values that have an effect elsewhere only.
         ({"task": {"spectrum": "white", "exponent": 2.0}}, "only where spectrum is power; here spectrum is white"),
         ({"task": {"spectrum": "power", "ratio": 2.0}}, "only where spectrum is spiked"),
         ({"task": {"spectrum": "power", "eigenvalues": [1.0]}}, "only where spectrum is custom; here"),
         ({"training": {"kind": "descent", "optimizer": "adam", "until": 2.0}}, "other optimizers than sgd"),
+        *(({"task": {name: True}, **more}, f"{name} is of a finite sample, and has no effect on the objective {kind}")
+          for name in ("centered", "whitened")
+          for kind, more in [("population", {}), ("online", {"objective": "online"})]),
+        ({"task": {"kind": "mixture", "centered": True}, "objective": "online"}, "take the objective moments or"),
+        ({"task": {"whitened": True}, "record": {"test_sequences": 9}}, "whitened is of a finite sample"),
         ({"record": {"points": 5, "snapshots": 6}}, "snapshots is 6, and there are 5 points"),
         ({"training": "descent", "record": {"spacing": "steps"}}, "descent records linear or log"),
         ({"task": "multitask", "record": {"value_weights": True}}, "value_weights are those of separate and merged"),
@@ -155,8 +169,14 @@ def test_a_free_field_changes_only_itself(described: dict[str, Any], data: st.Da
         ({"task": "multitask", "training": {"until": "converged"}}, "cannot tell convergence from a plateau"),
         ({"objective": "moments", "training": "flow"}, "give until a time"),
         # Names that do not exist.
+        ({"training": {"kind": "descent", "optimizer": "adamm"}}, "no optimizer 'adamm'; did you mean adam?"),
+        ({"training": {"kind": "descent", "optimizer": "<script>"}}, "there is no optimizer '<script>'; there are"),
+        ({"training": {"kind": "descent", "optimizer": "adam:b1=x"}}, "it must be a finite number, true or false"),
+        ({"training": {"kind": "descent", "optimizer": "adam:b1"}}, "has the parameter 'b1'; write each once"),
+        ({"training": {"kind": "descent", "schedule": "cosinus"}}, "no schedule 'cosinus'; did you mean cosine?"),
         ({"modell": "separate"}, "unexpected keyword"),
         ({"model": "seperate"}, "did you mean separate? A kind of your own is registered by --with"),
+        ({"model": {"kind": ["merged"]}}, "there is no model kind ['merged']"),
         ({"task": {"heads": 3}}, "it belongs to the section model"),
         ({"model": {"head": 3}}, "did you mean heads?"),
         ({"model": 3}, "it must be the name of a kind, or a table of fields with kind"),
@@ -167,16 +187,34 @@ def test_a_value_is_used_or_refused(given: dict, message: str):
         Experiment(**given)
 
 
+def test_test_sets_are_centered_where_the_loss_is_of_infinitely_many_sequences():
+    """There `centered` has an effect, and only there is it taken with `population` and `online`."""
+    for objective in ("population", "online"):
+        given = {"objective": objective, "training": {"kind": "descent", "steps": 2}, "record": {"test_sequences": 9}}
+        curves = [
+            Experiment(task={"dim": 2, "context": 3, "centered": centered}, **given).run(progress=False)
+            for centered in (True, False)
+        ]
+        assert (curves[0]["loss"] == curves[1]["loss"]).all()
+        assert (curves[0]["in_context_test_loss"] != curves[1]["in_context_test_loss"]).all()
+
+
 def test_files_with_unknown_tables_are_refused(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[modle]\nheads = 3\n")
     with pytest.raises(InvalidInput, match="run.toml has the unknown key 'modle'; did you mean model?"):
+        Experiment.read(path)
+    path.write_text("[sweep]\nheads = [1, 2]\n")
+    with pytest.raises(InvalidInput, match="has the table sweep, so that it is a study; give it to stepwell sweep"):
         Experiment.read(path)
     path.write_text("[model\n")
     with pytest.raises(InvalidInput, match="is not a TOML file"):
         Experiment.read(path)
     (tmp_path / "run.json").write_text("[]")
     with pytest.raises(InvalidInput, match="is not a JSON file"):
+        Experiment.read(tmp_path / "run.json")
+    (tmp_path / "run.json").write_text('{"model": {"heads": 2, "heads": 3}}')
+    with pytest.raises(InvalidInput, match="is not a JSON file .it has 'heads' twice"):
         Experiment.read(tmp_path / "run.json")
     with pytest.raises(InvalidInput, match="cannot read"):
         Experiment.read(tmp_path / "none.toml")
@@ -232,8 +270,31 @@ def test_what_it_is_can_be_read():
     shown, page = repr(experiment), experiment._repr_html_()
     assert "separate(heads=2" in shown and "seed=7" in shown
     assert "attention heads" in page and experiment.name[:8] in page
-    hostile = Experiment(training={"kind": "descent", "optimizer": "<script>"})
+    hostile = Experiment(training={"kind": "descent", "optimizer": "adam:<script>=1"})
     assert "<script>" not in hostile._repr_html_()
+
+
+def test_optimizers_and_schedules_are_those_of_optax():
+    """The lists are checked without importing optax; of another version they may lack, or have, a name."""
+    import optax
+
+    from stepwell import _optimizers
+    from stepwell.dynamics import _named_optimiser
+
+    listed = {"optimisers": _optimizers.OPTIMIZERS, "schedules": _optimizers.SCHEDULES}
+    for name, known in listed.items():
+        installed = set(getattr(_named_optimiser, name)())
+        assert installed <= known, f"optax {optax.__version__} has more: {installed - known}"
+        assert known <= installed or optax.__version__ != "0.2.8"
+
+
+@pytest.mark.parametrize(
+    "schedule", ["constant:value=0.5", "cosine:init_value=0.5", "warmup_cosine:peak_value=1,warmup_steps=2"]
+)
+def test_a_schedule_has_no_rate_of_its_own(schedule: str):
+    training = {"kind": "descent", "schedule": schedule, "steps": 5}
+    with pytest.raises(InvalidInput, match="which is the rate; give the rate itself"):
+        Experiment(task={"dim": 2}, training=training).run(progress=False)
 
 
 def test_it_is_at_the_top_of_the_package():
@@ -243,16 +304,22 @@ def test_it_is_at_the_top_of_the_package():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"task": {"centered": True}},
-            ["centered is of a finite sample, and has no effect on the objective population"],
-        ),
-        ({"task": {"centered": True}, "objective": "moments"}, []),
+        ({"task": {"centered": True, "whitened": True}, "objective": "moments"}, []),
         (
             {"training": {"kind": "descent", "steps": 5}, "record": {"points": 9}},
             ["points is 9, of which 5 steps have 6"],
         ),
         ({"training": {"kind": "descent", "steps": 5}, "record": {"points": 6}}, []),
+        (
+            {"training": {"kind": "descent", "steps": 5}, "record": {"snapshots": 500}},
+            ["snapshots is 500, of which 5 steps have 6"],
+        ),
+        (
+            {"training": {"kind": "descent", "steps": 100}, "record": {"points": 101, "spacing": "log"}},
+            ["points is 101, of which 100 steps have 56 at log spacing"],
+        ),
+        ({"training": {"kind": "descent", "steps": 100}, "record": {"points": 5, "spacing": "log"}}, []),
+        ({"training": {"kind": "descent", "steps": 9}, "record": {"spacing": "log"}}, []),  # none was given
     ],
 )
 def test_values_that_are_not_used_as_given_are_remarked(given: dict, said: list[str]):

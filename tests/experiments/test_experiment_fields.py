@@ -1,12 +1,15 @@
 """Fields are declared once: bounds, words, schema, and how a kind is registered."""
 
+import importlib
 import importlib.metadata
 import json
 import math
+import pickle
 import re
 import subprocess
 import sys
-from typing import Annotated, Any
+import tomllib
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +17,9 @@ from hypothesis import strategies as st
 from random_experiments import descriptions
 
 import stepwell as sw
+from stepwell import cli
 from stepwell._errors import InvalidInput
+from stepwell._parser import Parser
 from stepwell.experiments import (
     ENTRY_POINTS,
     SECTIONS,
@@ -24,12 +29,14 @@ from stepwell.experiments import (
     Field,
     _kind,
     _plugins,
+    command_of,
     find_kind,
     json_schema,
     kinds,
     load_kinds,
     register,
 )
+from stepwell.experiments._flags import OTHER_FLAGS, parsed
 
 FIELDS = [
     (section, kind.name, field)
@@ -106,6 +113,128 @@ def test_types_that_cannot_be_declared_are_refused(registry):
             DeclaredField.of("field", annotation, None)
     with pytest.raises(TypeError, match="needs a type and a default: gate: float = 1.0"):
         exec("@register('model', 'mine')\ndef mine(task, *, gate): ...", {"register": register})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "message"),
+    [
+        (int | float, 1, "the field gate is an int or a float, .*; declare a float"),
+        (int | None, 8, "the field gate may be None, which stands for the default; its default must be None"),
+        (Annotated[int, Field("", least=1)], 0, "the default of the field gate is 0; it must be an integer from 1 on"),
+        (tuple[int, ...], (), "the default of the field gate is"),
+        (Literal["a", "b"], "c", "it must be one of a or b"),
+        (Annotated[int, Field("", when={"door": (1,)})], 2, "has an effect when door, which is no field"),
+    ],
+)
+def test_declarations_that_would_break_a_name_are_refused(registry, annotation: Any, default: Any, message: str):
+    def builder(task: Any, *, gate=default): ...
+
+    builder.__annotations__["gate"] = annotation
+    with pytest.raises(TypeError, match=message):
+        register("model", "mine")(builder)
+
+
+@pytest.mark.parametrize("name", ["", "my/kind", "../up", "-x", "two words", "a\n"])
+def test_a_kind_has_a_name_that_files_can_have(registry, name: str):
+    with pytest.raises(InvalidInput, match="a name has letters, digits, _ and -"):
+        register("model", name)(lambda: None)
+
+
+def test_no_field_is_called_kind(registry):
+    with pytest.raises(TypeError, match="has a field kind, which is the name of the kind"):
+
+        @register("model", "mine")
+        def mine(task: Any, *, kind: str = "a"): ...
+
+
+def _register_odd() -> None:
+    """A kind with a field of every type, and defaults that are written as one would."""
+
+    def fill(values: dict[str, Any], sections: Any) -> dict[str, Any]:
+        return values | ({"size": 2} if values["size"] is None else {})  # an integer for a number
+
+    @register("model", "odd", fill=fill)
+    def odd(
+        task: Any,
+        *,
+        gate: float = 1,
+        gated: bool = True,
+        form: Literal["soft", "hard"] = "soft",
+        width: Annotated[int, Field("width", when={"form": ("hard",)})] = 3,
+        level: Literal[1, 2] = 1,
+        bias: float = 0.0,
+        label: str = "",
+        labels: tuple[str, ...] = ("a",),
+        sides: tuple[bool, ...] = (True,),
+        size: float | None = None,
+        heads: tuple[int, ...] = (1, 2),
+    ): ...
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {}, {"form": "hard"}, {"form": "hard", "width": 4}, {"gate": 2}, {"gated": False}, {"level": 2},
+        {"bias": -1e-5}, {"bias": -0.25}, {"label": "two words"}, {"label": "-x"}, {"label": "--seed"},
+        {"label": "😀 \"'\\"}, {"labels": []}, {"labels": ["a", "b c"]},
+        {"sides": [True, False]}, {"size": 4}, {"heads": [3]}, {"heads": [3, 4, 5]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_fields_of_every_type_are_the_same_in_every_form(registry, given: dict):
+    _register_odd()
+    experiment = Experiment(model={"kind": "odd", **given}, seed=3)
+    forms = {
+        "file": Experiment(**tomllib.loads(experiment.to_toml())),
+        "JSON": Experiment.from_dict(json.loads(json.dumps(experiment.to_dict()))),
+        "canonical": Experiment.from_canonical(experiment.canonical()),
+        "command": parsed(command_of(experiment)[2:]),
+        "pickle": pickle.loads(pickle.dumps(experiment)),
+    }
+    assert {form: made.name for form, made in forms.items()} == dict.fromkeys(forms, experiment.name)
+
+
+def test_a_list_of_what_looks_like_flags_has_no_command(registry):
+    _register_odd()
+    with pytest.raises(InvalidInput, match="a word of a list begins with -; write a file"):
+        command_of(Experiment(model={"kind": "odd", "labels": ["-a", "b"]}))
+
+
+def test_fields_named_like_flags_of_a_verb_have_their_long_flag(registry, capsys):
+    @register("model", "mine")
+    def mine(task: Any, *, seed: int = 1, format: str = "a", theory: bool = False, task_: int = 1, model: int = 2): ...
+
+    experiment = Experiment(model={"kind": "mine", "seed": 4, "format": "b", "theory": True, "model": 3}, seed=5)
+    assert parsed(command_of(experiment)[2:]) == experiment
+    words = ["--model", "mine", "--model.seed", "4", "--model.format", "b", "--model.theory", "--model.model", "3"]
+    for verb in ("train", "predict"):
+        assert cli.main([verb, *words, "--seed", "-5"]) == 2  # read, and refused for its seed
+        assert "--seed is '-5'" in capsys.readouterr().err
+    assert cli.main(["train", *words, "--seed", "5", "--dry-run"]) == 0
+    assert Experiment(**tomllib.loads(capsys.readouterr().out)) == experiment
+
+
+def test_flags_that_fields_could_be_named_like_are_known():
+    own = {
+        action.dest for verb in ("train", "predict") for action in _parser_of(verb)._actions if "." not in action.dest
+    }
+    assert own - {"file"} <= OTHER_FLAGS
+
+
+def _parser_of(verb: str) -> Parser:
+    parser = Parser(prog=f"stepwell {verb}")
+    importlib.import_module(f"stepwell.cli._{verb}").configure(parser)
+    return parser
+
+
+def test_defaults_and_filled_values_have_the_name_of_the_same_values_given(registry):
+    _register_odd()
+    given = {"kind": "odd", "gate": 1.0, "size": 2.0, "label": "", "heads": (1, 2)}
+    assert Experiment(model="odd").name == Experiment(model=given).name
+    with pytest.raises(InvalidInput, match="width is given as 3, and has an effect only where form is hard"):
+        Experiment(model={"kind": "odd", "width": 3})
+    with pytest.raises(InvalidInput, match="string of at most"):
+        Experiment(model={"kind": "odd", "label": "\ud800"})  # no file can hold half a character
 
 
 # ---- the schema ----
@@ -227,14 +356,6 @@ def test_a_kind_is_registered_by_its_signature(registry):
     assert _valid({"model": {"kind": "gated", "gate": 0.1}}, json_schema())
     with pytest.raises(InvalidInput, match="model.gate is 2.0; it must be a number from 0 to 1"):
         experiment.replace(model={"gate": 2.0})
-
-
-def test_no_field_is_called_kind():
-    with pytest.raises(InvalidInput, match="a field of task own is called kind, as the kind itself is"):
-
-        @register("task", "own")
-        def own(*, kind: str = "a"):
-            raise AssertionError
 
 
 def test_a_name_is_registered_once(registry):

@@ -47,7 +47,10 @@ def _experiment(words: str) -> Experiment:
         ("--task_eigenvalues 1 2 --dim 2", {"task": {"task_eigenvalues": [1, 2], "dim": 2}}),
         ("--context 5 9", {"task": {"context": [5, 9]}}),
         ("--context 5", {"task": {"context": 5}}),
-        ("--whitened --centered false", {"task": {"whitened": True, "centered": False}}),
+        (
+            "--whitened --centered false --objective moments",
+            {"task": {"whitened": True, "centered": False}, "objective": "moments"},
+        ),
         ("--eigenvalues .4 5. 1.e-1 1e0 +.5", {"task": {"eigenvalues": [0.4, 5.0, 0.1, 1.0, 0.5]}}),
         ("--scale .5", {"model": {"scale": 0.5}}),
         ("--until 3", {"training": {"until": 3.0}}),
@@ -68,6 +71,7 @@ def test_flags_are_fields(words: str, given: dict):
     ("words", "message"),
     [
         ("--heads 0", "--heads is '0'; it must be an integer from 1 to 1000000"),
+        ("--heads null", "--heads is 'null'; it must be an integer"),
         ("--heads 1.5", "--heads is '1.5'; it must be an integer"),
         ("--context 5 x", "--context is"),
         ("--rank 2 --model merged", "no field 'rank'; leave it out, or choose the model separate"),
@@ -105,7 +109,7 @@ def test_seeds_in_three_forms():
     assert seeds_of(["20:23"], 0) == [20, 21, 22]
     assert seeds_of(["3", "5", "8"], 0) == [3, 5, 8]
     assert seeds_from(_parsed("", seeds=True), 0) is None
-    for wrong in (["0"], ["5:5"], ["x"], ["1", "1"], ["-1", "2"], ["9999999999"], ["1:2:3"]):
+    for wrong in (["0"], ["5:5"], ["x"], ["1", "1"], ["-1", "2"], ["9999999999"], ["9" * 30], ["1:2:3"]):
         with pytest.raises(InvalidInput, match="--seeds"):
             seeds_of(wrong, 0)
     with pytest.raises(InvalidInput):
@@ -160,6 +164,8 @@ print("LOADED", "jax" in sys.modules, "numpy" in sys.modules, status, file=sys.s
         (["train", "--heads", "0"], 2),
         (["predict", "--head", "3"], 2),
         (["train", "--model", "seperate"], 2),
+        (["train", "--training", "descent", "--optimizer", "adamm"], 2),
+        (["predict", "--training", "descent", "--schedule", "cosinus"], 2),
     ],
     ids=str,
 )
@@ -192,7 +198,7 @@ def test_an_experiment_is_made_quickly():
 )
 def test_numbers_are_read_as_one_writes_them(word: str, number: float):
     assert _experiment(f"--noise {word}").task.noise == number
-    assert _experiment("--training descent --optimizer adam:b1=.5").training.optimizer == "adam:b1=.5"
+    assert _experiment("--training descent --optimizer adam:b1=.5").training.optimizer == "adam:b1=0.5"
 
 
 @pytest.mark.parametrize("verb", ["train", "predict", "explore"])

@@ -1,5 +1,6 @@
 """What an experiment builds, trains, predicts and compares: seeds, times, grids, and the theory of the same objects."""
 
+import json
 from typing import Any, cast
 
 import jax
@@ -9,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stepwell as sw
-from stepwell import _time, dynamics
+from stepwell import _time, cli, dynamics
 from stepwell._errors import InvalidInput
-from stepwell.experiments import Experiment, Recording, compare_run, experiment_of, keys_of, time_scale
+from stepwell.experiments import Experiment, Recording, _kind, compare_run, experiment_of, keys_of, resume, time_scale
 from stepwell.experiments._keys import NAMES
 from stepwell.objectives import Moments
 from stepwell.probes import sample_task
@@ -55,7 +56,7 @@ def test_several_seeds_are_each_alone():
         alone = experiment.replace(seed=seed).run(progress=False)
         np.testing.assert_array_equal(together["key"][number, 0], alone["key"][0, 0])
         np.testing.assert_allclose(together["loss"][number], alone["loss"][0], rtol=1e-5)
-    assert experiment_of(together) == experiment
+    assert experiment_of(together) == experiment.replace(seed=5)
     for wrong, message in (([], "empty"), ([1, 1], "twice"), ([-1], "seed")):
         with pytest.raises(InvalidInput, match=message):
             experiment.run(seeds=wrong, progress=False)
@@ -247,3 +248,92 @@ def test_a_run_of_objects_says_that_it_has_no_experiment():
     run = sw.flow(model, objective, until=1.0, progress=False)
     with pytest.raises(InvalidInput, match="it was made of objects"):
         experiment_of(run)
+
+
+# ---- continued, and several seeds ----
+
+
+@pytest.mark.parametrize("record", [{"points": 21}, {"points": 11, "spacing": "log"}])
+def test_a_run_that_records_fewer_points_than_steps_is_not_continued_from_its_trajectory(record: dict):
+    """The steps of the shorter run are all recorded, those of the longer one are not."""
+    long = Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 60}, record=record)
+    short = long.replace(training={"steps": 2 if "spacing" in record else 20})
+    stored = short.run(progress=False)
+    assert stored["step"].values.tolist() == list(range(short.training.steps + 1))
+    with pytest.raises(InvalidInput, match="recorded at every step"):
+        resume(long, stored, progress=False)
+
+
+def test_the_experiment_of_several_seeds_is_that_of_the_first():
+    experiment = Experiment(task={"dim": 2}, training={"until": 1.0})
+    runs = experiment.run(seeds=[4, 2], progress=False)
+    assert experiment_of(runs) == experiment.replace(seed=4)
+    assert sw.rerun(runs, progress=False).identical(runs)
+
+
+# ---- tasks and models of one's own ----
+
+
+@pytest.fixture
+def registry():
+    before = {section: dict(known) for section, known in _kind._REGISTRY.items()}
+    yield
+    for section, known in before.items():
+        _kind._REGISTRY[section].clear()
+        _kind._REGISTRY[section].update(known)
+
+
+def test_a_task_that_does_not_say_its_context_has_a_theory_where_attention_is_divided_by_n(registry):
+    @_kind.register("task", "fixed", follows="separate")
+    def fixed(key: Any, *, whitened: bool = False):
+        return sw.InContextRegression(np.diag([0.6, 0.4]), 8, whitened=whitened)
+
+    plain = Experiment(task="fixed", model={"heads": 2}, objective="population")
+    assert len(plain.predict().levels) == 3
+    unnormalized = plain.replace(model={"normalization": "none"})
+    assert "not divided by N on fixed, which has no field context" in unnormalized.predict().reason
+    whitened = Experiment(task={"kind": "fixed", "whitened": True}, objective={"kind": "moments", "sequences": 30})
+    assert "30 sequences" in str(whitened.predict().document["remark"])
+
+
+def test_a_task_that_is_registered_anew_has_a_sample_of_its_own(registry):
+    losses = []
+    for factor in (1.0, 4.0):
+
+        @_kind.register("task", "changing", follows="separate")
+        def changing(key: Any, *, context: int = 8):
+            return sw.InContextRegression(factor * np.eye(2), context)  # noqa: B023
+
+        losses.append(Experiment(task="changing", objective="moments").predict().levels[0].loss)
+    assert losses[1] == pytest.approx(4 * losses[0])
+
+
+def test_fields_named_like_ours_may_be_of_another_type(registry, tmp_path, capsys):
+    """Names of files, titles and estimates of memory read fields of ours by name."""
+
+    @_kind.register("model", "layered")
+    def layered(
+        task: Any, key: Any, *, heads: tuple[int, ...] = (1, 2), scale: str = "small", rank: bool = True, dims: int = 3
+    ):
+        return sw.MergedAttention.random(dim=task.dim, heads=sum(heads), scale=0.1, key=key)
+
+    @_kind.register("task", "worded")
+    def worded(*, context: str = "short", dims: str = "two", eigenvalues: float = 1.0, outputs: str = "one"):
+        return sw.InContextRegression(eigenvalues * np.eye(2), 5)
+
+    words = ["--task", "worded", "--model", "layered", "--model.heads", "2", "3", "--sequences", "20", "--steps", "3"]
+    assert cli.main(["train", *words, "--training", "descent", "--out", str(tmp_path), "--store", str(tmp_path)]) == 0
+    assert "layered" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.glob("layered_seed0_*.txt")]
+
+
+def test_a_model_of_ones_own_is_compared_by_train(registry, tmp_path, capsys):
+    @_kind.register("model", "mine", theory="separate", follows="population")
+    def mine(task: Any, key: Any, *, heads: int = 2):
+        return sw.SeparateAttention.random(dim=task.dim, heads=heads, scale=0.02, key=key)
+
+    words = ["--model", "mine", "--dim", "2", "--measure", "drops", "--out", str(tmp_path), "--store", str(tmp_path)]
+    assert cli.main(["train", *words, "--theory", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert [drop["status"] for drop in json.loads(printed.out)["drops"]] == ["measured", "measured"]
+    assert "measure is for sweeps; it has no effect here but on the name of the run" in printed.err

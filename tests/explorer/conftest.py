@@ -1,4 +1,4 @@
-"""A user's own file, loaded once."""
+"""A user's own file."""
 
 from pathlib import Path
 
@@ -39,8 +39,14 @@ def gated(task, key, *, gate: Annotated[float, Field("opening of the gate", symb
 
 
 @pytest.fixture(scope="session")
-def own_kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("own") / "explorer_own_lab.py"
     path.write_text(OWN)
-    load_kinds(path)
     return path
+
+
+@pytest.fixture
+def own_kinds(own_file: Path) -> Path:
+    """The file with its kinds registered, for one test."""
+    load_kinds(own_file)
+    return own_file

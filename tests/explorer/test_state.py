@@ -64,6 +64,7 @@ def test_presets_are_experiments_and_their_words_are_their_address():
 
 
 def test_controls_are_those_that_the_kinds_declare():
+    """Kinds of ours declare every slider; that of users' kinds may follow from their bounds."""
     for kind, declared in kinds("model").items():
         made = controls("model", kind)
         assert list(made) == [f"model.{name}" for name in declared.fields]

@@ -146,7 +146,7 @@ def _mlp_objective(values: Values, sections: Mapping[str, Any]) -> str:
     return "population" if sections["task"].kind == "regression" else "moments"
 
 
-@register("model", "mlp", fill=_fill_mlp, follows=_mlp_objective, factors=2, theory="merged", features="cubic")
+@register("model", "mlp", fill=_fill_mlp, follows=_mlp_objective, factors=2, theory="merged")
 def mlp(task: Any, key: Any, *, heads: Heads = None, normalization: Normalization = None, scale: Scale = 0.01) -> Any:
     """The two-layer network on cubic features that merged attention is equal to; heads are its hidden units."""
     from stepwell.models import CubicMLP

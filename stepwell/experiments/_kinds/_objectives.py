@@ -7,6 +7,7 @@ from stepwell._errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, register
+from ._models import dimension
 
 Sequences = Annotated[int, Field("training sequences", symbol="P", least=1, most=10**9, slider=(32, 4000), log=True)]
 
@@ -36,9 +37,8 @@ def population(task: Any, normalization: str) -> Any:
 
 
 def _check_whitening(values: Values, sections: Mapping[str, Any]) -> Values:
-    task = sections["task"]
-    if task.get("whitened") and values["sequences"] <= len(task["eigenvalues"]):
-        dim = len(task["eigenvalues"])
+    dim = dimension(sections)
+    if sections["task"].get("whitened") is True and dim is not None and values["sequences"] <= dim:
         raise InvalidInput(
             f"sequences is {values['sequences']}; to whiten task vectors of dimension {dim} it must be at least "
             f"{dim + 1}"
@@ -109,12 +109,7 @@ def online(
 
 def _fill_multitask(name: str) -> Any:
     def fill(values: Values, sections: Mapping[str, Any]) -> Values:
-        if sections["model"].kind != "spectral" and sections["model"].kind in (
-            "separate",
-            "merged",
-            "mlp",
-            "multihead",
-        ):
+        if sections["model"].kind in ("separate", "merged", "mlp", "multihead"):
             raise InvalidInput(
                 f"the objective {name} is for the model spectral; with {sections['model'].kind} take sampled"
             )

@@ -27,6 +27,8 @@ def _fill(values: Values, sections: Mapping[str, Any]) -> Values:
         made["points"] = FLOW_POINTS if steps is None else steps + 1
     if steps is not None:
         made["points"] = min(made["points"], steps + 1)
+    if made["points"] == 2 and made["spacing"] == "log":
+        made["spacing"] = "linear"  # the first and the last, in either case
     if made["snapshots"] is None:
         made["snapshots"] = made["points"] if flowing else min(SNAPSHOTS, made["points"])
     elif steps is not None:
@@ -34,11 +36,25 @@ def _fill(values: Values, sections: Mapping[str, Any]) -> Values:
     if made["snapshots"] > made["points"]:
         raise InvalidInput(f"snapshots is {made['snapshots']}, and there are {made['points']} points; give no more")
     made["measure"] = tuple(sorted(set(made["measure"])))
+    _check_sample(made, sections)
     if made["test_sequences"]:
         _check_tests(made, sections)
     if made["value_weights"] and sections["model"].kind not in ("separate", "merged", "mlp"):
         raise InvalidInput(f"value_weights are those of separate and merged attention, not of {sections['model'].kind}")
     return made
+
+
+def _check_sample(made: Values, sections: Mapping[str, Any]) -> None:
+    """Refuse what is of finite samples where there is none; test sets are one, and are centered, too."""
+    task, objective = sections["task"], sections["objective"].kind
+    if task.kind not in ("regression", "mixture") or objective not in ("population", "online"):
+        return
+    for name in ("centered", "whitened"):
+        if task.get(name) and not (name == "centered" and made["test_sequences"]):
+            raise InvalidInput(
+                f"{name} is of a finite sample, and has no effect on the objective {objective}; leave it out, or take "
+                "the objective moments or sampled"
+            )
 
 
 def _check_tests(made: Values, sections: Mapping[str, Any]) -> None:
@@ -66,7 +82,7 @@ def record(
             f"at how many times the loss is kept, the first and the last among them; by default every step of a "
             f"descent, and {FLOW_POINTS} of a flow",
             least=2,
-            most=10**9,
+            most=10**9 + 1,
         ),
     ] = None,
     spacing: Annotated[
@@ -78,7 +94,7 @@ def record(
         Field(
             f"at how many of the points all weights are kept; by default {SNAPSHOTS} of a descent, and all of a flow",
             least=2,
-            most=10**9,
+            most=10**9 + 1,
         ),
     ] = None,
     measure: Annotated[

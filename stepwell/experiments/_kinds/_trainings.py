@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from stepwell import _time
 from stepwell._errors import InvalidInput
+from stepwell._optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
 from .._kind import Values, register
@@ -14,6 +15,7 @@ from .._times import time_scale
 _PLAIN = ("sgd", "constant")
 _NO_LOWEST_LOSS = ("moments", "sampled", "spectral", "reduced", "exact")
 """Objectives whose lowest loss is not known before training."""
+_MOST_STEPS = 10**9
 _LATE = 1.5
 """A flow of several regressions goes on to so many times the last predicted emergence, and through what follows."""
 
@@ -73,8 +75,8 @@ def flow(
 
 def _fill_descent(values: Values, sections: Mapping[str, Any]) -> Values:
     made = dict(values)
-    made["optimizer"] = "".join(made["optimizer"].split())
-    made["schedule"] = "".join(made["schedule"].split())
+    made["optimizer"] = canonical_optimizer(made["optimizer"])
+    made["schedule"] = canonical_schedule(made["schedule"])
     plain = (made["optimizer"], made["schedule"]) == _PLAIN
     if made["until"] is not None:
         if made["steps"] is not None:
@@ -82,7 +84,13 @@ def _fill_descent(values: Values, sections: Mapping[str, Any]) -> Values:
         if not plain:
             raise InvalidInput("until is a flow time, which other optimizers than sgd do not have; give steps")
         each = time_scale(sections["task"], sections["model"]).of_steps(1.0, made["rate"])
-        made["steps"] = max(1, math.ceil(made["until"] / each - 1e-9))
+        steps = made["until"] / each
+        if not steps <= _MOST_STEPS:
+            raise InvalidInput(
+                f"until is {made['until']:g}, which at the rate {made['rate']:g} is {steps:.3g} steps; there may be "
+                f"{_MOST_STEPS}, so give an earlier time or a larger rate"
+            )
+        made["steps"] = max(1, math.ceil(steps * (1.0 - 1e-12)))
     elif made["steps"] is None:
         made["steps"] = 6000
     return made
@@ -108,7 +116,7 @@ def descent(
     ] = 0.01,
     steps: Annotated[
         int | None,
-        Field("number of gradient steps; by default 6000", least=1, most=10**9, slider=(200, 10_000), log=True),
+        Field("number of gradient steps; by default 6000", least=1, most=_MOST_STEPS, slider=(200, 10_000), log=True),
     ] = None,
     until: Annotated[float | None, Field("stop time, instead of steps", unit=_time.TIME_NAME, above=0.0)] = None,
     optimizer: Annotated[

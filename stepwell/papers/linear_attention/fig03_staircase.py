@@ -101,7 +101,8 @@ def simulate(quick: bool) -> dict[str, xr.Dataset]:
     task = make_task()
     predictions = levels(task)
     if chosen.sequences is None:
-        runs = runs_of(EXPERIMENT.replace(objective="population"), chosen.seeds)
+        whole = EXPERIMENT.replace(task={"centered": None, "whitened": None}, objective="population")
+        runs = runs_of(whole, chosen.seeds)
         sets = runs_of(EXPERIMENT, chosen.seeds[: chosen.turned])
     else:
         runs = sets = runs_of(EXPERIMENT, chosen.seeds)

@@ -22,8 +22,8 @@ _START += "explore(int(sys.argv[1]), browser=False, store=sys.argv[2], reproduct
 class Server:
     """A server in a process of its own; `stop` kills it, and `start` starts it again at the same address."""
 
-    def __init__(self, folder: Path, own_kinds: Path):
-        self._own = own_kinds
+    def __init__(self, folder: Path, own_file: Path):
+        self._own = own_file
         self.store, self.reproduction = folder / "store", folder / "reproduction"
         self._log = folder / "server.log"
         self._port = 0
@@ -66,13 +66,13 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, own_kinds: Path) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, own_file: Path) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("explorer")
     figures = folder / "reproduction" / "figures"
     figures.mkdir(parents=True)
     (figures / "linear-fig1.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="30"/>')
     (folder / "secret.svg").write_text("<svg/>")
-    one = Server(folder, own_kinds)
+    one = Server(folder, own_file)
     yield one
     one.stop()
 
