@@ -105,11 +105,15 @@ def _list(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 def _show(store: "Store", arguments: argparse.Namespace) -> Answer:
     run = store.describe(arguments.name)
-    document = {**run, "scalars": {name: _finite(value) for name, value in run["scalars"].items()}}
+    lacking = _lacking(run["configuration"])
+    scalars = {name: _finite(value) for name, value in run["scalars"].items()}
+    document = {**run, "scalars": scalars, "lacking": lacking}
 
     def lines() -> Iterator[str]:
         yield f"run      {run['name']}"
         yield f"shard    {run['shard']}"
+        if lacking:
+            yield f"lacking  {', '.join(lacking)}: to build it, register its kinds by --with FILE.py"
         for title in ("configuration", "scalars"):
             yield title
             width = max(map(len, run[title]), default=0)
@@ -121,6 +125,17 @@ def _show(store: "Store", arguments: argparse.Namespace) -> Answer:
         )
 
     return 0, document, lines()
+
+
+def _lacking(configuration: dict[str, Any]) -> list[str]:
+    """The kinds of a run that are not registered, without which it can be listed and exported, and not built."""
+    from stepwell.experiments import SECTIONS, kinds
+
+    return [
+        f"{section} {name}"
+        for section in SECTIONS
+        if (name := configuration.get(f"{section}.kind")) and name not in kinds(section, installed=True)
+    ]
 
 
 def _open(store: "Store", arguments: argparse.Namespace) -> Answer:

@@ -18,7 +18,10 @@ from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
 from ._toml import document_in
 
 _MOST_SEEDS = 10**6
-OTHER_FLAGS = frozenset("dry_run format fresh help json out overwrite resume seed seeds show store theory with".split())
+OTHER_FLAGS = frozenset(
+    "dry_run format fresh help json no_browser out overwrite port reproduction resume seed seeds show store theory "
+    "with".split()
+)
 """Flags that verbs have beside those of an experiment: a field of such a name has its long flag alone."""
 
 

@@ -50,8 +50,9 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     - `level`: the loss predicted after the drop.
     - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
       the last drop at the end of the run; nan where 90 % of the drop are not reached.
-    - `measured_component`, `measured_head`: what was learned, by which head; missing as above.
-    - `in_order`: whether the component was the predicted one, or one of the same gain; missing if not reached.
+    - `measured_component`, `measured_head`: what was learned, by which head; missing as above, and where two drops lie
+      between the same recorded weights, which cannot tell one from the other.
+    - `in_order`: whether the component was the predicted one, or one of the same gain; missing if that is not known.
     - `status`: "measured", "below resolution" or "not reached", as in `level_drops`.
 
     `attrs["remarks"]` is a list of lines: why there are no predictions, or what the finite sample changes.
@@ -96,11 +97,13 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
         time, loss = _curve(run, number)
         measured = level_drops(time, loss, levels[learned])
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
+        spans = [_span(drop, weights.points) for drop in measured]
         for place, (drop, predicted) in enumerate(zip(measured, predictions, strict=True)):
             row = {"run": int(weights.runs[number]), "drop": place + 1, **predicted._asdict()}
             row |= _measured(drop, predicted, axis, _plateau(time, loss, measured[place:]))
-            if weights.theory == "separate" and drop.status != "not reached":
-                row |= _learned(own, drop, place, maps, weights.points)
+            span = spans[place]
+            if weights.theory == "separate" and span is not None and spans.count(span) == 1:
+                row |= _learned(own, span, place, maps)
             if others is not None:
                 row["population"] = others[place].predicted
             rows.append(row)
@@ -275,17 +278,20 @@ def _measured(drop: LevelDrop, predicted: _Predicted, axis: _Axis, plateau: floa
     }
 
 
-def _learned(
-    task: LinearTask,
-    drop: LevelDrop,
-    expected: int,
-    maps: Float[np.ndarray, "point head dim dim"],
-    points: Float[np.ndarray, " point"],
-) -> dict[str, Any]:
-    """Component and head that grew most during a drop, and whether it is the component of that number, from 0."""
+def _span(drop: LevelDrop, points: Float[np.ndarray, " point"]) -> tuple[int, int] | None:
+    """The recorded weights before and after a drop; None if it is not reached."""
+    if drop.status == "not reached":
+        return None
     before = max(int(np.searchsorted(points, drop.start, side="right")) - 1, 0)
     end = drop.end if np.isfinite(drop.end) else points[-1]
-    after = max(min(int(np.searchsorted(points, end)), len(points) - 1), before)
+    return before, max(min(int(np.searchsorted(points, end)), len(points) - 1), before)
+
+
+def _learned(
+    task: LinearTask, span: tuple[int, int], expected: int, maps: Float[np.ndarray, "point head dim dim"]
+) -> dict[str, Any]:
+    """Component and head that grew most during a drop, and whether it is the component of that number, from 0."""
+    before, after = span
     gained = linear.shares(task, maps[after].sum(axis=0))[1] - linear.shares(task, maps[before].sum(axis=0))[1]
     component = int(np.argmax(gained))
     head = int(np.argmax(np.linalg.norm(maps[after] - maps[before], axis=(1, 2))))

@@ -1,6 +1,8 @@
 """Flags of the terminal are derived from declarations, and answer without JAX."""
 
 import argparse
+import dataclasses
+import importlib
 import json
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from stepwell.experiments import (
     experiment_from,
     full_name,
     kinds,
+    register,
     seeds_from,
     seeds_of,
 )
@@ -196,3 +199,24 @@ def test_an_experiment_is_made_quickly():
 def test_numbers_are_read_as_one_writes_them(word: str, number: float):
     assert _experiment(f"--noise {word}").task.noise == number
     assert _experiment("--training descent --optimizer adam:b1=.5").training.optimizer == "adam:b1=0.5"
+
+
+@pytest.mark.parametrize("verb", ["train", "predict", "explore"])
+def test_fields_may_be_called_like_flags_of_a_verb(verb: str):
+    """Whatever flags there are: such a field has its dotted flag."""
+    module = importlib.import_module(f"stepwell.cli._{verb}")
+    module.configure(before := Parser(prog=verb))
+    own = {word for action in before._actions if "." not in action.dest for word in action.option_strings}
+    names = [word.lstrip("-").replace("-", "_") for word in own] + ["task", "model"]
+
+    @register("model", "clashing")
+    def clashing(task: Any, key: Any, *, heads: int = 2) -> Any:
+        raise AssertionError
+
+    fields = kinds("model")["clashing"].fields
+    fields |= {name: dataclasses.replace(fields["heads"], name=name) for name in names}
+    module.configure(parser := Parser(prog=verb))
+    given = parser.parse_args(["--model", "clashing", *(word for name in names for word in (f"--model.{name}", "7"))])
+    experiment = experiment_from(given)
+    assert [experiment.model[name] for name in names] == [7] * len(names) and experiment.seed == 0
+    assert experiment_from(parser.parse_args(command_of(experiment)[2:])) == experiment

@@ -121,6 +121,19 @@ def test_a_component_out_of_order_is_said_to_be():
     assert table["in_order"].tolist() == [False, False] and table["measured_head"].tolist() == [2, 1]
 
 
+def test_weights_that_were_recorded_too_seldom_tell_no_drop_from_another(task):
+    """Of the first and the last weights alone both drops would be of the component that grew most."""
+    model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    options = {"rate": 0.05, "steps": 600, "progress": False}
+    few = compare(descend(model, Population(task), snapshots=2, **options), task)
+    assert few["status"].tolist() == ["measured"] * 2
+    for column in ("measured_component", "measured_head", "in_order"):
+        assert bool(few[column].isna().all())
+    enough = compare(descend(model, Population(task), snapshots=20, **options), task)
+    assert enough["measured_component"].tolist() == enough["measured_head"].tolist() == [1, 2]
+    np.testing.assert_allclose(few["measured"], enough["measured"], rtol=1e-12)
+
+
 def test_merged_attention_has_one_drop(task):
     model = MergedAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(0))
     table = compare(flow(model, Population(task), progress=False), task)

@@ -129,6 +129,10 @@ except sw._errors.InvalidInput as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     exported, refusal = done.stdout.splitlines()
+    assert called("runs", "show", alone.name, "--store", store)["lacking"] == []
+    for section, name in (("task", "sparse"), ("model", "gated")):
+        del _kind._REGISTRY[section][name]
+    assert called("runs", "show", alone.name, "--store", store)["lacking"] == ["task sparse", "model gated"]
     assert set(pd.read_csv(exported)["model.gate"]) == {0.2, 0.9}
     assert "there is no task kind 'sparse'" in refusal and "--with FILE.py" in refusal
 
