@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
+    from stepwell.experiments import DONE
     from stepwell.runs import compute_in_process, job_result, on_cluster, run_job
 
     shown_progress = not arguments.json or sys.stderr.isatty()
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return exit_status()
     if outcome != "finished":
         print(f"stepwell sweep: {message}", file=sys.stderr)
-    return 1 if arguments.strict and set(report["outcomes"]) - {"finished"} else 0
+    return 1 if arguments.strict and set(report["outcomes"]) - set(DONE) else 0
 
 
 def _part(text: str | None) -> tuple[int, int] | None:
