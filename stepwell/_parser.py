@@ -7,7 +7,7 @@ and it is imported in no time.
 import argparse
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from stepwell._errors import InvalidInput
@@ -24,7 +24,8 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Raises `InvalidInput` instead of printing the usage and leaving; flags are not abbreviated unless asked for.
 
-    `examples` are command lines that its help ends with.
+    `examples` are command lines that its help ends with; `renamed` has flags of the published script, each with what
+    to write instead.
     """
 
     def __init__(self, **options):
@@ -32,6 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.examples: tuple[str, ...] = ()
         # argparse takes -1e-5 for a flag.
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        self.renamed: Mapping[str, str] = {}
 
     def format_help(self) -> str:
         lines = ["", "examples:", *(f"  $ {example}" for example in self.examples), ""] if self.examples else []
@@ -40,8 +42,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (\S+)", message)
         if unknown:
+            given = unknown[1].split("=")[0]
+            if instead := self.renamed.get("--" + given.removeprefix("--").replace("-", "_")):
+                raise InvalidInput(f"there is no flag {given} outside of train.py; write {instead}")
             flags = [flag for action in self._actions for flag in action.option_strings]
-            self.unknown("flag" if unknown[1].startswith("-") else "argument", unknown[1].split("=")[0], flags)
+            self.unknown("flag" if unknown[1].startswith("-") else "argument", given, flags)
         raise InvalidInput(f"{shortened(message)}; see {self.prog} --help")
 
     def unknown(self, kind: str, given: str, allowed: Iterable[str]) -> NoReturn:

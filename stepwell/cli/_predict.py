@@ -7,6 +7,8 @@ import sys
 from stepwell._parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from
 
+from ._renamed import RENAMED
+
 
 def configure(parser: Parser) -> None:
     """The flags of an experiment: those of `stepwell train`."""
@@ -29,6 +31,7 @@ def configure(parser: Parser) -> None:
         "one effective head and for H effective heads."
     )
     add_experiment_flags(parser)
+    parser.renamed = RENAMED
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
 
 

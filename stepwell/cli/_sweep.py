@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
+    from stepwell.experiments import DONE
     from stepwell.runs import compute_in_process, job_result, on_cluster, run_job
 
     shown_progress = not arguments.json or sys.stderr.isatty()
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         return exit_status()
     if outcome != "finished":
         print(f"stepwell sweep: {message}", file=sys.stderr)
-    return 1 if arguments.strict and set(report["outcomes"]) - {"finished"} else 0
+    return 1 if arguments.strict and set(report["outcomes"]) - set(DONE) else 0
 
 
 def _part(text: str | None) -> tuple[int, int] | None:
@@ -167,7 +168,8 @@ def _report(computed: int, result: "xr.Dataset", files: dict[str, str], seconds:
 def _summary(report: dict[str, Any]) -> str:
     axes = " x ".join(f"{size} {name}" for name, size in report["axes"].items())
     ends = ", ".join(f"{count} {word}" for word, count in report["outcomes"].items())
-    lines = [f"{report['stored']} of {report['runs']} runs ({axes}) are in {report['store']}: {ends}"]
+    varied = f" ({axes})" if axes else ""
+    lines = [f"{report['stored']} of {report['runs']} runs{varied} are in {report['store']}: {ends}"]
     lines.append(f"{report['computed']} runs to compute, {report['outcome']} in {report['seconds']:.1f} s")
     return "\n".join([*lines, *(f"{kind}: {path}" for kind, path in report["files"].items())])
 

@@ -5,6 +5,7 @@ import argparse
 from stepwell._parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from, seeds_from
 
+from ._renamed import RENAMED
 from ._training import Job, add_output_flags, print_experiment, train_to_files
 
 
@@ -18,6 +19,7 @@ def configure(parser: Parser) -> None:
         "file that cannot be written, 128 and the number of the signal (130 for Ctrl-C)."
     )
     add_experiment_flags(parser, seeds=True)
+    parser.renamed = RENAMED
     output = parser.add_argument_group("output")
     output.add_argument("--show", action="store_true", help="show the plot in a window")
     add_output_flags(output)

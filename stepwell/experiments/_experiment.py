@@ -242,12 +242,11 @@ class Experiment:
         **Returns:** the experiment.
         """
         _check_table(document, source)
-        allowed = [*SECTIONS, "seed"]
         if "sweep" in document:
             raise InvalidInput(f"{source} has the table sweep, so that it is a study; give it to stepwell sweep")
         for name in document:
-            if name not in allowed:
-                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {nearest(str(name), allowed)}")
+            if name not in (*SECTIONS, "seed"):
+                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {_belongs(name)}")
         return cls(**document)
 
     @classmethod
@@ -492,6 +491,16 @@ def convert(kind: Kind, name: str, value: Any, *, label: str | None = None, text
         raise InvalidInput(_no_field(kind, name))
     where = name if kind.section == "record" else f"{kind.section}.{name}"
     return kind.fields[name].convert(value, name=label or where, text=text)
+
+
+def _belongs(key: Any) -> str:
+    """What to do with a key that is no section: use another verb or table, or the nearest name."""
+    if key == "sweep":
+        return "a file with this table is a study: run it with `stepwell sweep`, or remove the table"
+    for section in SECTIONS:
+        if any(key in kind.fields for kind in kinds(section).values()):
+            return f"it is a field of the section {section}: write it in the table [{section}]"
+    return nearest(str(key), [*SECTIONS, "seed"])
 
 
 def _no_field(kind: Kind, name: str) -> str:

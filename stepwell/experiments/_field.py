@@ -121,7 +121,7 @@ class DeclaredField:
 
     def convert(self, value: Any, *, name: str | None = None, text: bool = False) -> Any:
         """The value, if it is allowed; strings of a command line are read where `text` says so."""
-        given = value
+        given = " ".join(value) if text and isinstance(value, list) else value
         if hasattr(value, "tolist"):  # NumPy's and JAX's numbers and arrays
             value = value.tolist()
         if isinstance(value, range):
@@ -239,7 +239,8 @@ def _words(kind: Any, about: Field) -> str:
     word = "an integer" if kind is int else "a number"
     low = f" above {about.above:g}" if about.above is not None else ""
     low = f" from {about.least:g}" if about.least is not None and not low else low
-    high = "" if about.most is None else f" to {_figure(about.most)}" if low else f", at most {_figure(about.most)}"
+    high = "" if about.most is None else f", at most {_figure(about.most)}"
+    high = f" to {_figure(about.most)}" if about.most is not None and low.startswith(" from") else high
     return word + low + (high or (" on" if low.startswith(" from") else ""))
 
 

@@ -158,15 +158,20 @@ def _reading(fields: list[DeclaredField]) -> dict[str, Any]:
 def _help(name: str, owners: list[Kind], total: int) -> str:
     field = owners[0].fields[name]
     text = field.description()
-    texts = {kind.fields[name].about.help for kind in owners}
+    texts: dict[str, list[str]] = {}
+    for kind in owners:
+        texts.setdefault(kind.fields[name].about.help, []).append(kind.name)
     if len(texts) > 1:
-        text = "; ".join(f"{kind.name}: {kind.fields[name].about.help}" for kind in owners)
+        text = "; ".join(f"{', '.join(names)}: {told}" for told, names in texts.items())
     defaults = {kind.name: kind.fields[name].default for kind in owners}
     known = {_shown(value) for value in defaults.values() if value is not None and value is not False and value != ()}
     if len(known) == 1:
         text += f" (default: {known.pop()})"
     elif known:
-        listed = ", ".join(f"{value} for {kind}" for kind, value in ((k, _shown(v)) for k, v in defaults.items()))
+        of_value: dict[str, list[str]] = {}
+        for kind, value in defaults.items():
+            of_value.setdefault(_shown(value), []).append(kind)
+        listed = ", ".join(f"{value} for {' and '.join(names)}" for value, names in of_value.items())
         text += f" (default: {listed})"
     return _escaped(text + ("" if len(owners) == total else f" [{', '.join(kind.name for kind in owners)}]"))
 

@@ -5,7 +5,7 @@ The words of an address are fields by their dotted names, `model.heads=3`. Nothi
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -302,12 +302,17 @@ def _stored(words: Words, problems: Problems) -> dict[str, str]:
     return made
 
 
+def _nearest_control(name: str, known: Iterable[str]) -> str:
+    """Advice after an unknown name; that of a section alone means its kind."""
+    return f"did you mean {name}.kind?" if name in _CHOSEN else nearest(name, sorted(known))
+
+
 def _readable(words: Words, problems: Problems) -> dict[str, str]:
     """Words that name a field of some kind, and texts that are short."""
     made, known = {}, _names()
     for name, text in words.items():
         if name not in known:
-            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {nearest(name, sorted(known))}"
+            problems[name[:_LONGEST]] = f"there is no control {shown(name)}: {_nearest_control(name, known)}"
         elif not isinstance(text, str) or len(text) > _LONGEST:
             problems[name] = f"{name}: this is not a text of at most {_LONGEST} characters"
         else:
@@ -410,7 +415,7 @@ def _converted(section: Any, kind: str, field: str, text: str) -> Any:
     declared = find_kind(section, kind).fields.get(field)
     if declared is None:
         having = [other for other, found in kinds(section).items() if field in found.fields]
-        raise InvalidInput(f"the {section} kind {kind} has no field {field}; {', '.join(having)} have it")
+        raise InvalidInput(f"the {section} kind {kind} has no field {field}; the kinds with it are {', '.join(having)}")
     if name not in controls(section, kind):
         raise InvalidInput(f"{name} cannot be set on this page")
     hint = hint_of(section, kind, field)

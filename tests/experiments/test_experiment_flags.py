@@ -73,7 +73,7 @@ def test_flags_are_fields(words: str, given: dict):
         ("--heads 0", "--heads is '0'; it must be an integer from 1 to 1000000"),
         ("--heads null", "--heads is 'null'; it must be an integer"),
         ("--heads 1.5", "--heads is '1.5'; it must be an integer"),
-        ("--context 5 x", "--context is"),
+        ("--context 5 x", "--context is '5 x'; it must be an integer"),
         ("--rank 2 --model merged", "no field 'rank'; leave it out, or choose the model separate"),
         ("--sequences 9", "no field 'sequences'; leave it out, or choose the objective"),
         ("--dim 3 --eigenvalues 1 2", "dim is given as 3"),
@@ -135,6 +135,8 @@ def test_every_field_of_every_kind_has_a_flag_with_its_help():
                 action = flags[f"--{section}.{name}"]
                 assert action.help and action.help is not argparse.SUPPRESS
     assert "attention heads" in parser.format_help()
+    assert str(flags["--heads"].help).startswith("separate, merged, mlp: attention heads; by default one")
+    assert "(default: 31 for regression and mixture, 100 for multitask)" in str(flags["--context"].help)
 
 
 def test_a_command_has_what_is_not_the_default():

@@ -146,6 +146,11 @@ def test_a_bad_value_is_reported_under_its_control(words, name):
     assert list(problems) == [name]
 
 
+def test_problems_say_what_to_write_instead():
+    assert "did you mean task.kind?" in State.read({"task": "multitask"})[1]["task"]
+    assert "the kinds with it are separate" in State.read({"model.kind": "merged", "model.rank": "2"})[1]["model.rank"]
+
+
 def test_no_more_sequences_than_fit_into_memory():
     words = {"model.activation": "softmax", "task.context": "1000", "objective.sequences": "4000"}
     assert any("must be at most 399" in message for message in State.read(words)[1].values())

@@ -545,6 +545,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert json.loads(capsys.readouterr().out)
 
 
+def test_strict_takes_runs_that_converged_for_done(tmp_path: Path):
+    file = tmp_path / "study.toml"
+    words = ["sweep", str(file), "--store", str(tmp_path / "runs"), "--strict", "--json"]
+    file.write_text("[task]\neigenvalues = [0.6, 0.4]\n[model]\nscale = 0.1\n[sweep]\nseed = [0, 1]\n")
+    assert main(words) == 0
+    file.write_text(STUDY)  # large rates diverge
+    assert main(words) == 1
+
+
 BAD = {
     "no file": (["no-such-file.toml"], "cannot read"),
     "shard": (["{study}", "--shard", "4/3"], "--shard"),

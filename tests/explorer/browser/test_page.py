@@ -268,6 +268,17 @@ def test_everything_is_reached_by_keyboard(open_page: Open):
     wait(page, "() => window.stepwell.frames.length > 2")
 
 
+def test_steps_beside_the_time_fit(open_page: Open):
+    page = open_page("?training.kind=descent")
+    edges = "id => (({left, right}) => [left, right])(document.querySelector(id).getBoundingClientRect())"
+    assert "step" in page.locator("#now").inner_text()
+    assert page.evaluate(
+        "() => document.getElementById('now').scrollWidth <= document.getElementById('now').clientWidth"
+    )
+    assert page.evaluate(edges, "#now")[1] <= page.evaluate(edges, "#clock label")[0]
+    assert page.evaluate("() => (table => table.scrollWidth <= table.clientWidth)(document.querySelector('.scroll'))")
+
+
 @pytest.mark.parametrize("mode", ["", "task.kind=multitask", "mode=stored"])
 def test_at_phone_width_nothing_is_cut_off(open_page: Open, mode: str):
     page = open_page(f"?{mode}", viewport={"width": 360, "height": 740})
