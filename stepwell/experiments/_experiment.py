@@ -243,7 +243,7 @@ class Experiment:
         """
         _check_table(document, source)
         if "sweep" in document:
-            raise InvalidInput(f"{source} has the table sweep, so that it is a study; give it to stepwell sweep")
+            raise InvalidInput(f"{source} has the table sweep, so that it is a study; run it with `stepwell sweep`")
         for name in document:
             if name not in (*SECTIONS, "seed"):
                 raise InvalidInput(f"{source} has the unknown key {shown(name)}; {_belongs(name)}")
