@@ -205,7 +205,7 @@ def test_files_with_unknown_tables_are_refused(tmp_path):
     with pytest.raises(InvalidInput, match="run.toml has the unknown key 'modle'; did you mean model?"):
         Experiment.read(path)
     path.write_text("[sweep]\nheads = [1, 2]\n")
-    with pytest.raises(InvalidInput, match="has the table sweep, so that it is a study; give it to stepwell sweep"):
+    with pytest.raises(InvalidInput, match="has the table sweep, so that it is a study; run it with `stepwell sweep`"):
         Experiment.read(path)
     path.write_text("[model\n")
     with pytest.raises(InvalidInput, match="is not a TOML file"):
