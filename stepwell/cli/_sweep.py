@@ -168,7 +168,8 @@ def _report(computed: int, result: "xr.Dataset", files: dict[str, str], seconds:
 def _summary(report: dict[str, Any]) -> str:
     axes = " x ".join(f"{size} {name}" for name, size in report["axes"].items())
     ends = ", ".join(f"{count} {word}" for word, count in report["outcomes"].items())
-    lines = [f"{report['stored']} of {report['runs']} runs ({axes}) are in {report['store']}: {ends}"]
+    varied = f" ({axes})" if axes else ""
+    lines = [f"{report['stored']} of {report['runs']} runs{varied} are in {report['store']}: {ends}"]
     lines.append(f"{report['computed']} runs to compute, {report['outcome']} in {report['seconds']:.1f} s")
     return "\n".join([*lines, *(f"{kind}: {path}" for kind, path in report["files"].items())])
 

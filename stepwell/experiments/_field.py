@@ -117,7 +117,8 @@ class DeclaredField:
         try:
             made = msgspec.convert(value, self.checked, strict=not text)
         except (msgspec.ValidationError, OverflowError):
-            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}") from None
+            typed = " ".join(given) if text and isinstance(given, list) else given
+            raise InvalidInput(f"{name or self.name} is {shown(typed)}; it must be {self.allowed()}") from None
         return _without_minus_zero(made)
 
     @property
@@ -213,7 +214,8 @@ def _words(kind: Any, about: Field) -> str:
     word = "an integer" if kind is int else "a number"
     low = f" above {about.above:g}" if about.above is not None else ""
     low = f" from {about.least:g}" if about.least is not None and not low else low
-    high = "" if about.most is None else f" to {_figure(about.most)}" if low else f", at most {_figure(about.most)}"
+    high = "" if about.most is None else f", at most {_figure(about.most)}"
+    high = f" to {_figure(about.most)}" if about.most is not None and low.startswith(" from") else high
     return word + low + (high or (" on" if low.startswith(" from") else ""))
 
 

@@ -48,7 +48,7 @@ def test_flags_files_and_dictionaries_describe_one_experiment(experiment: sw.Exp
     (tmp_path / "run.toml").write_text(experiment.to_toml())
     assert sw.Experiment.read(tmp_path / "run.toml") == experiment
     assert parsed(command_of(experiment)[2:]) == experiment == sw.Experiment.from_canonical(experiment.canonical())
-    with pytest.raises(InvalidInput, match=r"--gate is '1.5'; it must be a number above 0 to 1"):
+    with pytest.raises(InvalidInput, match=r"--gate is '1.5'; it must be a number above 0, at most 1"):
         parsed([*WORDS, "--gate", "1.5"])
     with pytest.raises(InvalidInput, match="no field 'gatte'; did you mean gate"):
         experiment.replace(model={"gatte": 0.1})

@@ -66,7 +66,7 @@ def test_flags_are_fields(words: str, given: dict):
     [
         ("--heads 0", "--heads is '0'; it must be an integer from 1 to 1000000"),
         ("--heads 1.5", "--heads is '1.5'; it must be an integer"),
-        ("--context 5 x", "--context is"),
+        ("--context 5 x", "--context is '5 x'; it must be an integer"),
         ("--rank 2 --model merged", "no field 'rank'; leave it out, or choose the model separate"),
         ("--sequences 9", "no field 'sequences'; leave it out, or choose the objective"),
         ("--dim 3 --eigenvalues 1 2", "dim is given as 3"),
