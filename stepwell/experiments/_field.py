@@ -138,7 +138,8 @@ class DeclaredField:
         except (msgspec.ValidationError, OverflowError):
             made, allowed = None, False
         if not allowed:
-            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}")
+            typed = " ".join(given) if text and isinstance(given, list) else given
+            raise InvalidInput(f"{name or self.name} is {shown(typed)}; it must be {self.allowed()}")
         return _without_minus_zero(made)
 
     @property
