@@ -165,7 +165,7 @@ def _write_rest(
 
 
 def _with_theory(job: Job, run: "xr.Dataset", theory: _Theory) -> _Theory:
-    from stepwell.experiments import compare_run, no_theory, predicted_course
+    from stepwell.experiments import compare_run, no_comparison, predicted_course
 
     if "time" not in run.coords:
         job.say("--theory: times are predicted for gradient descent at a constant rate, and not for other optimizers")
@@ -174,8 +174,8 @@ def _with_theory(job: Job, run: "xr.Dataset", theory: _Theory) -> _Theory:
     if reason:
         job.say(f"--theory: {reason}")
     points = run.sizes[run["loss"].dims[-1]]
-    compared = job.experiment.model.kind in ("separate", "merged") and not no_theory(job.experiment)
-    return theory._replace(course=course, drops=compare_run(run) if compared and points > 1 else None)
+    compared = points > 1 and not no_comparison(job.experiment)
+    return theory._replace(course=course, drops=compare_run(run) if compared else None)
 
 
 def _drawn_task(experiment: Experiment, theory: _Theory) -> Any:

@@ -28,6 +28,7 @@ from ._kind import SECTIONS as SECTIONS
 from ._kind import Kind as Kind
 from ._kind import find_kind as find_kind
 from ._kind import kinds as kinds
+from ._kind import note_of as note_of
 from ._kind import register as register
 from ._kinds._tasks import eigenvalues_by_name as eigenvalues_by_name
 from ._plugins import LOADED as LOADED
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from ._prediction import DropForecast as DropForecast
     from ._prediction import Level as Level
     from ._prediction import Prediction as Prediction
+    from ._prediction import no_comparison as no_comparison
     from ._prediction import no_theory as no_theory
     from ._prediction import predict as predict
     from ._prediction import theory_name as theory_name
@@ -111,6 +113,7 @@ _LATER = {
     "Level": "_prediction",
     "training_of": "_experiment",
     "Prediction": "_prediction",
+    "no_comparison": "_prediction",
     "no_theory": "_prediction",
     "theory_name": "_prediction",
     "theory_task": "_predict_linear",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ._build import build_task
 from ._keys import keys_of
 from ._predict_linear import sample_of
-from ._prediction import no_theory
+from ._prediction import no_comparison
 from ._run import experiment_and_seeds
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
     from stepwell.probes import DropTable, compare
 
     experiment, seeds = experiment_and_seeds(trajectory)
-    reason = no_theory(experiment)
-    if reason or experiment.model.kind == "mlp":
-        raise InvalidInput(f"{reason or 'the drops of the mlp are those of merged attention'}; nothing is compared")
+    if reason := no_comparison(experiment):
+        raise InvalidInput(f"{reason}; nothing is compared")
     tables, remarks = [], []
     for number, seed in enumerate([experiment.seed] if seeds is None else seeds):
         member = experiment.replace(seed=seed)

@@ -44,7 +44,8 @@ class Kind:
     - `canonical`: from filled values to those that the name of an experiment is made of.
     - `follows`: the kind of the next section by default, or a function of the values that returns it.
     - `replaces`: by field, other fields that a new value of it takes the place of.
-    - `notes`: what else the package knows of it: `factors` and `theory` of a model, `many` of an objective.
+    - `notes`: what else the package knows of it, as `register` lists: `theory`, `factors` and others of a model, `many`
+      of an objective.
     """
 
     section: SectionName
@@ -89,8 +90,15 @@ def register(
     - `canonical`: from filled values to the canonical ones, where there are several ways to say the same.
     - `follows`: the default kind of the next section.
     - `replaces`: by field, other fields that a new value takes the place of.
-    - `**notes`: of a model, `theory` ("separate" or "merged": the equations that it follows, which its class declares
-      too) and `factors`, the number of weights whose product makes a prediction, by default that of the theory.
+    - `**notes`: of a model, all of them optional:
+        - `theory`: "separate" or "merged", the equations that it follows, which its class declares too.
+        - `factors`: the number of weights whose product makes a prediction, by default that of the theory.
+        - `activation`: "softmax", of a kind without a field of this name whose attention is not linear.
+        - `reads`: "tokens" (the default), "cubic" features, or "spectra" of several regressions.
+        - `weights`: a function of the values, the dimension and the outputs that returns how many weights there are.
+          What would not fit into memory is then refused before it is built.
+        - `divisors`: where initial weights are normal numbers times the field `scale`, a function of the same that
+          returns what the scale is divided by for each array of weights. Sweeps then draw those of many runs at once.
 
     **Returns:** the decorator, which returns the builder as it is.
 
@@ -204,6 +212,26 @@ def find_kind(section: SectionName, name: Any) -> Kind:
             "registered by --with FILE.py, or by an import"
         )
     return known[name]
+
+
+def note_of(model: str, note: str, default: Any = None) -> Any:
+    """Return what a kind of model is registered with beside its fields.
+
+    **Arguments:**
+
+    - `model`: the name of the kind.
+    - `note`: the name of the note, as `register` lists them.
+    - `default`: what is returned where the kind has no such note.
+
+    **Returns:** the note.
+
+    **Example:**
+
+    >>> from stepwell.experiments import note_of
+    >>> note_of("mlp", "theory"), note_of("mlp", "reads"), note_of("merged", "reads", "tokens")
+    ('merged', 'cubic', 'tokens')
+    """
+    return find_kind("model", model).notes.get(note, default)
 
 
 def _load_entry_points() -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from stepwell import _time
 from stepwell.dynamics import Ensemble
-from stepwell.experiments import predict, theory_name, theory_task
+from stepwell.experiments import normalization_of, note_of, predict, theory_name, theory_task
 from stepwell.probes import head_task_allocation
 from stepwell.theory import linear, softmax
 
@@ -156,7 +156,7 @@ def _members(built: Built) -> Any:
 
 
 def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
-    if experiment.model.kind == "spectral":
+    if note_of(experiment.model.kind, "reads") == "spectra":
         return np.array([float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())])
     losses = linear.levels(theory_task(experiment, task)[0])
     template = built.template
@@ -205,7 +205,7 @@ def effective_map(measured: Measured) -> Scalars:
     maps = predictor.effective_map(type(built.template).theory_weights(measured.last))
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
-    lam, normalization = _eigenvalues(built), experiment.model.normalization
+    lam, normalization = _eigenvalues(built), normalization_of(experiment)
     divided = [_attention(normalization, task.lengths.longest) for task in built.tasks]
     diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
