@@ -28,6 +28,7 @@ from ._kind import SECTIONS as SECTIONS
 from ._kind import Kind as Kind
 from ._kind import find_kind as find_kind
 from ._kind import kinds as kinds
+from ._kind import note_of as note_of
 from ._kind import register as register
 from ._kinds._tasks import eigenvalues_by_name as eigenvalues_by_name
 from ._plugins import LOADED as LOADED
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from ._build import build_task as build_task
     from ._build import normalization_of as normalization_of
     from ._comparison import compare_run as compare_run
-    from ._comparison import no_comparison as no_comparison
     from ._course import Course as Course
     from ._course import predicted_course as predicted_course
     from ._course import predicted_levels as predicted_levels
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ._prediction import DropForecast as DropForecast
     from ._prediction import Level as Level
     from ._prediction import Prediction as Prediction
+    from ._prediction import no_comparison as no_comparison
     from ._prediction import no_theory as no_theory
     from ._prediction import predict as predict
     from ._prediction import theory_name as theory_name
@@ -96,7 +97,6 @@ _LATER = {
     "build_objective": "_build",
     "build_task": "_build",
     "compare_run": "_comparison",
-    "no_comparison": "_comparison",
     "Course": "_course",
     "predicted_course": "_course",
     "predicted_levels": "_course",
@@ -113,6 +113,7 @@ _LATER = {
     "Level": "_prediction",
     "training_of": "_experiment",
     "Prediction": "_prediction",
+    "no_comparison": "_prediction",
     "no_theory": "_prediction",
     "theory_name": "_prediction",
     "theory_task": "_predict_linear",

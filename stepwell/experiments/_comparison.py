@@ -3,21 +3,14 @@
 from typing import TYPE_CHECKING
 
 from ._build import build_task
-from ._experiment import Experiment
 from ._keys import keys_of
 from ._predict_linear import sample_of
-from ._prediction import no_theory
+from ._prediction import no_comparison
 from ._run import experiment_and_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-
-
-def no_comparison(experiment: Experiment) -> str:
-    """Why runs of an experiment are not compared with theory; empty if they are."""
-    mlp = "the drops of the mlp are those of merged attention"
-    return no_theory(experiment) or (mlp if experiment.model.kind == "mlp" else "")
 
 
 def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
@@ -43,8 +36,7 @@ def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
     from stepwell.probes import DropTable, compare
 
     experiment, seeds = experiment_and_seeds(trajectory)
-    reason = no_comparison(experiment)
-    if reason:
+    if reason := no_comparison(experiment):
         raise InvalidInput(f"{reason}; nothing is compared")
     tables, remarks = [], []
     for number, seed in enumerate([experiment.seed] if seeds is None else seeds):

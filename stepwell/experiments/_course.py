@@ -10,6 +10,7 @@ from stepwell.theory import IntegrationFailed, softmax
 from ._build import build_model, build_task
 from ._experiment import Experiment
 from ._keys import keys_of
+from ._kind import note_of
 from ._predict_linear import Described, describe_linear, drops_of
 from ._prediction import DropForecast, Level, no_theory
 
@@ -42,7 +43,7 @@ def predicted_levels(experiment: Experiment) -> tuple[Level, ...]:
     >>> [level.learned for level in sw.experiments.predicted_levels(sw.Experiment(model="merged"))]
     [0, 4]
     """
-    if experiment.model.kind == "spectral":
+    if note_of(experiment.model.kind, "reads") == "spectra":
         task = build_task(experiment, keys_of(experiment.seed))
         if experiment.model.heads < len(task.dims):
             return ()
@@ -68,7 +69,7 @@ def predicted_course(experiment: Experiment, until: float) -> tuple[Course | Non
     >>> len(course.drops), reason
     (1, '')
     """
-    if experiment.model.kind == "spectral":
+    if note_of(experiment.model.kind, "reads") == "spectra":
         return None, "times of several regressions are bounds, those of stepwell predict; nothing is drawn"
     reason = no_theory(experiment)
     if reason:

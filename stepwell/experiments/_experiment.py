@@ -95,7 +95,7 @@ class Experiment:
     **Arguments:**
 
     - `task`: "regression" (the default), "mixture", "multitask", or a kind of your own.
-    - `model`: "separate", "merged", "mlp", "multihead", "spectral", or a kind of your own.
+    - `model`: "separate", "merged" or another that `kinds("model")` lists, or a kind of your own.
     - `objective`: how the loss is computed: "population", "moments", "sampled", "online", "spectral", "reduced",
       "exact", or a kind of your own.
     - `training`: "flow", "descent", or a kind of your own.

@@ -46,7 +46,7 @@ class Kind:
     - `canonical`: from filled values to those that the name of an experiment is made of.
     - `follows`: the kind of the next section by default, or a function of the values that returns it.
     - `replaces`: by field, other fields that a new value of it takes the place of.
-    - `notes`: what else the package knows of it: `factors`, `theory` and `many` of a model.
+    - `notes`: what else the package knows of it, as `register` lists: `theory`, `many` and others of a model.
     """
 
     section: SectionName
@@ -101,11 +101,18 @@ def register(
     - `canonical`: from filled values to the canonical ones, where there are several ways to say the same.
     - `follows`: the default kind of the next section.
     - `replaces`: by field, other fields that a new value takes the place of.
-    - `**notes`: of a model, `theory` ("separate" or "merged": the equations that it follows, which its class declares
-      too); `factors`, the number of weights whose product makes a prediction, by default that of the theory; and
-      `many`, a builder of many models of one task at once for sweeps: it gets what the plain builder gets, but an
-      array of keys, and each field whose value is a float as an array, and returns a model whose weights have the
-      runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
+    - `**notes`: of a model, all of them optional:
+        - `theory`: "separate" or "merged", the equations that it follows, which its class declares too.
+        - `factors`: the number of weights whose product makes a prediction, by default that of the theory.
+        - `activation`: "softmax", of a kind without a field of this name whose attention is not linear.
+        - `reads`: "tokens" (the default), "cubic" features, or "spectra" of several regressions.
+        - `weights`: a function of the values, the dimension and the outputs that returns how many weights there are.
+          What would not fit into memory is then refused before it is built.
+        - `divisors`: where initial weights are normal numbers times the field `scale`, a function of the same that
+          returns what the scale is divided by for each array of weights. Sweeps then draw those of many runs at once.
+        - `many`: a builder of many models of one task at once for sweeps. It gets what the plain builder gets, but an
+          array of keys, and each field whose value is a float as an array, and returns a model whose weights have the
+          runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
 
     **Returns:** the decorator, which returns the builder as it is.
 
@@ -220,6 +227,26 @@ def find_kind(section: SectionName, name: Any) -> Kind:
             "registered by --with FILE.py, or by an import"
         )
     return known[name]
+
+
+def note_of(model: str, note: str, default: Any = None) -> Any:
+    """Return what a kind of model is registered with beside its fields.
+
+    **Arguments:**
+
+    - `model`: the name of the kind.
+    - `note`: the name of the note, as `register` lists them.
+    - `default`: what is returned where the kind has no such note.
+
+    **Returns:** the note.
+
+    **Example:**
+
+    >>> from stepwell.experiments import note_of
+    >>> note_of("mlp", "theory"), note_of("mlp", "reads"), note_of("merged", "reads", "tokens")
+    ('merged', 'cubic', 'tokens')
+    """
+    return find_kind("model", model).notes.get(note, default)
 
 
 def _load_entry_points() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from stepwell._memory import require_memory
 
 from ._experiment import Experiment, sections_of
-from ._kind import find_kind
+from ._kind import find_kind, note_of
 from ._kinds._models import dimension
 
 
@@ -14,7 +14,7 @@ def check_memory(experiment: Experiment, seeds: int = 1) -> None:
 
     **Arguments:**
 
-    - `experiment`: the experiment. Of kinds that are not the package's own, what is recorded is counted alone.
+    - `experiment`: the experiment. Of a kind of model that does not say how many weights it has, they are not counted.
     - `seeds`: how many seeds are trained as one program.
 
     **Example:**
@@ -44,7 +44,7 @@ def check_memory(experiment: Experiment, seeds: int = 1) -> None:
 
 def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, outputs: int, tests: int) -> None:
     task, objective, record = experiment.task, experiment.objective, experiment.record
-    width, reads_features = dim + outputs, experiment.model.kind == "mlp"
+    width, reads_features = dim + outputs, note_of(experiment.model.kind, "reads") == "cubic"
     features = dim * dim * outputs if reads_features else dim * width * (width + 1) // 2
     if objective.kind == "moments" or (objective.kind == "population" and tests):
         require_memory(
@@ -73,7 +73,8 @@ def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, o
 def check_weights(experiment: Experiment, copies: int = 4, instead: str = "or a smaller rank") -> int:
     """Refuse so many copies of the weights if they would not fit; return how many weights there are, 0 if unknown."""
     dim, heads, outputs = _sizes(experiment)
-    weights = _weights(experiment.model, dim, heads, outputs)
+    count = note_of(experiment.model.kind, "weights")
+    weights = 0 if count is None else int(count(experiment.model, dim, outputs))
     require_memory(
         8 * (copies * weights + 8 * dim**2),
         what=f"a model of {heads} heads in dimension {dim}",
@@ -90,15 +91,3 @@ def _sizes(experiment: Experiment) -> tuple[int, int, int]:
     if find_kind("model", model.kind).is_own:
         heads = int(model.get("heads") or 1)
     return dimension(sections_of(experiment)) or 1, heads, outputs
-
-
-def _weights(model: Any, dim: int, heads: int, outputs: int) -> int:
-    """Numbers that are trained; 0 where that is not known."""
-    width = dim + outputs
-    return {
-        "separate": lambda: heads * (outputs * width + 2 * model.rank * width),
-        "merged": lambda: heads * (outputs * width + dim * width),
-        "mlp": lambda: heads * (dim * dim * outputs + outputs),
-        "spectral": lambda: 2 * heads * outputs,
-        "multihead": lambda: heads * 4 * width**2,
-    }.get(model.kind, lambda: 0)()

@@ -6,7 +6,7 @@ from typing import Any
 from ._build import build_model, build_task, normalization_of
 from ._experiment import Experiment
 from ._keys import Keys, keys_of
-from ._kind import find_kind
+from ._kind import note_of
 from ._memory import check_weights
 
 
@@ -85,7 +85,7 @@ def predict(experiment: Experiment) -> Prediction:
 def _several(experiment: Experiment, keys: Keys) -> Prediction:
     from ._predict_softmax import predict_softmax
 
-    if experiment.model.kind != "spectral":
+    if note_of(experiment.model.kind, "reads") != "spectra":
         return Prediction(experiment, reason=f"there is no theory of the model {experiment.model.kind} on this task")
     heads, scale = experiment.model.heads, experiment.model.scale
     return Prediction(experiment, document=predict_softmax(build_task(experiment, keys), heads=heads, scale=scale))
@@ -93,7 +93,7 @@ def _several(experiment: Experiment, keys: Keys) -> Prediction:
 
 def theory_name(experiment: Experiment) -> str | None:
     """The equations that the model follows, "separate" or "merged"; None if they are not known."""
-    return find_kind("model", experiment.model.kind).notes.get("theory")
+    return note_of(experiment.model.kind, "theory")
 
 
 def no_theory(experiment: Experiment) -> str:
@@ -110,6 +110,14 @@ def no_theory(experiment: Experiment) -> str:
     }
     known = next((f"there is no theory of {what}" for what, here in reasons.items() if here), "")
     return known or ("" if task.kind == "regression" else _no_moments(experiment))
+
+
+def no_comparison(experiment: Experiment) -> str:
+    """Why the drops of a run are not compared with the theory; empty if they are."""
+    model = experiment.model.kind
+    if note_of(model, "reads") == "cubic":  # such a model does not know what its features are divided by
+        return no_theory(experiment) or f"the drops of the {model} are those of {theory_name(experiment)} attention"
+    return no_theory(experiment)
 
 
 def _no_moments(experiment: Experiment) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from stepwell import _time
 
-from ._kind import find_kind
+from ._kind import note_of
 
 _FACTORS = {"separate": 3, "merged": 2}
 """Weights whose product makes a prediction, by the theory of the model."""
@@ -44,8 +44,7 @@ def time_scale(task: Mapping[str, Any], model: Any) -> TimeScale:
     >>> round(sw.experiments.time_scale(experiment.task, experiment.model).factor, 9)  # 8^(2/3)
     4.0
     """
-    notes = find_kind("model", model.kind).notes
-    factors = notes.get("factors", _FACTORS.get(notes.get("theory", "")))
+    factors = note_of(model.kind, "factors", _FACTORS.get(note_of(model.kind, "theory", "")))
     normalization = model.get("normalization") or "1/N"
     if model.get("activation", "linear") != "linear" or factors is None:
         return TimeScale(1.0, _time.TIME_UNIT)

@@ -170,12 +170,12 @@ print(f"final loss {{float(run['loss'][0, -1]):.10g}}")
 
 
 def _script(states: Sequence[State]) -> bytes:
-    from stepwell.experiments import no_theory
+    from stepwell.experiments import no_comparison
 
     experiment = states[0].run
     lines = [f"    {section}={value!r}," for section, value in experiment.given().items()]
     loads = "".join(f"sw.experiments.load_kinds({path!r})\n" for path in _files(experiment))
-    predicted = not no_theory(experiment) and experiment.model.kind != "mlp"
+    predicted = not no_comparison(experiment)
     compared = "print(run.stepwell.compare())  # drops, predicted and measured, in t/τ\n" if predicted else ""
     task = "experiment.build().task, " if predicted else ""
     return _SCRIPT.format(

@@ -7,7 +7,8 @@ import xarray as xr
 
 from stepwell._time import TIME_NAME, weight_factor
 from stepwell.experiments import Built, Experiment, no_theory, normalization_of, time_scale
-from stepwell.models import MergedAttention, SeparateAttention
+from stepwell.models import is_attention
+from stepwell.models import theory_of as theory_of_class
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear
 
@@ -91,9 +92,9 @@ def curve_view(experiment: Experiment, run: xr.Dataset, points: Points) -> View:
 def is_linear(built: Built) -> bool:
     """Whether a run has the pictures of one regression."""
     task, model, _ = built
-    if not isinstance(model, SeparateAttention | MergedAttention) or not isinstance(task, InContextRegression):
+    if not is_attention(model) or theory_of_class(type(model)) is None:
         return False
-    return task.outputs == 1
+    return isinstance(task, InContextRegression) and task.outputs == 1
 
 
 def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:

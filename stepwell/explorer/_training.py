@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from stepwell.dynamics import descend
 from stepwell.experiments import Built, Descent, Experiment, Flow, Online, recording_of, time_of, training_of
-from stepwell.models import AbstractModel
+from stepwell.models import AbstractModel, is_attention, is_spectral
+from stepwell.objectives import Population, Spectral
 from stepwell.trajectory import build
 
 from ._cancelled import Cancelled
@@ -29,6 +30,8 @@ _DRAFT_FROM = 6
 """Dimension from which on a draft comes first: it takes half the time there."""
 _LONG_FROM, _PAUSE = 100, 0.15
 """Weights from which on the rest takes so long that it waits, so many seconds, whether a newer state comes."""
+_FEW_DIMENSIONS = 16
+"""Dimension up to which the map of one output has few coefficients, as `flow` counts them."""
 _PART = 0.5
 """Seconds of training on sequences after which a view is sent, and a newer state taken."""
 _RECORDS = (1, 3, 7, 15)
@@ -47,7 +50,7 @@ def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *
     """
     training, time = training_of(experiment), time_of(experiment)
     recording, (task, model, objective) = recording_of(experiment), built
-    if experiment.objective.kind == "spectral" and experiment.model.kind == "spectral":
+    if isinstance(objective, Spectral) and is_spectral(model):
         model, objective = traced(built)
         if isinstance(training, Flow):
             compile_jacobian(model, objective)
@@ -55,7 +58,7 @@ def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *
         run = _Descent(experiment, training, model, objective, recording.steps(training.steps))
         return run.in_parts(share, stop) if long else run.at_once()
     options: dict[str, Any] = {"progress": False, "configuration": {"task": task}}
-    if isinstance(training, Flow) and _chooses_rodas(experiment):
+    if isinstance(training, Flow) and _chooses_rodas(model, objective):
         options["solver"] = "rodas5p"  # what would be chosen, without the time that choosing takes
     if isinstance(training, Flow) and not long and task.dim >= _DRAFT_FROM and objective is built.objective:
         draft = Flow(training.until, max(_DRAFT, training.tolerance))
@@ -66,8 +69,12 @@ def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *
     return training.run(model, objective, recording, time, **options)
 
 
-def _chooses_rodas(experiment: Experiment) -> bool:
-    return experiment.objective.kind == "population" and experiment.model.kind in ("separate", "merged")
+def _chooses_rodas(model: AbstractModel, objective: Any) -> bool:
+    """Whether the loss is surely quadratic in few coefficients, those of the map."""
+    if not isinstance(objective, Population) or not is_attention(model):
+        return False
+    outputs, dim = model.shape
+    return outputs == 1 and dim <= _FEW_DIMENSIONS
 
 
 def give_way(model: AbstractModel, stop: Stop) -> None:

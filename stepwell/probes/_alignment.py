@@ -37,19 +37,19 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     [[0.5, 0.5], [1.0, 0.0]]
     """
     weights = weights_of(trajectory)
-    if not {"key", "query"} <= set(weights.by_name):
+    vectors = weights.model.theory_weights(weights.by_name)
+    if "keys" not in vectors:
         raise InvalidInput(
             f"{weights.theory} attention has no keys and queries of its own; take its effective_map instead"
         )
     gap = float(np.abs(eigenvectors.T @ eigenvectors - np.eye(eigenvectors.shape[1])).max())
-    if eigenvectors.shape[0] != weights.dim or gap > 1e-8:
-        raise InvalidInput(
-            f"eigenvectors must be orthonormal columns of length {weights.dim}; take numpy.linalg.eigh's"
-        )
+    dim = vectors["keys"].shape[-1]
+    if eigenvectors.shape[0] != dim or gap > 1e-8:
+        raise InvalidInput(f"eigenvectors must be orthonormal columns of length {dim}; take numpy.linalg.eigh's")
     dims = ("run", weights.axis, "head", "pair", "component")
     cosines = {
-        "key": _squared_cosines(weights.by_name["key"][..., : weights.dim], eigenvectors),
-        "query": _squared_cosines(weights.by_name["query"], eigenvectors),
+        "key": _squared_cosines(vectors["keys"], eigenvectors),
+        "query": _squared_cosines(vectors["queries"], eigenvectors),
     }
     coordinates = {**weights.coordinates, "component": np.arange(1, eigenvectors.shape[1] + 1)}
     return xr.Dataset({name: (dims, values) for name, values in cosines.items()}, coordinates)

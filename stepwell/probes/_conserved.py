@@ -4,8 +4,12 @@ import numpy as np
 import xarray as xr
 
 from stepwell._arguments import checked
+from stepwell._errors import InvalidInput
 
 from ._weights import weights_of
+
+_CONSERVING = ({"value", "key", "query"}, {"value", "key_query"})
+"""Weights, of separate and of merged attention, of which it is known what the flow conserves."""
 
 
 @checked
@@ -38,10 +42,15 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     [-0.01, -0.01]
     """
     weights = weights_of(trajectory)
+    if not any(names <= set(weights.by_name) for names in _CONSERVING):
+        raise InvalidInput(
+            f"what the flow of {weights.model.__name__} conserves is not known; this is for runs with the weights "
+            "value, key and query, or value and key_query"
+        )
     dims = ("run", weights.axis, "head")
     sign = 1.0 if control else -1.0
     power = np.sum(weights.by_name["value"] ** 2, axis=(-2, -1))
-    if weights.theory == "merged":
+    if "key_query" in weights.by_name:
         made = {"value_key_query": (dims, power + sign * np.sum(weights.by_name["key_query"] ** 2, axis=(-2, -1)))}
     else:
         keys, queries = (w @ np.swapaxes(w, -1, -2) for w in (weights.by_name["key"], weights.by_name["query"]))

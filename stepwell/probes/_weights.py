@@ -23,7 +23,7 @@ class Weights(NamedTuple):
     axis: str
     points: Float[np.ndarray, " point"]
     runs: np.ndarray
-    dim: int
+    outputs: int
     by_name: dict[str, np.ndarray]
 
     @property
@@ -32,9 +32,8 @@ class Weights(NamedTuple):
 
     def for_theory(self) -> dict[str, np.ndarray]:
         """What the theory of this kind reads of them, for one output, without label blocks."""
-        outputs = self.by_name["value"].shape[-2]
-        if outputs != 1:
-            raise InvalidInput(f"the model has {outputs} outputs; this probe is for models with one output")
+        if self.outputs != 1:
+            raise InvalidInput(f"the model has {self.outputs} outputs; this probe is for models with one output")
         return self.model.theory_weights(self.by_name)
 
 
@@ -51,14 +50,15 @@ def weights_of(trajectory: xr.Dataset) -> Weights:
                 axis,
                 trajectory[axis].values.astype(float),
                 trajectory["run"].values,
-                trajectory.sizes["dim"],
+                trajectory.sizes.get("output", 1),
                 {name: trajectory[name].transpose(*order).values for name, order in orders.items()},
             )
     raise InvalidInput("the trajectory has no weights of separate or merged attention over (run, snapshot or time)")
 
 
 def _candidates(trajectory: xr.Dataset) -> dict[Any, str]:
-    """Classes of attention that the run may be of, with their theory.
+    """Classes of attention that the run may be of, with their theory; where it does not say, those with more weights
+    first, as the weights of one may be among those of another.
 
     Weights of a class of one's own may have any names: what they mean is for the class to declare.
     """
@@ -74,5 +74,6 @@ def _candidates(trajectory: xr.Dataset) -> dict[Any, str]:
             "merged attention, and classes with that declaration. The probes effective_map and winners take others"
         )
     ours = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, AbstractAttention)]
-    named = [each for each in ours if each.__name__ == settings.get("class", each.__name__)]
-    return {each: theory for each in named if (theory := theory_of(each)) is not None}
+    named = {each: theory_of(each) for each in ours if each.__name__ == settings.get("class", each.__name__)}
+    known = {each: theory for each, theory in named.items() if theory is not None}
+    return dict(sorted(known.items(), key=lambda item: -len(item[0].weight_dims)))

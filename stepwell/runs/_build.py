@@ -26,6 +26,8 @@ from stepwell.experiments import (
     canonical_text,
     find_kind,
     keys_of,
+    normalization_of,
+    note_of,
     time_scale,
     training_of,
 )
@@ -131,7 +133,7 @@ def build_stacked(work: Work) -> Built:
     tasks, task_of = _eigenbasis_tasks(work)
     aligned = np.array([word == "axes" for word in work.column("task.directions")])
     rotations = _rotations(len(experiment.task.eigenvalues), seeds, aligned)
-    objectives = [Population(task, experiment.model.normalization) for task in tasks]
+    objectives = [Population(task, normalization_of(experiment)) for task in tasks]
     losses: Any = objectives[0]
     if len(objectives) > 1 or rotations is not None:
         losses = _rotated(objectives, task_of, rotations)
@@ -154,7 +156,9 @@ def _drawn(experiment: Experiment, seeds: np.ndarray, scales: np.ndarray) -> Ens
     keys = keys_of(unit.seed)
     template = build_model(unit, build_task(unit, keys), keys)
     parts = [np.asarray(part) for part in jax.tree.leaves(eqx.filter(template, eqx.is_array))]
-    deviations = scales[:, None] / np.array(_divisors(experiment, len(parts)))
+    divisors = note_of(experiment.model.kind, "divisors")
+    dim, outputs = len(experiment.task.eigenvalues), experiment.task.outputs
+    deviations = scales[:, None] / np.array(divisors(experiment.model, dim, outputs))
     drawn, seed_of = np.unique(seeds, return_inverse=True)
     sizes = [part.size for part in parts]
     normals = np.asarray(_normals(sum(sizes))(keys_of(drawn).initialization))
@@ -162,18 +166,6 @@ def _drawn(experiment: Experiment, seeds: np.ndarray, scales: np.ndarray) -> Ens
     weights = deviations[:, spread] * normals[seed_of]
     weights[:, np.concatenate([np.ravel(part) for part in parts]) == 0.0] = 0.0
     return Ensemble.like(template, weights)
-
-
-def _divisors(experiment: Experiment, count: int) -> tuple[float, ...]:
-    """What the scale is divided by for the standard deviation of each array of weights, as the scheme says."""
-    model = experiment.model
-    if model.kind != "separate" or model.scheme == "plain":
-        return (1.0,) * count
-    width = len(experiment.task.eigenvalues) + experiment.task.outputs
-    if model.scheme == "per-head":
-        return 1.0, (model.rank * width) ** 0.5, (model.rank * width) ** 0.5
-    thin = (model.heads * model.rank * width) ** 0.5
-    return (model.heads * width * width) ** 0.5, thin, thin
 
 
 @functools.cache

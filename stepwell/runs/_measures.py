@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from stepwell._errors import InvalidInput
-from stepwell.experiments import FINE, Experiment, no_theory
+from stepwell.experiments import FINE, Experiment, no_theory, note_of
 
 MEASURES = {
     "drops": "drop_1, drop_2, …: the time t/τ at which the loss is halfway from one level of the theory to the next",
@@ -49,7 +49,7 @@ def scalars_in(measure: Sequence[str]) -> list[str]:
 def check_measures(experiment: Experiment) -> None:
     """Raise `InvalidInput` where a measure does not apply to an experiment."""
     training = experiment.training
-    several = experiment.model.kind == "spectral"
+    several = note_of(experiment.model.kind, "reads") == "spectra"
     timed = training.kind == "flow" or _is_plain(experiment)
     reason = "" if several else no_theory(experiment)
     alone = several and experiment.model.heads < len(experiment.task.dims)

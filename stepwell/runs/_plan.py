@@ -14,7 +14,7 @@ import numpy as np
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
-from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, require_spacing
+from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, note_of, require_spacing
 
 from ._configuration import DIGEST, digests, value_text
 from ._measures import check_measures
@@ -32,14 +32,12 @@ _OTHER_COST = {"descent": 1e-1, "flow": 3e-2}
 _REGRESSIONS_COST = 2.5e-3
 """Seconds for a flow of several regressions, by weight."""
 _OTHER_WEIGHTS = 100
-"""Weights of a model whose kind does not say how many heads it has."""
+"""Weights of a model whose kind does not say how many it has."""
 _MOST_AT_ONCE = 8192
 _EARLIEST = 1e-4
 """Of a flow, the part of its length from which on points are spread over all lengths of time."""
 _BYTES = 2**28
 """What the curves and moments of a program may take."""
-_STACKED = ("separate", "merged", "mlp")
-"""Models whose initial weights are drawn for many runs at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,7 +328,7 @@ def is_stacked(configuration: Mapping[str, Any]) -> bool:
     return (
         configuration["objective.kind"] == "population"
         and configuration["task.kind"] == "regression"
-        and configuration["model.kind"] in _STACKED
+        and note_of(configuration["model.kind"], "divisors") is not None
         and not configuration.get("model.balanced")
         and configuration["training.kind"] in ("flow", "descent")
         and configuration.get("training.until") != "converged"
@@ -350,7 +348,7 @@ def arguments_of(configuration: Mapping[str, Any]) -> set[str]:
         return floats | {"seed"} | ({"training.rate"} if plain else set())
     made = {"seed", "model.scale", "task.eigenvalues", "task.task_eigenvalues", "task.noise", "task.directions"}
     # Under another normalization the time of the weights depends on the length, and a flow has one for all.
-    lengths = configuration["training.kind"] == "descent" or configuration["model.normalization"] == "1/N"
+    lengths = configuration["training.kind"] == "descent" or configuration.get("model.normalization", "1/N") == "1/N"
     made |= {"task.context"} if lengths and isinstance(configuration["task.context"], int) else set()
     return made | ({"training.rate"} if plain else set())
 
@@ -389,23 +387,23 @@ def _integer(configuration: Mapping[str, Any], name: str, default: int) -> int:
 
 def weights_of(configuration: Mapping[str, Any]) -> int:
     """How many weights a run has, about."""
-    heads, kind = configuration.get("model.heads"), configuration["model.kind"]
-    if not isinstance(heads, int):
+    count = note_of(configuration["model.kind"], "weights")
+    if count is None:
         return _OTHER_WEIGHTS
-    if kind == "spectral":
-        return 4 * heads * len(configuration["task.dims"])
-    outputs = _integer(configuration, "task.outputs", 1)
-    width = _dim(configuration) + outputs
-    return heads * width * (outputs + 2 * _integer(configuration, "model.rank", width))
+    values = {name.removeprefix("model."): value for name, value in configuration.items()}
+    dims = configuration.get("task.dims")
+    outputs = len(dims) if isinstance(dims, list | tuple) else _integer(configuration, "task.outputs", 1)
+    return count(values, _dim(configuration), outputs)
 
 
 def seconds_of(configuration: Mapping[str, Any]) -> float:
     """What a run takes, about, as one of many."""
     objective, training = configuration["objective.kind"], configuration["training.kind"]
     made = _SET_UP_COST.get((objective, training), _OTHER_COST.get(training, 1.0))
+    several = note_of(configuration["model.kind"], "reads") == "spectra"
     if training != "descent":
-        return _REGRESSIONS_COST * weights_of(configuration) if configuration["model.kind"] == "spectral" else made
-    closed = objective == "population" or configuration["model.kind"] == "spectral"
+        return _REGRESSIONS_COST * weights_of(configuration) if several else made
+    closed = objective == "population" or several
     scale = 1.0 if closed else 50.0
     return made + scale * _STEP_COST * configuration["training.steps"] * weights_of(configuration)
 

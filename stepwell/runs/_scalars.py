@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from stepwell import _time
 from stepwell.dynamics import Ensemble
-from stepwell.experiments import normalization_of, predict, theory_name, theory_task
+from stepwell.experiments import normalization_of, note_of, predict, theory_name, theory_task
 from stepwell.probes import head_task_allocation
 from stepwell.theory import linear, softmax
 
@@ -156,7 +156,7 @@ def _members(built: Built) -> Any:
 
 
 def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
-    if experiment.model.kind == "spectral":
+    if note_of(experiment.model.kind, "reads") == "spectra":
         return np.array([float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())])
     losses = linear.levels(theory_task(experiment, task)[0])
     template = built.template

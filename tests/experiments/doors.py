@@ -25,7 +25,8 @@ import stepwell as sw
 from stepwell._errors import InvalidInput
 from stepwell.cli import main
 from stepwell.dynamics import named_optimiser, time_factor
-from stepwell.experiments import Experiment, Recording, command_of, experiment_of, keys_of, no_theory
+from stepwell.experiments import Experiment, Recording, command_of, experiment_of, keys_of, no_comparison, no_theory
+from stepwell.models import theory_of
 from stepwell.objectives import Moments
 from stepwell.probes import sample_task
 from stepwell.runs import Store, load_run, save_run
@@ -80,7 +81,7 @@ def of_run(run: xr.Dataset, experiment: Experiment) -> Answer:
         step=run["step"].values if axis == "step" else None,
         loss=run["loss"].isel(run=0).values,
     )
-    return answer if no_theory(experiment) or experiment.model.kind == "mlp" else with_drops(answer, run)
+    return answer if no_comparison(experiment) else with_drops(answer, run)
 
 
 def with_drops(answer: Answer, run: xr.Dataset) -> Answer:
@@ -240,11 +241,11 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
         count, key = experiment.objective.sequences, keys_of(experiment.seed).train
         sample = Moments.of_task(task, count, features="cubic", normalisation="1/N", progress=False, key=key)
         with contextlib.suppress(InvalidInput):  # a sample that drives away from zero is predicted by its task
-            theory = sample_task(task, sample, commuting=experiment.model.kind != "separate")
-    if experiment.model.kind != "mlp":
+            theory = sample_task(task, sample, commuting=theory_of(type(model)) == "merged")
+    if not no_comparison(experiment):
         answer = with_table(answer, sw.compare(run, task, sample=sample))
     losses, heads = linear.levels(theory), experiment.model.heads * experiment.model.get("rank", 1)
-    predictor = linear.PREDICTORS["separate" if experiment.model.kind == "separate" else "merged"]
+    predictor = linear.PREDICTORS[str(theory_of(type(model)))]
     return answer._replace(levels=losses[predictor.plateaus(int(np.sum(np.diff(losses) < 0)), heads)].tolist())
 
 
@@ -261,10 +262,11 @@ def of_run_by_hand(run: xr.Dataset, model: Any, factor: float) -> Answer:
 def _factor(experiment: Experiment, model: Any) -> float:
     """The paper's time for a unit of time of the weights as they are trained."""
     context = experiment.task.get("context")
-    factors = {"separate": 3, "merged": 2, "mlp": 2}.get(experiment.model.kind)
-    if factors is None or experiment.model.get("activation", "linear") != "linear" or not isinstance(context, int):
+    if theory_of(type(model)) is None or not isinstance(context, int):
         return 1.0
-    return time_factor(experiment.model.normalization, "1/N", length=context, factors=factors)
+    if experiment.model.get("activation", "linear") != "linear":
+        return 1.0
+    return time_factor(experiment.model.normalization, "1/N", length=context, factors=model.factors)
 
 
 @door("TOML")

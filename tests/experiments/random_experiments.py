@@ -3,12 +3,15 @@
 Shapes are drawn from a few, so that compiled programs are shared; numbers are free.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from stepwell.experiments import Experiment, canonical_text
+from stepwell._errors import InvalidInput
+from stepwell.experiments import DeclaredField, Experiment, canonical_text, find_kind, kinds, note_of
+from stepwell.experiments._kind import SectionName
 
 NUMBERS = st.floats(0.05, 2.0).map(lambda value: float(f"{value:.4g}"))
 
@@ -53,15 +56,23 @@ def tasks(draw: Any, kind: str, drawn: bool, finite: bool) -> dict[str, Any]:
 @st.composite
 def models(draw: Any, kind: str, softmax: bool) -> dict[str, Any]:
     """The section of a model."""
+    fields = find_kind("model", kind).fields
     made: dict[str, Any] = {"kind": kind, "heads": 2, "scale": draw(st.floats(0.01, 0.5))}
-    if kind in ("separate", "merged"):
+    if "activation" in fields:
         made["activation"] = "softmax" if softmax else "linear"
-        _sometimes(draw, made, balanced=st.booleans())
-    if kind in ("separate", "merged", "mlp") and not softmax:
-        _sometimes(draw, made, normalization=st.sampled_from(["1/N", "none", "1/tokens"]))
-    if kind == "separate":
-        _sometimes(draw, made, rank=st.just(2), scheme=st.sampled_from(["plain", "per-head", "stacked"]))
+    for name in ("balanced", "normalization", "rank", *sorted(fields)):
+        if name in fields and name not in made and not (softmax and name == "normalization"):
+            _sometimes(draw, made, **{name: _values(fields[name])})
     return made
+
+
+def _values(field: DeclaredField) -> st.SearchStrategy:
+    """Values of a field; of integers one, as they may be shapes."""
+    if field.choices:
+        return st.sampled_from(field.choices)
+    if field.scalar is bool:
+        return st.booleans()
+    return st.just(2) if field.scalar is int else st.floats(*(field.about.slider or (0.05, 2.0)))
 
 
 class Kinds(NamedTuple):
@@ -81,22 +92,31 @@ _FLOWING = ("population", "moments", "spectral")
 """Objectives that are trained by flow, too."""
 
 
+def _ours(section: SectionName) -> list[str]:
+    return [name for name, kind in kinds(section).items() if kind.build.__module__.startswith("stepwell.")]
+
+
 def _combinations() -> Iterator[Kinds]:
-    """All kinds that fit together."""
-    for task in ("regression", "mixture", "multitask"):
-        families = [(kind, True) for kind in ("separate", "merged", "multihead")]
-        families += [("spectral", True)] if task == "multitask" else [(k, False) for k in ("separate", "merged", "mlp")]
-        for model, softmax in families:
-            objectives = ["sampled", "online"]
-            if model == "spectral":
-                objectives = ["spectral", "reduced", "exact"]
-            elif not softmax:
-                objectives = ["population", "moments", "sampled", "online"]
-                objectives = [one for one in objectives if task == "regression" or one != "population"]
-                objectives = [one for one in objectives if model != "mlp" or one != "online"]
-            for objective in objectives:
-                for training in ("descent", "flow") if objective in _FLOWING else ("descent",):
-                    yield Kinds(task, model, softmax, objective, training)
+    """All kinds of the package that fit together: those that an experiment takes."""
+    for task, model in itertools.product(_ours("task"), _ours("model")):
+        fixed = note_of(model, "activation", "linear") == "softmax"
+        for softmax in (True, False) if "activation" in find_kind("model", model).fields else (fixed,):
+            for objective, training in itertools.product(_ours("objective"), ("descent", "flow")):
+                made = Kinds(task, model, softmax, objective, training)
+                if (training == "descent" or objective in _FLOWING) and _fits(made):
+                    yield made
+
+
+def _fits(made: Kinds) -> bool:
+    model: dict[str, Any] = {"kind": made.model, "heads": 1}
+    if "activation" in find_kind("model", made.model).fields:
+        model["activation"] = "softmax" if made.softmax else "linear"
+    training = {"kind": made.training} | ({"until": 1.0} if made.training == "flow" else {})
+    try:
+        Experiment(task=made.task, model=model, objective=made.objective, training=training)
+    except InvalidInput:
+        return False
+    return True
 
 
 COMBINATIONS = tuple(_combinations())

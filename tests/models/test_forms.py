@@ -1,5 +1,6 @@
 """What a class may be taken for: the forms of our own are proved here, those of others are compared at the start."""
 
+import inspect
 from typing import Any, ClassVar
 
 import jax
@@ -40,6 +41,16 @@ def made(kind: Any, model: AbstractModel, **options) -> Any:
     return kind(*model.weights().values(), **options)
 
 
+CLASSES = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, AbstractModel)]
+WITH_LABEL_BLOCKS: list[Any] = [
+    each
+    for each in CLASSES
+    if vars(each).get("declared_form")
+    and "label_blocks" in inspect.signature(getattr(each, "random", lambda: None)).parameters
+]
+"""Classes whose random weights are all of the formula of attention, label blocks included."""
+
+
 def ours():
     """Models of every class of the package that has a form, with every option of the formula, and no weight at zero."""
     shape: Any = SHAPE | {"outputs": 2, "key": KEY}
@@ -49,8 +60,9 @@ def ours():
         options: Any = {"activation": activation, "normalisation": normalisation}
         for attends_query in (False, True):
             settings = options | {"attends_query": attends_query}
-            yield made(SeparateAttention, SeparateAttention.random(**shape, rank=2, label_blocks="random"), **settings)
-            yield made(MergedAttention, MergedAttention.random(**shape, label_blocks="random"), **settings)
+            for kind in WITH_LABEL_BLOCKS:
+                rank = {"rank": 2} if "rank" in inspect.signature(kind.random).parameters else {}
+                yield made(kind, kind.random(**shape, **rank, label_blocks="random"), **settings)
             heads = MultiHeadAttention.random(**shape, embedding=4)
             yield made(MultiHeadAttention, heads, score_scale="token", **settings)
         spectrum = np.random.default_rng(0).normal(size=(4, 2, 2))
@@ -71,8 +83,7 @@ def test_every_class_of_ours_is_of_its_form():
         for what, gaps in form_gaps(model, examples(model)).items():
             assert max(map(float, gaps)) < 1e-12, (model, what)
     assert all(map(is_proved, ours()))
-    classes = {kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, AbstractModel)}
-    missing = {kind.__name__ for kind in classes if vars(kind).get("declared_form")} - {kind.__name__ for kind in seen}
+    missing = {kind.__name__ for kind in CLASSES if vars(kind).get("declared_form")} - {kind.__name__ for kind in seen}
     assert not missing, f"yield models of {sorted(missing)} in ours(): they declare a form"
 
 

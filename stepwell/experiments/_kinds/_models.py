@@ -72,7 +72,37 @@ def _attention_objective(values: Values, sections: Mapping[str, Any]) -> str:
     return "population" if sections["task"].kind == "regression" else "moments"
 
 
-@register("model", "separate", fill=_fill_separate, follows=_attention_objective, factors=3, theory="separate")
+def _separate_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    width = dim + outputs
+    return values["heads"] * (outputs * width + 2 * values["rank"] * width)
+
+
+def _separate_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...]:
+    """As the scheme says, of value, key and query."""
+    heads, rank, width = values["heads"], values["rank"], dim + outputs
+    if values["scheme"] == "plain":
+        return 1.0, 1.0, 1.0
+    if values["scheme"] == "per-head":
+        return 1.0, (rank * width) ** 0.5, (rank * width) ** 0.5
+    thin = (heads * rank * width) ** 0.5
+    return (heads * width * width) ** 0.5, thin, thin
+
+
+def _plain_divisors(values: Mapping[str, Any], dim: int, outputs: int) -> tuple[float, ...]:
+    """Of two arrays, whose standard deviation is the scale."""
+    return 1.0, 1.0
+
+
+@register(
+    "model",
+    "separate",
+    fill=_fill_separate,
+    follows=_attention_objective,
+    factors=3,
+    theory="separate",
+    weights=_separate_weights,
+    divisors=_separate_divisors,
+)
 def separate(
     task: Any,
     key: Any,
@@ -111,7 +141,20 @@ def separate(
     return made.balanced() if balanced else made
 
 
-@register("model", "merged", fill=_fill_attention, follows=_attention_objective, factors=2, theory="merged")
+def _merged_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    return values["heads"] * (outputs + dim) * (dim + outputs)
+
+
+@register(
+    "model",
+    "merged",
+    fill=_fill_attention,
+    follows=_attention_objective,
+    factors=2,
+    theory="merged",
+    weights=_merged_weights,
+    divisors=_plain_divisors,
+)
 def merged(
     task: Any,
     key: Any,
@@ -146,7 +189,21 @@ def _mlp_objective(values: Values, sections: Mapping[str, Any]) -> str:
     return "population" if sections["task"].kind == "regression" else "moments"
 
 
-@register("model", "mlp", fill=_fill_mlp, follows=_mlp_objective, factors=2, theory="merged")
+def _mlp_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    return values["heads"] * (dim * dim * outputs + outputs)
+
+
+@register(
+    "model",
+    "mlp",
+    fill=_fill_mlp,
+    follows=_mlp_objective,
+    factors=2,
+    theory="merged",
+    reads="cubic",
+    weights=_mlp_weights,
+    divisors=_plain_divisors,
+)
 def mlp(task: Any, key: Any, *, heads: Heads = None, normalization: Normalization = None, scale: Scale = 0.01) -> Any:
     """The two-layer network on cubic features that merged attention is equal to; heads are its hidden units."""
     from stepwell.models import CubicMLP
@@ -165,7 +222,19 @@ def _fill_spectral(values: Values, sections: Mapping[str, Any]) -> Values:
     return made
 
 
-@register("model", "spectral", fill=_fill_spectral, follows="spectral")
+def _spectral_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    return 4 * values["heads"] * outputs
+
+
+@register(
+    "model",
+    "spectral",
+    fill=_fill_spectral,
+    follows="spectral",
+    activation="softmax",
+    reads="spectra",
+    weights=_spectral_weights,
+)
 def spectral(
     task: Any,
     key: Any,
@@ -202,7 +271,11 @@ def spectral(
     return SpectralAttention.balanced(omega, softmax.emergence.warm_up(task).ratio * omega, task.dims)
 
 
-@register("model", "multihead", fill=_fill_heads, follows="sampled")
+def _multihead_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:
+    return values["heads"] * 4 * (dim + outputs) ** 2
+
+
+@register("model", "multihead", fill=_fill_heads, follows="sampled", activation="softmax", weights=_multihead_weights)
 def multihead(
     task: Any,
     key: Any,

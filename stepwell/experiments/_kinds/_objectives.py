@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from stepwell._errors import InvalidInput
 
 from .._field import Field
-from .._kind import Values, register
+from .._kind import Values, find_kind, note_of, register
 from ._models import dimension
 
 Sequences = Annotated[int, Field("training sequences", symbol="P", least=1, most=10**9, slider=(32, 4000), log=True)]
@@ -17,7 +17,7 @@ def _fill_linear(name: str, instead: str) -> Any:
 
     def fill(values: Values, sections: Mapping[str, Any]) -> Values:
         task, model = sections["task"], sections["model"]
-        if model.get("activation", "linear") != "linear" or model.kind in ("spectral", "multihead"):
+        if model.get("activation", note_of(model.kind, "activation", "linear")) != "linear":
             raise InvalidInput(f"the objective {name} is for linear attention; with softmax attention take sampled")
         if task.kind == "multitask":
             raise InvalidInput(f"the objective {name} is for one regression; with multitask take spectral or sampled")
@@ -66,14 +66,15 @@ def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: S
 
 
 def _reads_features(model: Any) -> bool:
-    from stepwell.models import CubicMLP
+    from stepwell.models import form_of
 
-    return isinstance(model, CubicMLP)
+    return form_of(model) == "cubic"
 
 
 def _fill_sampled(values: Values, sections: Mapping[str, Any]) -> Values:
-    if sections["model"].kind == "spectral":
-        raise InvalidInput("the objective sampled is for models that read tokens; with spectral take reduced")
+    model = sections["model"].kind
+    if note_of(model, "reads") == "spectra":
+        raise InvalidInput(f"the objective sampled is for models that read tokens; with {model} take reduced")
     return _check_whitening(values, sections)
 
 
@@ -87,8 +88,9 @@ def sampled(task: Any, model: Any, normalization: str, key: Any, *, sequences: S
 
 
 def _fill_online(values: Values, sections: Mapping[str, Any]) -> Values:
-    if sections["model"].kind in ("spectral", "mlp"):
-        raise InvalidInput(f"the objective online is for models that read tokens, and not for {sections['model'].kind}")
+    model = sections["model"].kind
+    if note_of(model, "reads", "tokens") != "tokens":
+        raise InvalidInput(f"the objective online is for models that read tokens, and not for {model}")
     return values
 
 
@@ -109,10 +111,9 @@ def online(
 
 def _fill_multitask(name: str) -> Any:
     def fill(values: Values, sections: Mapping[str, Any]) -> Values:
-        if sections["model"].kind in ("separate", "merged", "mlp", "multihead"):
-            raise InvalidInput(
-                f"the objective {name} is for the model spectral; with {sections['model'].kind} take sampled"
-            )
+        model = sections["model"].kind
+        if find_kind("model", model).is_own and note_of(model, "reads") != "spectra":
+            raise InvalidInput(f"the objective {name} is for the model spectral; with {model} take sampled")
         return values
 
     return fill

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from stepwell._errors import InvalidInput
 
 from .._field import Field
-from .._kind import Values, register
+from .._kind import Values, note_of, register
 
 FLOW_POINTS = 401
 """Recorded points of a flow, by default."""
@@ -39,8 +39,9 @@ def _fill(values: Values, sections: Mapping[str, Any]) -> Values:
     _check_sample(made, sections)
     if made["test_sequences"]:
         _check_tests(made, sections)
-    if made["value_weights"] and sections["model"].kind not in ("separate", "merged", "mlp"):
-        raise InvalidInput(f"value_weights are those of separate and merged attention, not of {sections['model'].kind}")
+    model = sections["model"].kind
+    if made["value_weights"] and note_of(model, "theory") is None:
+        raise InvalidInput(f"value_weights are those of separate and merged attention, not of {model}")
     return made
 
 

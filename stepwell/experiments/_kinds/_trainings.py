@@ -9,7 +9,7 @@ from stepwell._errors import InvalidInput
 from stepwell._optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
-from .._kind import Values, register
+from .._kind import Values, note_of, register
 from .._times import time_scale
 
 _PLAIN = ("sgd", "constant")
@@ -27,7 +27,8 @@ def _fill_flow(values: Values, sections: Mapping[str, Any]) -> Values:
         raise InvalidInput("scale is 0, a fixed point of the flow; give a small number above 0")
     made = dict(values)
     if made["until"] is None:
-        made["until"] = _after_emergence(sections) if sections["model"].kind == "spectral" else "converged"
+        several = note_of(sections["model"].kind, "reads") == "spectra"
+        made["until"] = _after_emergence(sections) if several else "converged"
     if made["until"] == "converged" and sections["objective"].kind in _NO_LOWEST_LOSS:
         raise InvalidInput(
             f"the lowest loss of the objective {sections['objective'].kind} is not known, so that a flow cannot tell "
