@@ -164,6 +164,7 @@ def test_notes_are_true_of_what_is_built(name: str):
     model = experiment.build().model
     assert is_attention(model) == (notes.get("reads") != "cubic")
     assert theory_of(type(model)) == notes.get("theory")
+    assert "weights" in notes, f"{name} does not say how many weights it has: what does not fit is not refused"
     said, own = notes["weights"](experiment.model, 3, 2), sum(weight.size for weight in model.weights().values())
     assert own <= said <= 1.5 * own  # of separate attention the label entries of queries are counted, too
     if "divisors" in notes:
