@@ -59,7 +59,7 @@ def _run(state: State, report: Report, stop: Stop) -> View:
 
     run = trajectory(experiment, built, share, stop, long=state.long)
     made = run_view(experiment, built, run)
-    if made["kind"] != "linear":
+    if not _is_compared(experiment, made):
         return made
     report(0.6, made)
     give_way(built.model, stop)
@@ -85,7 +85,14 @@ def theory_view(experiment: "Experiment", built: "Built", run: "xr.Dataset", mad
     """What theory says of a run, beyond what `run_view` has."""
     from . import _linear
 
-    return _linear.theory_view(experiment, built, run, made) if _linear.is_linear(built) else {}
+    return _linear.theory_view(experiment, built, run, made) if _is_compared(experiment, made) else {}
+
+
+def _is_compared(experiment: "Experiment", made: View) -> bool:
+    """Whether theory is shown beside a run: it has the pictures of one regression, or is a user's with a theory."""
+    from stepwell.experiments import no_comparison
+
+    return made["kind"] == "linear" or (made["kind"] == "curve" and not no_comparison(experiment))
 
 
 @functools.lru_cache(maxsize=8)

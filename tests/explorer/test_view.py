@@ -1,13 +1,14 @@
 """Views: their numbers are those of the library, no slider compiles, and longer work streams and can be cancelled."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import stepwell as sw
-from stepwell.experiments import compare_run
+from stepwell.experiments import compare_run, load_kinds
 from stepwell.explorer import State, controls
 from stepwell.explorer._page import page
 from stepwell.explorer._softmax import _balance_remark
@@ -348,3 +349,17 @@ def test_a_users_file_gives_sliders_and_a_curve(own_kinds):
     assert abs(other["loss"][-1] - made["loss"][-1]) > 1e-6
     html = page("linear", "token").html
     assert "gated" in html and "Opening of the gate" in html
+
+
+def test_theory_of_users_kinds_stands_beside_their_curve():
+    """Of a task of which the moments are known: levels, and drops as `compare` has them."""
+    load_kinds(Path(__file__).parents[2] / "examples" / "my_lab.py")
+    state, problems = State.read({"task.kind": "sparse", "model.kind": "gated", "model.gate": "0.2"})
+    made = view(state)
+    assert not problems and made["kind"] == "curve"
+    experiment = state.run
+    np.testing.assert_allclose(made["levels"], [level.loss for level in experiment.predict().levels], rtol=1e-12)
+    table = experiment.run(progress=False).stepwell.compare()
+    np.testing.assert_allclose(made["drop_times"], table["predicted"], rtol=1e-9)
+    np.testing.assert_allclose(made["measured_times"], table["measured"], rtol=1e-9)
+    assert len(made["table"]["rows"]) == len(table) == 3
