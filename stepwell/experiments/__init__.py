@@ -30,6 +30,7 @@ from ._kind import find_kind as find_kind
 from ._kind import kinds as kinds
 from ._kind import note_of as note_of
 from ._kind import register as register
+from ._kind import registrations as registrations
 from ._kinds._tasks import eigenvalues_by_name as eigenvalues_by_name
 from ._plugins import LOADED as LOADED
 from ._plugins import load_kinds as load_kinds

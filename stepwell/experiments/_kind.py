@@ -74,6 +74,7 @@ class Kind:
 
 _REGISTRY: dict[str, dict[str, Kind]] = {section: {} for section in SECTIONS}
 _LOADED = {"own": False, "entry points": False}
+_REGISTRATIONS = [0]
 
 
 def register(
@@ -154,6 +155,7 @@ def register(
             )
         help_line = (inspect.getdoc(builder) or name).splitlines()[0]
         fields = fields_of(builder)
+        _REGISTRATIONS[0] += 1
         _REGISTRY[section][name] = Kind(
             section,
             name,
@@ -200,6 +202,20 @@ def kinds(section: SectionName, *, installed: bool = False) -> dict[str, Kind]:
     if section not in SECTIONS:
         raise InvalidInput(f"section is {shown(section)}; it must be one of {', '.join(SECTIONS)}")
     return _REGISTRY[section]
+
+
+def registrations() -> int:
+    """Return how often a kind was registered: what is remembered of kinds holds as long as this stays the same.
+
+    **Returns:** the number of calls of the decorators that `register` returns.
+
+    **Example:**
+
+    >>> from stepwell.experiments import kinds, registrations
+    >>> registrations() >= len(kinds("model"))
+    True
+    """
+    return _REGISTRATIONS[0]
 
 
 def find_kind(section: SectionName, name: Any) -> Kind:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._text import nearest, shown
-from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds
+from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds, registrations
 
 from ._controls import HINTS, RECORDED, controls, hint_of, seed_control, text_of
 
@@ -178,7 +178,7 @@ class State:
         experiment = self.run
         activation = experiment.model.get("activation")
         chosen = {section: getattr(experiment, section).kind for section in _CHOSEN}
-        fitting = _fitting(chosen["task"], chosen["model"], chosen["objective"], activation)
+        fitting = _fitting(registrations(), chosen["task"], chosen["model"], chosen["objective"], activation)
         return {
             section: [*of, *([] if chosen[section] in of else [chosen[section]])] for section, of in fitting.items()
         }
@@ -358,7 +358,7 @@ def _experiment(words: Words) -> Experiment:
         if field == "kind":
             given[section]["kind"] = text
     chosen = _chosen_kinds(
-        *(given[section].get("kind") for section in _CHOSEN), words.get("model.activation"), words.get("task.kind")
+        registrations(), *(given[section].get("kind") for section in _CHOSEN), words.get("model.activation")
     )
     for section, kind in zip(SECTIONS, (*chosen, "record"), strict=True):
         for field in find_kind(section, kind).fields:
@@ -382,7 +382,7 @@ def _experiment(words: Words) -> Experiment:
 
 @functools.lru_cache(maxsize=512)
 def _chosen_kinds(
-    task: str | None, model: str | None, objective: str | None, training: str | None, activation: str | None, *_: Any
+    registered: int, task: str | None, model: str | None, objective: str | None, training: str | None, activation: Any
 ) -> tuple[str, ...]:
     """The kinds of all sections, of which some are given."""
     given: dict[str, Any] = {"task": task, "model": model, "objective": objective, "training": training}
@@ -393,7 +393,7 @@ def _chosen_kinds(
 
 
 @functools.lru_cache(maxsize=512)
-def _fitting(task: str, model: str, objective: str, activation: str | None) -> dict[str, list[str]]:
+def _fitting(registered: int, task: str, model: str, objective: str, activation: str | None) -> dict[str, list[str]]:
     """The kinds of each section that go together with those before it."""
     active = {"kind": model, **({} if activation is None else {"activation": activation})}
     before: dict[str, Any] = {"task": task, "model": active, "objective": objective}
@@ -470,4 +470,4 @@ def _default(experiment: Experiment, name: str) -> str:
         return controls(section, getattr(experiment, section).kind)[name].default
     place = _CHOSEN.index(section)  # pyright: ignore[reportArgumentType]
     before = [getattr(experiment, one).kind if number < place else None for number, one in enumerate(_CHOSEN)]
-    return _chosen_kinds(*before, experiment.model.get("activation") if place > 1 else None)[place]
+    return _chosen_kinds(registrations(), *before, experiment.model.get("activation") if place > 1 else None)[place]
