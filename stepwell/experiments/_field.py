@@ -121,9 +121,10 @@ class DeclaredField:
 
     def convert(self, value: Any, *, name: str | None = None, text: bool = False) -> Any:
         """The value, if it is allowed; strings of a command line are read where `text` says so."""
-        given = " ".join(value) if text and isinstance(value, list) else value
-        if hasattr(value, "tolist"):  # NumPy's and JAX's numbers and arrays
-            value = value.tolist()
+        given: Any = " ".join(value) if text and isinstance(value, list) else value
+        plain: Any = getattr(value, "tolist", None)  # of NumPy's and JAX's numbers and arrays
+        if plain is not None:
+            value = plain()
         if isinstance(value, range):
             value = list(value)
         if text and isinstance(value, list) and len(value) == 1 and not self._needs_list:
@@ -138,8 +139,7 @@ class DeclaredField:
         except (msgspec.ValidationError, OverflowError):
             made, allowed = None, False
         if not allowed:
-            typed = " ".join(given) if text and isinstance(given, list) else given
-            raise InvalidInput(f"{name or self.name} is {shown(typed)}; it must be {self.allowed()}")
+            raise InvalidInput(f"{name or self.name} is {shown(given)}; it must be {self.allowed()}")
         return _without_minus_zero(made)
 
     @property

@@ -216,8 +216,8 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     factor = _factor(experiment, model)
     if training.kind == "flow":
         until: Any = training.until if training.until == "converged" else training.until / factor
-        alone = until == "converged" or record.spacing == "steps"
-        save = record.points if alone else recording.times(until)
+        alone = training.until == "converged" or record.spacing == "steps"
+        save = record.points if alone else recording.times(float(until))
         run = sw.flow(
             model, objective, until=until, save=save, spacing=record.spacing, rtol=training.tolerance, progress=False
         )
