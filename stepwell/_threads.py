@@ -19,10 +19,19 @@ _LIMIT: contextlib.ExitStack = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """A context in which NumPy's BLAS and SciPy's, which XLA calls too, use one thread; afterwards as many as before.
+    """Return a context in which the BLAS of NumPy and of SciPy, which XLA calls too, uses one thread.
 
-    The number is one of the whole process. Where several threads are in such a context, the first to enter sets it and
-    the last to leave sets it back.
+    Threads of small factorizations wait for each other. The number is one of the whole process: where several threads
+    are in such a context, the first to enter sets it, and the last to leave sets it back.
+
+    **Returns:** the context.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> from stepwell.papers import one_blas_thread
+    >>> with one_blas_thread():
+    ...     solution = np.linalg.solve(np.eye(3), np.ones(3))
     """
     global _USERS
     with _LOCK:

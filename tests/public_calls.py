@@ -302,7 +302,7 @@ AS_IT_IS = {
 
 LEFT_OUT = re.compile(
     r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
-    r"papers\.(setting|changeable|changed_figure)|tasks\.attention_scale|models\.is_proved)$|"
+    r"papers\.(slug|Figure\w*)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
     r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"

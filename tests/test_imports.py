@@ -125,7 +125,7 @@ def test_architecture_has_the_same_table():
         ("cli/_train.py", "from ..experiments import _run"),
         ("experiments/_run.py", "from stepwell.published import published_flags"),
         ("dynamics/_flow.py", "from ..experiments import Experiment"),
-        ("report/_figure.py", "import stepwell.papers._style"),
+        ("report/_figure.py", "import stepwell.papers._claim"),
         ("probes/_fixed_point.py", "from stepwell.theory.linear._levels import levels"),
         ("_errors.py", "from .tasks import Regression"),
         ("kitchen/_stove.py", ""),

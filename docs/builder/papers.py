@@ -88,20 +88,20 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _page(name: str, entry: dict[str, Any] | None, claims: list[dict[str, Any]], folder: Path) -> Iterator[str]:
-    module = figure(name)
+    shown = figure(name)
     paper = name.partition("/")[0]
     yield f"(figure-{_stem(name)})="
-    yield f"# {_label(name)}: {_text(module.TITLE)}\n"
+    yield f"# {_label(name)}: {_text(shown.title)}\n"
     yield f"Of [{_text(PAPERS[paper])}]({paper}.md). `stepwell reproduce {name}` makes it.\n"
     if entry is None:
         yield "This copy of the site was made without a reproduction of this figure.\n"
-        yield f"{_text(module.CAPTION)}\n"
+        yield f"{_text(shown.caption)}\n"
         return
     picture = f"{_stem(name)}.svg"  # which opens by itself at any size, for its labels are small here
-    yield f"```{{image}} {picture}\n:alt: {_one_line(module.TITLE)}\n:class: figure"
+    yield f"```{{image}} {picture}\n:alt: {_one_line(shown.title)}\n:class: figure"
     yield f":target: ../../_images/{picture}\n```\n"
     if "gif" in entry["files"]:
-        yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(module.TITLE)}, as a film\n:class: figure\n```\n"
+        yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(shown.title)}, as a film\n:class: figure\n```\n"
     yield f"{_text(entry['caption'])}\n"
     for kind, title in _SAYS.items():
         mine = [claim for claim in claims if claim["kind"] == kind]
@@ -109,7 +109,7 @@ def _page(name: str, entry: dict[str, Any] | None, claims: list[dict[str, Any]],
             yield f"## {title}\n"
             yield from _claims(mine)
     yield "## What was done\n"
-    yield from _settings(entry, module.PAPER_SETTINGS)
+    yield from _settings(entry, dict(shown.paper_settings))
     yield "## Data\n"
     yield "In the folder that `stepwell reproduce` writes; `xarray.open_dataset` reads them.\n"
     for path in entry["data"]:
@@ -164,7 +164,7 @@ def _settings(entry: dict[str, Any], theirs: dict[str, Any]) -> Iterator[str]:
 
 
 def _card(name: str, made: dict[str, Any]) -> str:
-    title = f"{_label(name)}: {_text(_one_line(figure(name).TITLE))}"
+    title = f"{_label(name)}: {_text(_one_line(figure(name).title))}"
     if name not in made:
         return f"[{title}]({_stem(name)}.md)\n"
     return f"[![{title}]({_stem(name)}-small.png)]({_stem(name)}.md)\n[{title}]({_stem(name)}.md)\n"
@@ -199,5 +199,5 @@ def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> It
     for name in names:
         mine = [claim for claim in claims if claim["id"].rpartition("/")[0] == name and claim["judged"]]
         count = f"{sum(claim['passed'] for claim in mine)} of {len(mine)}" if name in made else "not in this copy"
-        yield f"| [{_label(name)}: {_text(_one_line(figure(name).TITLE))}]({_stem(name)}.md) | {count} |"
+        yield f"| [{_label(name)}: {_text(_one_line(figure(name).title))}]({_stem(name)}.md) | {count} |"
     yield "\n```{toctree}\n:hidden:\n" + "\n".join(f"{_label(name)} <{_stem(name)}>" for name in names) + "\n```"

@@ -173,8 +173,9 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
         lines.append(f"  settings changed: {listed}")
     signs = {"=": "", "<=": "at most ", ">=": "at least "}
     for claim in claims:
-        if claim not in judged:
-            lines.append(f"  - {claim.statement}\n      not at these settings: it compares with the paper's own data")
+        why = claim.why_not_judged(entry["changed"])
+        if why:
+            lines.append(f"  - {claim.statement}\n      not judged at these settings: {why}")
             continue
         mark = "✓" if claim.passed else "✗"
         wanted = f"{signs[claim.relation]}{number(claim.predicted)} ± {number(claim.tolerance, 3)}"

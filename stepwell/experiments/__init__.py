@@ -5,6 +5,8 @@ Nothing that computes is imported here: an experiment is read, checked and named
 
 from typing import TYPE_CHECKING, Any
 
+from stepwell._errors import InvalidInput as InvalidInput
+
 from ._experiment import NUMERICS as NUMERICS
 from ._experiment import SEED as SEED
 from ._experiment import Built as Built

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
 from stepwell._errors import InvalidInput
@@ -15,7 +15,7 @@ Kind = Literal["paper", "theory", "check"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _RELATIONS = ("=", "<=", ">=")
 PART = r"[a-z0-9][a-z0-9.-]*"
-_IDENTIFIER = re.compile(rf"{PART}/{PART}/{PART}")
+_IDENTIFIER = re.compile(rf"({PART}/{PART}/)?{PART}")
 
 
 def slug(words: str) -> str:
@@ -51,8 +51,9 @@ class Origin(TypedDict, total=False):
 class Claim:
     """A statement that can fail.
 
-    `id` addresses the claim for good: "linear/fig3/levels" is the claim `levels` of Fig 3 of the paper `linear`. No two
-    claims of a paper have the same; `paper` and `figure` are its parts. Statements may be reworded, identifiers stay.
+    `id` addresses the claim for good: a figure calls it `levels`, and it is reported as "linear/fig3/levels", the claim
+    `levels` of Fig 3 of the paper `linear` (`of_figure`; `paper` and `figure` are its parts). No two claims of a figure
+    have the same. Statements may be reworded, identifiers stay.
 
     `measured` must lie within `tolerance` of `predicted` (relation "="), or not be above ("<=") or below (">=") it by
     more. `passed` is worked out here and cannot be given. `basis` says in a few words what the tolerance is derived
@@ -69,6 +70,8 @@ class Claim:
     A failure that is understood is `known`. Unexpected are a failure that is not, and a known one that holds.
 
     A claim that compares with data of the paper is `only_published`: at other settings than its own it is not judged.
+    Where there is nothing to judge, such as no plateau long enough to be read, `unjudged` says why; at the figure's own
+    settings that is unexpected.
     """
 
     id: str
@@ -88,6 +91,7 @@ class Claim:
     known: Known | None = field(kw_only=True, default=None)
     explored: bool = field(kw_only=True, default=False)
     only_published: bool = field(kw_only=True, default=False)
+    unjudged: str = field(kw_only=True, default="")
     passed: bool = field(init=False)
 
     def __post_init__(self):
@@ -98,10 +102,10 @@ class Claim:
             )
         if not _IDENTIFIER.fullmatch(self.id):
             raise InvalidInput(
-                f"a claim has the identifier {self.id!r}; it must be PAPER/FIGURE/CLAIM, each of lower-case "
-                "letters, digits, dots and hyphens, such as linear/fig3/levels"
+                f"a claim has the identifier {self.id!r}; it must be of lower-case letters, digits, dots and hyphens, "
+                "such as levels"
             )
-        paper, figure, _ = self.id.split("/")
+        paper, figure, _ = self.id.split("/") if "/" in self.id else ("", "", "")
         object.__setattr__(self, "paper", paper)
         object.__setattr__(self, "figure", figure)
         if self.relation not in _RELATIONS:
@@ -110,13 +114,24 @@ class Claim:
             raise InvalidInput(
                 f"the tolerance of {self.statement!r} is {self.tolerance}; it must be a number from 0 on"
             )
-        object.__setattr__(self, "passed", _excess(self.relation, self.predicted, self.measured) <= self.tolerance)
+        holds = _excess(self.relation, self.predicted, self.measured) <= self.tolerance
+        object.__setattr__(self, "passed", holds and not self.unjudged)
+
+    def of_figure(self, name: str) -> "Claim":
+        """Return the claim with its whole identifier, as one of the figure of this name, such as "linear/fig3"."""
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return Claim(**{**values, "id": f"{name}/{self.id.rpartition('/')[2]}"})
+
+    @classmethod
+    def cannot_be_judged(cls, id: str, statement: str, *, why: str, **origin: Unpack[Origin]) -> "Claim":
+        """A claim about which these settings say nothing; `why` is a clause, such as "no plateau is long enough"."""
+        return cls(id, statement, math.nan, math.nan, 0.0, "", unjudged=why, **origin)
 
     @classmethod
     def close(
         cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str, **origin: Unpack[Origin]
     ) -> "Claim":
-        """`measured` is `predicted`, up to `tolerance`. `id` is such as "linear/fig3/levels"."""
+        """`measured` is `predicted`, up to `tolerance`. `id` is such as "levels"."""
         return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, **origin)
 
     @classmethod
@@ -151,14 +166,13 @@ class Claim:
         """The claim for each of several values, of which the fraction `required` must hold.
 
         `predicted` and `tolerance` are one number for all, or one for each value, as `measured` is. `counted` says what
-        the values are: seeds, heads, components, plateaus, …
+        the values are: seeds, heads, components, plateaus, … Where there are none, the claim is not judged.
         """
         values = _numbers(measured, "measured")
-        if not values or not 0 < required <= 1:
-            raise InvalidInput(
-                f"{len(values)} values, of which the fraction {required} must hold; give at least one value, and a "
-                "fraction above 0 and at most 1"
-            )
+        if not 0 < required <= 1:
+            raise InvalidInput(f"required is {required}; it must be a fraction above 0 and at most 1")
+        if not values:
+            return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
         wanted, allowed = _each(predicted, len(values)), _each(tolerance, len(values))
         single = [
             cls(id, statement, p, m, t, basis, relation, **origin)
@@ -188,17 +202,23 @@ class Claim:
 
     def judged(self, changed: Iterable[str] = ()) -> bool:
         """Whether it can be judged where these settings were changed. Other seeds are the same experiment."""
-        return not (self.only_published and any("seeds" not in name for name in changed))
+        return not self.why_not_judged(changed)
+
+    def why_not_judged(self, changed: Iterable[str] = ()) -> str:
+        """Return why it is not judged where these settings were changed; empty if it is."""
+        if self.only_published and any("seeds" not in name for name in changed):
+            return "it compares with the paper's own data"
+        return self.unjudged
 
     def unexpected(self, quick: bool, changed: Iterable[str] = ()) -> bool:
-        """Whether it fails and that is not known, or is known to fail at these settings and holds.
+        """Whether it fails and that is not known, is known to fail at these settings and holds, or cannot be judged.
 
-        Where settings were changed, a known failure may hold.
+        Where settings were changed, a known failure may hold, and a claim may be one that cannot be judged.
         """
         listed = list(changed)
         if listed:
             return self.judged(listed) and not self.passed and self.known is None
-        return self.passed == (self.known is not None and self.known.applies(quick))
+        return bool(self.unjudged) or self.passed == (self.known is not None and self.known.applies(quick))
 
     def as_json(self) -> dict[str, Any]:
         """For a JSON document: what is not finite becomes null, and what is known a dictionary."""

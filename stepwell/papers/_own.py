@@ -15,10 +15,10 @@ from stepwell._errors import InvalidInput
 from stepwell._text import error_line
 
 from ._claim import PART, slug
+from ._figure import Figure
 
 GROUP = "stepwell.figures"
-"""The entry points by which a package offers figures: a name, such as `mypaper/fig1`, and the module."""
-_REQUIRED = ("TITLE", "CAPTION", "simulate", "claims", "draw")
+"""The entry points by which a package offers figures: a name, such as `mypaper/fig1`, and the module with `FIGURE`."""
 _NAME = re.compile(rf"{PART}/{PART}")
 
 
@@ -41,7 +41,7 @@ def is_name(name: Any) -> TypeGuard[str]:
 
 
 def name_in_file(path: Path) -> str:
-    """The name of the figure in a file: its `NAME`, or `own/` and the name of the file. Nothing is run."""
+    """The name of the figure in a file: `name` of its `Figure`, or `own/` and the name of the file. Nothing is run."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -50,12 +50,15 @@ def name_in_file(path: Path) -> str:
         raise InvalidInput(f"{path} is not a Python file ({error_line(error)})") from None
     name = f"own/{slug(path.stem.lstrip('_'))}"
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == "NAME" for one in node.targets):
-            name = node.value.value if isinstance(node.value, ast.Constant) else None
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "FIGURE" for t in node.targets):
+            given = node.value.keywords if isinstance(node.value, ast.Call) else []
+            for keyword in given:
+                if keyword.arg == "name":
+                    name = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
     if not is_name(name):
         raise InvalidInput(
-            f"{path} has NAME = {name!r}; it must be a text PAPER/FIGURE of lower-case letters, digits, dots and "
-            "hyphens, such as 'own/first'"
+            f"the figure of {path} has the name {name!r}; it must be a string PAPER/FIGURE of lower-case letters, "
+            "digits, dots and hyphens, such as 'own/first'"
         )
     return name
 
@@ -75,29 +78,19 @@ def offered() -> dict[str, tuple[str, str]]:
     return figures
 
 
-def module_name(place: str) -> str:
-    """What the module of a figure is called, from a dotted name or the path of a file."""
-    if not place.endswith(".py"):
-        return place
-    return f"stepwell_figure_{slug(place).replace('-', '_').replace('.', '_')}"
-
-
-def load(place: str) -> ModuleType:
-    """The module of a figure, from a dotted name or the path of a file, which may import files beside it."""
+def load(place: str) -> Figure[Any]:
+    """The figure of a module, from a dotted name or the path of a file, which may import files beside it."""
     module = _of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    missing = [part for part in _REQUIRED if part not in vars(module)]
-    if missing:
+    made = vars(module).get("FIGURE")
+    if not isinstance(made, Figure):
         raise InvalidInput(
-            f"the figure {place} has no {', '.join(missing)}; it must have {', '.join(_REQUIRED)}, and `stepwell new "
-            "figure NAME` writes one that has"
+            f"the figure {place} has no FIGURE = Figure(…); `stepwell new figure NAME` writes one that has"
         )
-    vars(module).setdefault("PAPER_SETTINGS", {})
-    vars(module).setdefault("settings", lambda quick: {})
-    return module
+    return made
 
 
 def _of_file(path: Path) -> ModuleType:
-    name = module_name(str(path))
+    name = f"stepwell_figure_{slug(str(path)).replace('-', '_').replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,17 +1,17 @@
-"""The figures there are, each listed once, by the name of its module or its file, which is run when the figure is."""
+"""The figures there are, each listed once, by the name of its module or file, imported when the figure is run."""
 
+import dataclasses
 import difflib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from stepwell._errors import InvalidInput
 from stepwell._text import shown
 
-from ._own import load, module_name, name_in_file, offered
-from ._protocol import FigureModule
-from ._settings import changing
+from ._figure import Figure
+from ._own import load, name_in_file, offered
 
 PAPERS = {
     "linear": "Training Dynamics of In-Context Learning in Linear Attention (Zhang et al., arXiv 2501.16265)",
@@ -85,24 +85,24 @@ def select(targets: Sequence[str]) -> list[str]:
     return [name for name in FIGURES if not targets or name in chosen]
 
 
-def figure(name: str) -> FigureModule:
-    """The module of a figure, which is imported now if it was not before.
+def figure(name: str) -> Figure[Any]:
+    """Return a figure; its module is imported now if it was not before.
 
     **Arguments:**
 
     - `name`: the figure, one of `FIGURES`, such as `linear/fig1`.
 
-    **Returns:** the module, with `TITLE`, `CAPTION`, `settings`, `simulate`, `claims` and `draw` (see `FigureModule`).
+    **Returns:** the `Figure`.
 
     **Example:**
 
     >>> from stepwell.papers import figure
-    >>> figure("linear/conservation").TITLE
+    >>> figure("linear/conservation").title
     'Gradient flow conserves the balance of value, key and query in each head'
     """
     if not isinstance(name, str) or name not in FIGURES:
         raise InvalidInput(f"there is no figure {shown(name)}; {_meant(shown(name), 'figures', [*FIGURES])}")
-    return cast(FigureModule, load(FIGURES[name]))
+    return dataclasses.replace(load(FIGURES[name]), name=name)
 
 
 def add_figure(path: str | os.PathLike) -> str:
@@ -110,8 +110,8 @@ def add_figure(path: str | os.PathLike) -> str:
 
     **Arguments:**
 
-    - `path`: a Python file with what `FigureModule` asks for; `settings` and `PAPER_SETTINGS` may be left out. The
-      figure is called as its `NAME` says, such as `own/first`, or else `own/` and the name of the file.
+    - `path`: a Python file in which `FIGURE` is a `Figure`. It is called as its `name` says, such as `own/first`, or
+      else `own/` and the name of the file.
 
     **Returns:** the name of the figure. The file is read, and run when its figure is made.
 
@@ -119,7 +119,7 @@ def add_figure(path: str | os.PathLike) -> str:
 
     >>> from pathlib import Path
     >>> from stepwell.papers import FIGURES, add_figure
-    >>> _ = Path("first.py").write_text("TITLE = 'The first'")
+    >>> _ = Path("first.py").write_text("FIGURE = None")
     >>> add_figure("first.py")
     'own/first'
     >>> del FIGURES["own/first"]
@@ -131,7 +131,7 @@ def add_figure(path: str | os.PathLike) -> str:
         raise InvalidInput(f"the figure {path} is not a Python file; its name must end in .py")
     name = name_in_file(place)
     if FIGURES.get(name, str(place)) != str(place):
-        raise InvalidInput(f"{path} is called {name}, as another figure is ({FIGURES[name]}); choose another NAME")
+        raise InvalidInput(f"{path} is called {name}, as another figure is ({FIGURES[name]}); choose another name")
     FIGURES[name] = str(place)
     return name
 
@@ -149,34 +149,6 @@ def add_offered() -> None:
     for name, (module, package) in offered().items():
         FIGURES.setdefault(name, module)
         PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
-
-
-def changed_figure(name: str, changes: Mapping[str, Any]) -> tuple[FigureModule, dict[str, Any]]:
-    """The module of a figure with other settings than its own.
-
-    It is imported anew, with all modules of its paper; the module that `figure` returns stays as it is.
-
-    **Arguments:**
-
-    - `name`: the figure, one of `FIGURES`.
-    - `changes`: the settings by name, each as a value or as the text of one, such as "60", "0.1,0.2" or "20:40".
-
-    **Returns:** the module, and the settings with the values that they got. `InvalidInput` is raised where the figure
-    has no such setting, or the value is of another kind than its own.
-
-    **Example:**
-
-    >>> from stepwell.papers import changed_figure
-    >>> module, changed = changed_figure("linear/conservation", {"context": "60"})
-    >>> changed, module.settings(quick=True)["context length N"]
-    ({'context': 60}, 60)
-    """
-    figure(name)  # it must be there
-    if not changes:
-        return figure(name), {}
-    with changing(name, module_name(FIGURES[name]), changes) as changed:
-        module = cast(FigureModule, load(FIGURES[name]))
-    return module, changed
 
 
 def _meant(given: str, kind: str, known: list[str]) -> str:

@@ -1,18 +1,12 @@
-"""Settings of a figure that can be changed from outside, by name, before its module is imported.
-
-A figure reads its settings when it is imported: constants of a module through `setting`, and the fields of a data class
-that is `changeable`. To change some, all modules of its paper are imported anew, under other values, and put aside
-again: the figure that results has them wherever they are used, in what is derived from them too.
+"""Settings of a figure, changed from outside by name: other values of the fields of a data class.
 
 No more than the standard library is imported here.
 """
 
 import ast
-import contextlib
 import dataclasses
-import functools
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from stepwell._arguments import checked
@@ -24,115 +18,31 @@ class SeedWords(tuple[str, ...]):
     """What was typed after `--seeds`: how many, a range, or each."""
 
 
-Value = TypeVar("Value")
-Class = TypeVar("Class", bound=type)
-
-_changes: dict[str, Any] = {}
-"""Values asked for, as texts or as they are, while a figure is imported."""
-_used: dict[str, Any] = {}
-"""What was made of them."""
-_refused: dict[str, InvalidInput] = {}
-"""Why they could not be used."""
-_declared: dict[str, Any] = {}
-"""Settings that were declared meanwhile, with the values that they have by default."""
+Settings = TypeVar("Settings")
 
 
-def setting(name: str, value: Value) -> Value:
-    """The value of a setting: what was asked for from outside, and else `value`, whose kind it must have.
+def changed_settings(figure: str, settings: Settings, changes: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+    """Settings with some of them changed, and the values that these got.
 
-    **Arguments:**
-
-    - `name`: the name, as in `stepwell reproduce --set NAME=VALUE`.
-    - `value`: what it is by default.
-
-    **Returns:** the value.
-
-    **Example:**
-
-    >>> from stepwell.papers import setting
-    >>> setting("context", 31)
-    31
+    `figure` is what messages call it. A change is a value, or the text of one.
     """
-    _declared.setdefault(name, value)
-    if name not in _changes:
-        return value
-    try:
-        _used[name] = _taken(name, _changes[name], value)
-    except InvalidInput as error:  # a helper of the figure may have another setting of that name
-        _refused[name] = error
-        return value
-    return _used[name]
-
-
-def changeable(settings: Class) -> Class:
-    """A data class, every field of which is a setting.
-
-    **Arguments:**
-
-    - `settings`: the data class.
-
-    **Returns:** the same class. What is asked for from outside replaces the fields of every instance that the figure's
-    module makes.
-
-    **Example:**
-
-    >>> from dataclasses import dataclass
-    >>> from stepwell.papers import changeable
-    >>> @changeable
-    ... @dataclass(frozen=True)
-    ... class Settings:
-    ...     seeds: tuple[int, ...] = (1, 2)
-    >>> Settings().seeds
-    (1, 2)
-    """
-    initialise: Any = settings.__init__
-
-    @functools.wraps(initialise)
-    def changed(self: Any, *arguments: Any, **named: Any) -> None:
-        initialise(self, *arguments, **named)
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, setting(field.name, getattr(self, field.name)))
-
-    settings.__init__ = changed
-    return settings
-
-
-@contextlib.contextmanager
-def changing(figure: str, module: str, changes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """While a figure is imported in this context, its settings are changed; what they became is filled in.
-
-    Unknown ones are refused at the end.
-    """
-    package = module.rpartition(".")[0] or module
-    before = {name: kept for name, kept in sys.modules.items() if _is_in(name, package)}
-    for name in before:
-        del sys.modules[name]
-    _declared.clear()
-    _used.clear()
-    _refused.clear()
-    _changes.update(changes)
-    used: dict[str, Any] = {}
-    try:
-        yield used
-    finally:
-        used.update(_used)
-        _changes.clear()
-        for name in [name for name in sys.modules if _is_in(name, package)]:
-            del sys.modules[name]
-        sys.modules.update(before)
-    for name, error in _refused.items():
-        if name not in used:
-            raise InvalidInput(f"{figure}: {error}")
-    unknown = [name for name in changes if name not in _declared]
+    given: Any = settings
+    own = {field.name: getattr(given, field.name) for field in dataclasses.fields(given) if field.init}
+    unknown = [name for name in changes if name not in own]
     if unknown:
-        known = ", ".join(f"{name} ({shown(value)})" for name, value in sorted(_declared.items()))
+        known = ", ".join(f"{name} ({shown(value)})" for name, value in sorted(own.items()))
         raise InvalidInput(
             f"{figure} has no setting {unknown[0]}; " + (f"its settings are {known}" if known else "it has none")
         )
-
-
-def _is_in(name: str, package: str) -> bool:
-    return name == package or name.startswith(f"{package}.")
+    hints = typing.get_type_hints(type(given))
+    try:
+        values = {name: _taken(name, change, own[name]) for name, change in changes.items()}
+        for name, value in values.items():
+            if value is None and type(None) not in typing.get_args(hints[name]):
+                raise InvalidInput(f"{name} is none; it must be {_kind(own[name])}, as {shown(own[name])} is")
+        return dataclasses.replace(given, **values), values
+    except InvalidInput as error:
+        raise InvalidInput(f"{figure}: {error}") from None
 
 
 def _taken(name: str, given: Any, default: Any) -> Any:
@@ -205,7 +115,7 @@ def _kind(default: Any) -> str:
         return f"several with commas between them, each {_kind(default[0])}" if default else "several"
     if isinstance(default, float) or default is None:
         return "a number"
-    return {int: "a whole number", str: "a text"}.get(type(default), "left as it is: it cannot be written in a text")
+    return {int: "an integer", str: "a string"}.get(type(default), "left as it is: it cannot be written as a string")
 
 
 @checked

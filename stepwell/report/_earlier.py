@@ -112,7 +112,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
     name = _name(entry)
     if entry.get("status") != "done" or entry.get("error") is not None:
         raise _Unsuitable("its status is unknown")
-    checked = _checked({"changed": {}, "program": "", **entry}, _FIGURE)
+    checked = _checked({"changed": {}, "program": "", "source": "", **entry}, _FIGURE)
     mine = [claim for claim in claims if claim["id"].startswith(f"{name}/")]
     for claim in mine:
         if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", claim["id"].removeprefix(f"{name}/")) is None:
@@ -124,6 +124,7 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
         "name": name,
         "title": checked["title"],
         "caption": checked["caption"],
+        "source": checked["source"],
         "status": "done",
         "error": None,
         "quick": checked["quick"],
@@ -221,6 +222,7 @@ def _is_known(value: Any) -> bool:
 _FIGURE: dict[str, Callable[[Any], bool]] = {
     "title": _is_text,
     "caption": _is_text,
+    "source": _is_text,
     "quick": _is_flag,
     "seconds": lambda value: _is_number(value) and value >= 0,
     "settings": lambda value: isinstance(value, dict) and _is_setting(value),
@@ -229,7 +231,7 @@ _FIGURE: dict[str, Callable[[Any], bool]] = {
     "paper_settings": lambda value: isinstance(value, dict) and _is_setting(value),
 }
 
-_ABSENT = {"only_published": False, "judged": True}
+_ABSENT = {"only_published": False, "judged": True, "unjudged": ""}
 """What claims of earlier versions do not say."""
 _CLAIM: dict[str, Callable[[Any], bool]] = {
     "statement": _is_text,
@@ -246,6 +248,7 @@ _CLAIM: dict[str, Callable[[Any], bool]] = {
     "known": lambda value: value is None or _is_known(value),
     "explored": _is_flag,
     "only_published": _is_flag,
+    "unjudged": _is_text,
     "passed": _is_flag,
     "judged": _is_flag,
     "unexpected": _is_flag,

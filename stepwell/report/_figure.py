@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepwell._errors import InvalidInput
 from stepwell._files import write_whole
 from stepwell._progress import listening
-from stepwell.papers import Claim, WithExtras, changed_figure, figure
+from stepwell.papers import Claim, Figure, figure
 
 from ._program import program
 
@@ -64,18 +63,22 @@ def make(name: str, asked: Request, begin: Callable[[str, str], None], progress:
     """
     quick = asked.quick
     try:
-        module, changed = changed_figure(name, asked.changes)
-        title = module.TITLE
+        chosen = figure(name).with_changes(asked.changes)
     except Exception as error:
         return failure(name, quick, _described(error, ""))
-    begin(name, title)
+    begin(name, chosen.title)
     try:
         with listening(_Reporter(name, progress)):
-            return _run(module, name, asked, as_plain(changed))
+            return _run(chosen, asked)
     except CannotWrite:
         raise
     except Exception as error:
-        return failure(name, quick, _described(error, getattr(module, "__file__", None) or ""))
+        return failure(name, quick, _described(error, _file(chosen)))
+
+
+def _file(figure: Figure[Any]) -> str:
+    """The file of a figure: where its `simulate` is defined."""
+    return getattr(getattr(figure.simulate, "__code__", None), "co_filename", "")
 
 
 class _Reporter:
@@ -136,6 +139,7 @@ def failure(name: str, quick: bool, error: str) -> Result:
         "name": name,
         "title": "This figure could not be made",
         "caption": "",
+        "source": "",
         "status": "error",
         "error": error,
         "quick": quick,
@@ -150,28 +154,30 @@ def failure(name: str, quick: bool, error: str) -> Result:
     return Result(entry, [])
 
 
-def _run(module: Any, name: str, asked: Request, changed: dict[str, Any]) -> Result:
+def _run(figure: Figure[Any], asked: Request) -> Result:
     from stepwell.papers.style import save_figure
     from stepwell.trajectory import save
 
-    quick, folder = asked.quick, asked.folder
+    quick, folder, name = asked.quick, asked.folder, figure.name
+    settings = figure.at(quick)
     begun = time.monotonic()
-    data = module.simulate(quick)
-    claims = _of(name, module.claims(data))
-    drawn = module.draw(data)
+    data = figure.simulated(settings)
+    claims = figure.judged(data, settings)
+    drawn = figure.draw(data, settings)
     stem = name.replace("/", "-")
     entry = {
         "name": name,
-        "title": module.TITLE,
-        "caption": module.CAPTION,
+        "title": figure.title,
+        "caption": figure.caption,
+        "source": figure.source,
         "status": "done",
         "error": None,
         "quick": quick,
         "seconds": None,
-        "settings": module.settings(quick),
-        "changed": changed,
+        "settings": figure.described(settings),
+        "changed": as_plain(dict(figure.changes)),
         "program": program(name),
-        "paper_settings": figure(name).PAPER_SETTINGS,
+        "paper_settings": dict(figure.paper_settings),
         "files": {ending: f"figures/{stem}.{ending}" for ending in FORMATS},
         "data": [f"data/{stem}-{key}.nc" for key in data],
     }
@@ -179,22 +185,12 @@ def _run(module: Any, name: str, asked: Request, changed: dict[str, Any]) -> Res
     with _writing(folder):
         for path in entry["files"].values():
             save_figure(drawn, folder / path)
-        for ending, write in _extras(module, data).items():
+        for ending, write in figure.extras(data, settings).items():
             entry["files"][ending] = f"figures/{stem}.{ending}"
             write_whole(folder / entry["files"][ending], write)
         for path, dataset in zip(entry["data"], data.values(), strict=True):
             save(dataset, folder / path)
     return Result({**entry, "seconds": round(time.monotonic() - begun, 2)}, claims)
-
-
-def _of(name: str, claims: Any) -> list[Claim]:
-    """The claims of a figure, if they are called after it: the report finds them by that."""
-    if not isinstance(claims, list) or not all(isinstance(claim, Claim) for claim in claims):
-        raise InvalidInput(f"claims(data) of {name} must return a list of Claim")
-    foreign = [claim.id for claim in claims if claim.id.rpartition("/")[0] != name]
-    if foreign:
-        raise InvalidInput(f"the claim {foreign[0]} belongs to another figure than {name}; call it {name}/…")
-    return claims
 
 
 @contextlib.contextmanager
@@ -203,8 +199,3 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CannotWrite(f"cannot write to {folder} ({error.strerror or error})") from error
-
-
-def _extras(module: Any, data: dict[str, Any]) -> dict[str, Callable[[str], None]]:
-    """Further files that the figure wants written, by ending."""
-    return module.extras(data) if isinstance(module, WithExtras) else {}

@@ -16,7 +16,7 @@ from stepwell._arguments import checked
 from stepwell._errors import InvalidInput
 from stepwell._files import writable_folder, write_text
 from stepwell._versions import commit, machine, versions
-from stepwell.papers import FIGURES, Claim, changed_figure
+from stepwell.papers import FIGURES, Claim, figure
 
 from ._against import moved
 from ._archive import fetch, keep
@@ -80,7 +80,7 @@ def reproduce(
     - `out`: the folder of the report, which is made if there is none.
     - `jobs`: how many figures run at a time, each in a process of its own if there are several.
     - `changes`: settings of the figures that are to be others, by name, as values or texts (see
-      `stepwell.papers.changed_figure`); by default none. Every figure asked for must have them.
+      `stepwell.papers.Figure`); by default none. Every figure asked for must have them.
     - `fresh`: whether to run all figures. Otherwise those that are in the folder already, made by the same program with
       the same settings, with all their data, are left as they are, and those that are in the store are copied.
     - `store`: the folder of a store, where figures that are done are kept for other reports; by default none.
@@ -109,7 +109,7 @@ def reproduce(
     jobs = _check.whole("jobs", jobs)
     names = _known(names)
     before = None if against is None else _compared(Path(against), warn)
-    changed = {name: as_plain(changed_figure(name, changes)[1]) for name in names} if changes else {}
+    changed = {name: as_plain(dict(figure(name).with_changes(changes).changes)) for name in names} if changes else {}
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
@@ -170,7 +170,8 @@ def _compared(folder: Path, warn: Callable[[str], None]) -> tuple[str, dict[str,
 
 def _judged(claim: Claim, quick: bool, changed: dict[str, Any]) -> dict[str, Any]:
     """A claim as in `claims.json`, with whether it was judged at these settings, and whether that is unexpected."""
-    return {**claim.as_json(), "judged": claim.judged(changed), "unexpected": claim.unexpected(quick, changed)}
+    why = claim.why_not_judged(changed)
+    return {**claim.as_json(), "unjudged": why, "judged": not why, "unexpected": claim.unexpected(quick, changed)}
 
 
 def _made(

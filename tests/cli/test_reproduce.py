@@ -1,6 +1,8 @@
 """`stepwell reproduce` as it is typed."""
 
 import contextlib
+import dataclasses
+import importlib
 import json
 import os
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,11 +60,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch):
     """A figure that takes no time, with one claim, which does not hold."""
     from matplotlib.figure import Figure
 
-    from stepwell.papers import Claim, figure
+    from stepwell.papers import FIGURES, Claim
 
-    module = figure("linear/fig1")
     claim = Claim.close(
-        "linear/fig1/sum",
+        "sum",
         "two is three",
         predicted=3,
         measured=2,
@@ -70,11 +72,20 @@ def drawn(monkeypatch: pytest.MonkeyPatch):
         kind="check",
         source="counting",
     )
-    monkeypatch.setattr(module, "PAPER_SETTINGS", {}, raising=False)
-    monkeypatch.setattr(module, "simulate", lambda quick: {})
-    monkeypatch.setattr(module, "claims", lambda data: [claim])
-    monkeypatch.setattr(module, "draw", lambda data: Figure())
-    return module
+    module = importlib.import_module(FIGURES["linear/fig1"])
+    parts: dict[str, Any] = {
+        "paper_settings": {},
+        "simulate": lambda settings: {},
+        "claims": lambda data, settings: [claim],
+    }
+    parts["draw"] = lambda data, settings: Figure()
+
+    def change(**further: Any) -> None:
+        """Set parts of the figure."""
+        monkeypatch.setattr(module, "FIGURE", dataclasses.replace(module.FIGURE, **{**parts, **further}))
+
+    change()
+    return change
 
 
 def test_a_claim_that_fails_is_told(drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -88,7 +99,7 @@ def test_a_claim_that_fails_is_told(drawn, tmp_path: Path, capsys: pytest.Captur
 def test_a_figure_that_ends_in_an_error_is_no_finding(
     drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(drawn, "draw", lambda data: 1 / 0)
+    drawn(draw=lambda data, settings: 1 / 0)
     assert main(["reproduce", "linear/fig1", "--out", str(tmp_path)]) == 3
     printed = capsys.readouterr()
     assert "✗ error in linear/fig1: ZeroDivisionError: division by zero" in printed.out
@@ -99,7 +110,7 @@ def test_a_folder_that_is_removed(
     drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     folder = tmp_path / "out"
-    monkeypatch.setattr(drawn, "simulate", lambda quick: shutil.rmtree(folder) or {})
+    drawn(simulate=lambda settings: shutil.rmtree(folder) or {})
     assert main(["reproduce", "linear/fig1", "--out", str(folder)]) == 3
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"stepwell reproduce: could not finish: cannot write to {folder} (No such file")

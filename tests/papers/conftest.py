@@ -1,19 +1,22 @@
 """Figures simulated once for all tests, and their claims by identifier.
 
 A module of tests names its figure, `FIGURE = "linear/fig5"`, and gets `data`, what the figure simulates with `--quick`,
-and `failing`, which names the claims that fail on given data.
+`failing`, which names the claims that fail on given data, and `survives`, which runs it with changed settings.
 """
 
 import functools
+import io
+import json
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import xarray as xr
 from failing_claims import failing_claims
 from filelock import FileLock
 
-from stepwell.papers import figure
+from stepwell.papers import Claim, figure
 
 Data = dict[str, xr.Dataset]
 
@@ -22,7 +25,7 @@ Data = dict[str, xr.Dataset]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that have a figure simulated are slow."""
     for item in items:
-        if isinstance(item, pytest.Function) and "simulated" in item.fixturenames:
+        if isinstance(item, pytest.Function) and {"simulated", "survives"} & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
 
 
@@ -38,7 +41,8 @@ def simulated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Calla
         with FileLock(f"{kept}.lock"):
             if kept.exists():
                 return pickle.loads(kept.read_bytes())
-            datasets = figure(name).simulate(quick=True)
+            chosen = figure(name)
+            datasets = chosen.simulated(chosen.at(quick=True))
             kept.write_bytes(pickle.dumps(datasets))
             return datasets
 
@@ -54,5 +58,24 @@ def data(request: pytest.FixtureRequest, simulated) -> Data:
 @pytest.fixture(scope="module")
 def failing(request: pytest.FixtureRequest) -> Callable[[Data], set[str]]:
     """The claims that fail on given data, of the figure that the module of tests names."""
-    claims = figure(request.module.FIGURE).claims
-    return lambda data: failing_claims(claims(data))
+    chosen = figure(request.module.FIGURE)
+    return lambda data: failing_claims(chosen.judged(data, chosen.at(quick=True)))
+
+
+@pytest.fixture
+def survives(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], dict[str, Claim]]:
+    """Run the figure that the module of tests names with settings changed, and draw it: its claims by identifier.
+
+    Whatever the settings, a claim holds, fails, or says why it cannot be judged.
+    """
+
+    def run(changes: dict[str, Any]) -> dict[str, Claim]:
+        changed = figure(request.module.FIGURE).with_changes(changes)
+        settings = changed.at(quick=True)
+        data = changed.simulated(settings)
+        claims = changed.judged(data, settings)
+        changed.draw(data, settings).savefig(io.BytesIO(), format="svg")
+        assert json.dumps(changed.described(settings), allow_nan=False)
+        return {claim.id.rpartition("/")[2]: claim for claim in claims}
+
+    return run

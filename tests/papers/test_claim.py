@@ -40,16 +40,16 @@ def test_passed_cannot_be_given():
 
 
 def test_paper_and_figure_are_parts_of_the_identifier():
-    claim = Claim.close(
-        "linear/escape-times/merged-slope", "s", predicted=0, measured=1, tolerance=0.5, basis="b", **ORIGIN
-    )
+    local = Claim.close("merged-slope", "s", predicted=0, measured=1, tolerance=0.5, basis="b", **ORIGIN)
+    assert (local.id, local.paper, local.figure) == ("merged-slope", "", "")
+    claim = local.of_figure("linear/escape-times")
     assert (claim.paper, claim.figure) == ("linear", "escape-times")
     assert claim.as_json()["id"] == "linear/escape-times/merged-slope"
 
 
 @pytest.mark.parametrize("wrong", ["linear/fig1", "linear/fig1/", "linear/fig1/One", "linear/fig1/a b", "a/b/c/d"])
 def test_another_form_of_identifier_is_refused(wrong: str):
-    with pytest.raises(InvalidInput, match="such as linear/fig3/levels"):
+    with pytest.raises(InvalidInput, match="such as levels"):
         Claim.close(wrong, "s", predicted=0, measured=0, tolerance=0, basis="b", **ORIGIN)
 
 
@@ -92,8 +92,16 @@ def test_a_tolerance_must_be_able_to_fail(tolerance):
 def test_numbers_of_values_must_match():
     with pytest.raises(InvalidInput):
         Claim.over(ID, "s", predicted=[1, 2], measured=[1], tolerance=0, basis="b", **ORIGIN)
-    with pytest.raises(InvalidInput):
-        Claim.over(ID, "s", predicted=1, measured=[], tolerance=0, basis="b", **ORIGIN)
+    with pytest.raises(InvalidInput, match="a fraction"):
+        Claim.over(ID, "s", predicted=1, measured=[1], tolerance=0, basis="b", required=0, **ORIGIN)
+
+
+def test_without_values_a_claim_is_not_judged():
+    """Where settings were changed that is no finding; at the figure's own settings it is."""
+    claim = Claim.over(ID, "s", predicted=1, measured=[], tolerance=0, basis="b", counted="plateaus", **ORIGIN)
+    assert not claim.judged() and claim.why_not_judged() == "there are no plateaus to judge"
+    assert not claim.passed and claim.unexpected(quick=True) and not claim.unexpected(quick=True, changed=["context"])
+    assert claim.as_json()["measured"] is None
 
 
 @pytest.mark.parametrize("wrong", [{"measured": np.ones((2, 3))}, {"predicted": np.ones((2, 3))}])

@@ -1,16 +1,33 @@
 """The conservation figure holds, and fails for quantities that are not conserved."""
 
-import dataclasses
-
+import jax
 import numpy as np
 import pytest
 
 from stepwell.models import SeparateAttention
+from stepwell.objectives import Moments
 from stepwell.papers.linear_attention import conservation as figure
 from stepwell.probes import conserved
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/conservation"
+QUICK = figure.FIGURE.at(quick=True)
+
+
+def prepare(sequences: int = 500) -> Moments:
+    return Moments.of_task(QUICK.task, sequences, progress=False, key=jax.random.key(1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rates": "0.05", "tolerances": "1e-8"},
+        {"eigenvalues": "1,0.2,0.1", "context": "3", "heads": "1", "until": "20", "sequences": "50"},
+    ],
+)
+def test_other_settings(survives, changes):
+    claims = survives({"points": "101", **changes})
+    assert claims["drift-merged"].judged() and claims["by-rate"].judged() == ("rates" not in changes)
 
 
 def test_the_wrong_sign_is_not_conserved(data, failing):
@@ -34,8 +51,10 @@ def test_a_drift_that_does_not_fall_with_the_tolerance_fails(data, failing):
 
 def test_shuffled_heads_are_not_balanced():
     """The value of one head with the key of the next."""
-    objective = figure.prepare(dataclasses.replace(figure.QUICK, sequences=200))
-    run = figure.flow(figure.start("separate, rank 1"), objective, until=50.0, save=11, rtol=1e-8, progress=False)
+    objective = prepare(200)
+    run = figure.flow(
+        figure.initial_model("separate, rank 1", QUICK), objective, until=50.0, save=11, rtol=1e-8, progress=False
+    )
     shuffled = run.assign(value=(run["value"].dims, np.roll(run["value"].values, 1, axis=2)))
     assert figure.drift(run).max() < 1e-5
     assert figure.drift(shuffled).max() > 0.1
@@ -55,9 +74,7 @@ def test_a_drift_without_the_factor_of_two_fails(data, failing):
 def test_the_drift_of_descent_along_a_known_flow():
     """One head of velocity (a, b, 0) for v, k and q: 2 |∫(v̇² − k̇²) dt| = 2 |a² − b²| t, or 2 b² t of key and query."""
     time = np.linspace(0.0, 3.0, 31)
-    run = figure.flow(
-        figure.start("separate, rank 1"), figure.prepare(figure.QUICK), until=3.0, save=time, progress=False
-    )
+    run = figure.flow(figure.initial_model("separate, rank 1", QUICK), prepare(), until=3.0, save=time, progress=False)
     weights = {name: np.zeros(run[name].shape) for name in ("value", "key", "query")}
     weights["value"][0, :, 0, 0, 4], weights["key"][0, :, 0, 0, 1] = 2 * time, 0.5 * time
     moved = run.assign({name: (run[name].dims, w) for name, w in weights.items()})
@@ -70,9 +87,9 @@ def test_runs_that_stand_still_prove_nothing(data, failing):
 
 @pytest.mark.parametrize("kind", ["separate, rank 1", "separate, rank 3"])
 def test_against_the_theory_where_label_blocks_are_zero(kind):
-    model = figure.start(kind)
+    model = figure.initial_model(kind, QUICK)
     assert isinstance(model, SeparateAttention)
-    dim = figure.DIM
+    dim = len(QUICK.eigenvalues)
     value = np.array(model.value)
     key, query = np.array(model.key), np.array(model.query)
     value[:, :, :dim], key[:, :, dim:] = 0.0, 0.0
@@ -86,4 +103,4 @@ def test_against_the_theory_where_label_blocks_are_zero(kind):
 
 
 def test_the_drawing(data):
-    assert [axes.get_title(loc="left")[:3] for axes in figure.draw(data).axes] == ["(a)", "(b)", "(c)"]
+    assert [axes.get_title(loc="left")[:3] for axes in figure.draw(data, QUICK).axes] == ["(a)", "(b)", "(c)"]

@@ -1,13 +1,35 @@
 """The escape-time scalings hold, and fail when the physics is broken."""
 
+from dataclasses import replace
+
+import pytest
+
 from stepwell.papers.linear_attention import escape_times
 
 FIGURE = "linear/escape-times"
+QUICK = escape_times.FIGURE.at(quick=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        (
+            {"seeds": "1", "scales": "1e-5", "values": "0.1"},
+            {"merged-slope", "separate-exponent", "separate-prefactor"},
+        ),
+        ({"seeds": "1,2", "scales": "1e-3,1e-5", "values": "1e-2,1e-3", "context": "5", "heads": "2"}, set()),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    claims = survives(changes)
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
+    assert all(claim.passed for name, claim in claims.items() if name not in unjudged)
 
 
 def test_another_context_in_the_prediction_fails(data, failing):
     """The law does not know N; the whole course does."""
-    wrong = escape_times.separate_times(escape_times.QUICK, context=15)
+    half = replace(QUICK, context=15).task(escape_times.ALIGNED)
+    wrong = escape_times.separate_times(QUICK, theory_task=half)
     assert failing({**data, "separate": wrong}) == {"separate-course"}
 
 
@@ -41,6 +63,6 @@ def test_a_time_without_the_half_fails(data, failing):
 
 
 def test_the_drawing_has_four_panels_with_words(data):
-    drawn = escape_times.draw(data)
+    drawn = escape_times.draw(data, QUICK)
     assert len(drawn.axes) == 4
     assert all(axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

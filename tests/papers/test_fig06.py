@@ -1,5 +1,7 @@
 """Fig 6 holds, and its claims fail when the physics is broken."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,14 @@ from stepwell.papers.linear_attention import fig06_init_scale as fig6
 from stepwell.papers.linear_attention._fig06_lazy import linearised, merged_jacobian, separate_jacobian
 
 FIGURE = "linear/fig6"
+QUICK = fig6.FIGURE.at(quick=True)
+
+
+@pytest.mark.parametrize("changes", [{"seeds": "3", "context": "5"}, {"seeds": "1,2", "context": "200"}])
+def test_other_settings(survives, changes):
+    claims = survives(changes)
+    assert all(claim.judged() and np.isfinite(claim.measured) for claim in claims.values())
+    assert claims["rich-merged"].passed and claims["moved-merged-pairs"].passed
 
 
 def test_the_laws_exchanged_fail(data, failing):
@@ -31,7 +41,8 @@ def test_a_time_without_the_half_fails(data, failing):
 def test_half_the_context_in_the_linearisation_fails(data, monkeypatch, failing):
     lazy = list(fig6.LARGE["merged"][::2])
     monkeypatch.setattr(fig6.Settings, "scales", lambda self, kind, *, pairs: lazy)
-    wrong = fig6.sweep("merged", fig6.QUICK, pairs=True, context=15)
+    half = replace(QUICK, context=15).task
+    wrong = fig6.sweep("merged", QUICK, pairs=True, theory_task=half)
     monkeypatch.undo()
     mixed = data["merged_pairs"].copy(deep=True)
     for name in ("difference", "rate", "predicted_rate"):
@@ -58,12 +69,14 @@ def test_independent_heads_in_place_of_pairs_fail(data, failing, kind: str):
 
 def test_runs_begin_at_the_map_zero():
     for kind in fig6.KINDS:
-        np.testing.assert_allclose(fig6.start(kind, 3.0, 0, pairs=True).effective_map(), 0.0, atol=1e-13 * 3.0**3)
+        np.testing.assert_allclose(
+            fig6.initial_model(kind, 3.0, 0, pairs=True).effective_map(), 0.0, atol=1e-13 * 3.0**3
+        )
 
 
 @pytest.mark.parametrize("kind", fig6.KINDS)
 def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
-    model: MergedAttention | SeparateAttention = fig6.start(kind, 1.0, 3, pairs=True)
+    model: MergedAttention | SeparateAttention = fig6.initial_model(kind, 1.0, 3, pairs=True)
     weights = fig6._weights(model)
     by_hand = (merged_jacobian if kind == "merged" else separate_jacobian)(weights)
 
@@ -79,17 +92,17 @@ def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
 
 
 def test_the_linearised_excess_begins_at_the_whole_fall():
-    levels = fig6.theory.levels(fig6.task())
-    expected = linearised(fig6.task(), fig6._weights(fig6.start("separate", 2.0, 0, pairs=True)))
+    levels = fig6.theory.levels(QUICK.task)
+    expected = linearised(QUICK.task, fig6._weights(fig6.initial_model("separate", 2.0, 0, pairs=True)))
     assert expected.excess(np.zeros(1))[0] == pytest.approx(levels[0] - levels[-1], rel=1e-10)
 
 
 def test_a_run_ends_at_the_lowest_level(data):
     for name, runs in data.items():
-        np.testing.assert_allclose(runs["loss"][:, -1], fig6.theory.levels(fig6.task())[-1], rtol=0.02, err_msg=name)
+        np.testing.assert_allclose(runs["loss"][:, -1], fig6.theory.levels(QUICK.task)[-1], rtol=0.02, err_msg=name)
 
 
 def test_the_drawing_has_six_panels_with_words(data):
-    *panels, bar = fig6.draw(data).axes
+    *panels, bar = fig6.draw(data, QUICK).axes
     assert len(panels) == 6 and bar.get_xlabel()
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in panels)

@@ -1,5 +1,7 @@
 """Fig 11 holds, and each claim fails when the law is another."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,18 +10,35 @@ from stepwell.probes import passage_time
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/fig11"
+QUICK = fig11.FIGURE.at(quick=True)
+TASK = QUICK.task
 
-TASK = fig11.InContextRegression(fig11.covariance(fig11.EIGENVALUES), fig11.CONTEXT)
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        ({"seeds": "1", "sizes": "1e-3", "runs": "1", "heads": "3"}, {"head-wait", "pair-wait"}),
+        ({"seeds": "2,3", "eigenvalues": "1,0.5", "context": "5", "steps": "50", "points": "20"}, set()),
+        (
+            {"init": "5", "sizes": "0.01,2", "heads": "10"},
+            {"head-rate", "pair-rate", "head-hyperbolic", "pair-exponential"},
+        ),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    claims = survives({"steps": "200", "runs": "2", **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
+    assert claims["same-head"].passed
 
 
 def test_the_driving_of_the_wrong_component_fails(data, failing):
-    wrong = data["theory"].assign(driving=fig11.EIGENVALUES[2] ** 2)
+    wrong = data["theory"].assign(driving=QUICK.eigenvalues[2] ** 2)
     assert failing({**data, "theory": wrong}) >= {"head-rate", "pair-rate", "pair-wait"}
 
 
 def test_a_third_of_the_context_fails(data, failing):
     """N sets the value of the grown head, and with it the rate of a pair."""
-    assert failing({**data, "theory": fig11.predict(TASK, context=10)}) >= {"pair-rate", "pair-wait"}
+    assert failing({**data, "theory": fig11.predict(replace(QUICK, context=10).task)}) >= {"pair-rate", "pair-wait"}
 
 
 def test_the_whole_gradient_in_place_of_half_fails(data, failing):
@@ -49,9 +68,9 @@ def test_head_and_pair_exchanged_fail(data, failing):
 
 def test_what_is_not_given_a_start_stays_zero():
     weights = 1e-2 * np.random.default_rng(0).normal(size=9)
-    trajectory = fig11.run(TASK, fig11.start(TASK, "pair", weights), 300.0)
+    trajectory = fig11.run(TASK, fig11.initial_model(TASK, "pair", weights), 300.0)
     assert float(abs(trajectory["value"][0, :, 1]).max()) == 0.0
-    trajectory = fig11.run(TASK, fig11.start(TASK, "head", weights), 300.0)
+    trajectory = fig11.run(TASK, fig11.initial_model(TASK, "head", weights), 300.0)
     assert float(abs(trajectory["key"][0, :, 0, 1]).max()) == 0.0
     assert float(abs(trajectory["key"][0, :, 1, 1]).max()) == 0.0
 
@@ -74,7 +93,7 @@ def test_nothing_is_left_out_of_an_aligned_head():
 @pytest.mark.parametrize("kind", fig11.KINDS)
 def test_waits_against_the_integrated_equations(data, kind):
     half = float(theory.levels(TASK)[1:3].mean())
-    for small, wait in zip(fig11.QUICK.sizes, data["waits"][kind].values, strict=True):
+    for small, wait in zip(QUICK.sizes, data["waits"][kind].values, strict=True):
         if kind == "head":
             # The gain is 1 - (1 - x³)², x = v/v_end.
             height = theory.aligned_end(TASK, fig11.NEXT) * (1 - 0.5**0.5) ** (1 / 3)
@@ -100,5 +119,5 @@ def test_heads_that_take_turns_fail(data, failing):
 
 
 def test_the_drawing(data):
-    titles = [axes.get_title(loc="left")[:3] for axes in fig11.draw(data).axes]
+    titles = [axes.get_title(loc="left")[:3] for axes in fig11.draw(data, QUICK).axes]
     assert titles == ["(a)", "", "(b)", "(c)", "(d)"]

@@ -13,6 +13,29 @@ from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/fig14"
+QUICK = fig14.FIGURE.at(quick=True)
+ENDS = {
+    f"{name}-end-at-{which}{s}" for name in ("in-weight", "in-context") for which in (0, 1) for s in ("", "-sampled")
+}
+COURSES = {"in-context-order", "in-weight-order", "given-up"}
+ONSETS = {"time-infinite", "time-sampled"}
+
+
+@pytest.mark.parametrize(
+    "changes, unjudged",
+    [
+        ({"seeds": "5", "steps": "2500"}, {"published"} | COURSES | {end for end in ENDS if "at-1" in end}),
+        (
+            {"seeds": "5,6", "steps": "9000", "context": "16", "heads": "1", "infinite_runs": "5"},
+            {"in-weight-end-at-1-sampled"},
+        ),
+        ({"seeds": "5", "steps": "30", "sequences": "5"}, {"published"} | ENDS | COURSES | ONSETS),
+        ({"seeds": "5,6", "steps": "30", "init": "2", "rate": "1e-7"}, ENDS | COURSES | ONSETS),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    claims = survives({"sequences": "200", "record": "20", **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
@@ -52,7 +75,7 @@ def test_coefficients_are_the_sum_over_heads():
 
 
 def test_at_one_seed_all_shares_have_the_same_start_and_tests():
-    runs = fig14.prepare(dataclasses.replace(fig14.QUICK, seeds=(7,), sequences=60))
+    runs = fig14.prepare(dataclasses.replace(QUICK, seeds=(7,), sequences=60))
     first, *others = runs.trained[0]
     for other in others:
         if other.experiment.task.kind == "mixture":
@@ -63,8 +86,8 @@ def test_at_one_seed_all_shares_have_the_same_start_and_tests():
 
 
 def test_half_the_context_in_the_prediction_fails(data, failing):
-    runs = fig14.prepare(dataclasses.replace(fig14.QUICK, sequences=60))
-    wrong, right = fig14.predict(runs, fig14.QUICK, context=15), data["theory"]
+    runs = fig14.prepare(dataclasses.replace(QUICK, sequences=60))
+    wrong, right = fig14.predict(runs, dataclasses.replace(QUICK, context=15)), data["theory"]
     mistaken = right.assign({name: wrong[name] for name in right if "_end_" in str(name)})
     expected = {f"{name}-end-at-{which}" for name in ("in-weight", "in-context") for which in (0, 1)}
     expected |= {"in-weight-end-at-0-sampled", "in-context-end-at-1-sampled"}
@@ -107,7 +130,7 @@ def test_an_order_turned_round_fails(data, failing):
 
 
 def test_the_drawing_has_a_panel_for_each_share_and_two_below(data):
-    drawn = fig14.draw(data)
+    drawn = fig14.draw(data, QUICK)
     assert "icl = 0.2" in drawn.axes[1].get_title(loc="left")
     assert len(drawn.axes) == len(fig14.SHARES) + 2
     assert all(axes.get_title(loc="left") for axes in drawn.axes)

@@ -1,28 +1,32 @@
 """Many seeds at once are the runs of their experiments, and their onset is that of linear growth."""
 
-from typing import Any
-
 import numpy as np
 import pytest
+import xarray as xr
 
+from stepwell.experiments import Experiment
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
-from stepwell.papers.linear_attention import _fig01_settings, _fig03_settings, _fig14_settings
-from stepwell.papers.linear_attention._onset import PART, Growth, measured_onset
+from stepwell.papers import figure
+from stepwell.papers.linear_attention._onset import PART, Growth, measured_onset, onset_claim
 from stepwell.papers.linear_attention._runs import runs_of, train_together
 from stepwell.tasks import InContextRegression
 
 
-@pytest.mark.parametrize("figure", [_fig01_settings, _fig03_settings, _fig14_settings])
-def test_seeds_together_are_the_runs_of_the_experiment(figure: Any):
+def experiment_of(name: str) -> Experiment:
+    return figure(name).settings.experiment
+
+
+@pytest.mark.parametrize("name", ["linear/fig1", "linear/fig3", "linear/fig14"])
+def test_seeds_together_are_the_runs_of_the_experiment(name: str):
     """Another order of the same sums: to rounding, relative to the loss, after thirty steps."""
-    experiment = figure.EXPERIMENT.replace(
-        task={"context": 7, **({"in_context": 0.4} if figure is _fig14_settings else {})},
+    experiment = experiment_of(name).replace(
+        task={"context": 7, **({"in_context": 0.4} if name == "linear/fig14" else {})},
         model={"scale": 0.3},
         objective={"sequences": 200},
         training={"steps": 30},
     )
-    together = train_together(runs_of(experiment, (3, 4)), configuration={})
+    together = train_together(runs_of(experiment, (3, 4)))
     for place, seed in enumerate((3, 4)):
         alone = experiment.replace(seed=seed).run(progress=False)
         np.testing.assert_allclose(together["loss"].values[place], alone["loss"].values[0], rtol=1e-12)
@@ -31,28 +35,28 @@ def test_seeds_together_are_the_runs_of_the_experiment(figure: Any):
 
 
 PUBLISHED = {
-    _fig01_settings: {"task.eigenvalues": [0.4, 0.3, 0.2, 0.1], "model.kind": "merged", "model.heads": 8,
+    "linear/fig1": {"task.eigenvalues": [0.4, 0.3, 0.2, 0.1], "model.kind": "merged", "model.heads": 8,
                       "model.scale": 1e-6, "training.rate": 1e-3, "training.steps": 6000, "objective.sequences": 5000},
-    _fig03_settings: {"task.eigenvalues": [0.4, 0.3, 0.2, 0.1], "model.kind": "separate", "model.heads": 5,
+    "linear/fig3": {"task.eigenvalues": [0.4, 0.3, 0.2, 0.1], "model.kind": "separate", "model.heads": 5,
                       "model.rank": 1, "model.scheme": "plain", "model.scale": 1e-2, "training.rate": 0.02,
                       "objective.sequences": 80_000},
-    _fig14_settings: {"task.eigenvalues": [0.25] * 4, "model.kind": "merged", "model.heads": 8, "model.scale": 1e-6,
+    "linear/fig14": {"task.eigenvalues": [0.25] * 4, "model.kind": "merged", "model.heads": 8, "model.scale": 1e-6,
                       "training.rate": 5e-4, "training.steps": 5000},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("figure", PUBLISHED)
-def test_experiments_have_the_published_settings(figure: Any):
-    ours = figure.EXPERIMENT.canonical()
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_experiments_have_the_published_settings(name: str):
+    ours = experiment_of(name).canonical()
     same = {"task.context": 31, "task.centered": True, "model.normalization": "none", "training.optimizer": "sgd"}
-    assert {name: ours[name] for name in (PUBLISHED[figure] | same)} == PUBLISHED[figure] | same
+    assert {key: ours[key] for key in (PUBLISHED[name] | same)} == PUBLISHED[name] | same
 
 
 def test_a_seed_has_the_data_that_it_always_had():
     """The first loss of Fig 1 and of Fig 14 at a share of 0.4, as first recorded."""
-    (first,) = runs_of(_fig01_settings.EXPERIMENT, [100])
+    (first,) = runs_of(experiment_of("linear/fig1"), [100])
     assert float(first.objective(first.model)) == pytest.approx(0.9842638189851352, rel=1e-13)
-    mixed = _fig14_settings.EXPERIMENT.replace(task={"in_context": 0.4}, objective={"sequences": 300})
+    mixed = experiment_of("linear/fig14").replace(task={"in_context": 0.4}, objective={"sequences": 300})
     (second,) = runs_of(mixed, [100])
     assert float(second.objective(second.model)) == pytest.approx(1.0418801072234292, rel=1e-13)
 
@@ -99,3 +103,26 @@ def test_an_onset_is_interpolated_exponentially():
     loss = 1 - 1e-6 * (np.exp(0.05 * steps) - 1)
     assert measured_onset(steps, loss, 0.5) == pytest.approx(np.log(PART * 0.5 / 1e-6) / 0.05, rel=1e-4)
     assert np.isnan(measured_onset(steps, np.ones_like(steps), 0.5))
+
+
+def onset_of(step: float, *, record: float = 10.0, until: float = 300.0):
+    """The claim that a fall which begins at step 197 does so at another."""
+    steps = np.arange(0.0, until, record)
+    run = xr.Dataset({"loss": (("run", "step"), 1 - 1e-6 * (np.exp(0.05 * steps[None]) - 1))}, {"step": steps})
+    expected = xr.Dataset({"step": ("run", [step]), "uncertainty": ("run", [0.1]), "fall": ("run", [2.0])})
+    return onset_claim("time", "It falls", run, expected, counted="seeds")
+
+
+def test_an_onset_is_judged_where_it_can_be_seen():
+    right = float(np.log(PART * 2.0 / 1e-6) / 0.05)
+    assert onset_of(right).passed
+    assert onset_of(right + 1).judged() and not onset_of(right + 1).passed
+    assert onset_of(10 * right).judged() and not onset_of(10 * right).passed, "it fell, and should not have"
+    assert onset_of(20.0, until=100.0).judged() and not onset_of(20.0, until=100.0).passed, "it should have fallen"
+    assert not onset_of(right, until=100.0).judged(), "too short"
+    assert not onset_of(right, record=50.0).judged(), "too coarse"
+    assert not onset_of(np.nan).judged(), "fallen at the start"
+
+
+def test_weights_that_are_large_have_no_onset(moments, model):
+    assert np.isnan(Growth.of(moments).onset(model.scaled(1e6), 1e-3))

@@ -5,53 +5,86 @@ import dataclasses
 import numpy as np
 import pytest
 
+from stepwell.papers import RunFailed
 from stepwell.papers.linear_attention import in_context_pcr as pcr
 from stepwell.probes import principal_component_regression
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/in-context-pcr"
+QUICK = pcr.FIGURE.at(quick=True)
+
+FEW = {"held_out": "1000", "points": "60", "lengths": "100", "contexts": "50", "tokens": "100000"}
+EXPONENTS = {"from-regression-exponent", "from-limit-exponent"}
+
+
+@pytest.mark.parametrize(
+    "changes, unjudged",
+    [
+        ({"seeds": "40"}, EXPONENTS),
+        ({"seeds": "40,41", "length_seeds": "2", "context": "60"}, EXPONENTS),
+        ({"lengths": "100,200", "context": "6"}, set()),
+        ({"lengths": "6,100", "contexts": "1", "length_seeds": "3"}, {*EXPONENTS, "from-regression", "from-limit"}),
+        ({"init": "0.1", "lengths": "31"}, {*EXPONENTS, "plateaus", "closest", "margin", "held-out"}),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    """Few seeds, lengths or contexts, and initial weights from which no plateau lasts."""
+    claims = survives({**FEW, **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
+    assert claims["shrinkage"].passed and claims["answers"].passed
+
+
+@pytest.mark.parametrize("changes", [{"context": "3"}, {"lengths": "3"}, {"lengths": "5"}])
+def test_contexts_too_short_for_the_regression_are_refused(survives, changes):
+    with pytest.raises(ValueError, match="the regression needs one length, of at least 4|length above"):
+        survives({**FEW, **changes})
+
+
+def test_initial_weights_too_large_for_a_schedule_are_refused(survives):
+    with pytest.raises(RunFailed, match="the initial weights are too large for a prediction"):
+        survives({**FEW, "init": "1", "seeds": "33"})
 
 
 @pytest.fixture(scope="module")
 def trained():
     """With its weights, of which the figure keeps none."""
-    task, vectors = pcr.prepare()
-    return task, vectors, pcr.train(task, pcr.QUICK)
+    task, vectors = pcr.prepare(QUICK.context)
+    return task, vectors, pcr.train(task, QUICK)
 
 
 def test_components_in_the_wrong_order_fail(trained, data, failing):
     task, vectors, flows = trained
-    wrong = pcr.examine(task, vectors[:, ::-1], flows, pcr.QUICK)
+    wrong = pcr.examine(task, vectors[:, ::-1], flows, QUICK)
     assert "closest" in failing({**data, "tests": wrong})
 
 
 def test_shorter_contexts_fail(trained, data, failing):
     short = InContextRegression(trained[0].covariance, 15)
-    wrong = pcr.examine(*trained, chosen=pcr.QUICK, fresh_from=short)
+    wrong = pcr.examine(*trained, settings=QUICK, fresh_from=short)
     assert "held-out" in failing({**data, "tests": wrong})
 
 
 def test_noise_on_the_labels_fails(trained, data, failing):
-    noisy = InContextRegression(trained[0].covariance, pcr.CONTEXT, noise_variance=1.0)
-    wrong = pcr.examine(*trained, chosen=pcr.QUICK, fresh_from=noisy)
+    noisy = InContextRegression(trained[0].covariance, QUICK.context, noise_variance=1.0)
+    wrong = pcr.examine(*trained, settings=QUICK, fresh_from=noisy)
     assert "held-out" in failing({**data, "tests": wrong})
 
 
 def test_a_run_that_stops_early_fails(trained, data, failing):
     task, vectors, flows = trained
     half = float(data["tests"]["time"][0, 2])
-    wrong = pcr.examine(task, vectors, flows.sel(time=slice(None, half)), pcr.QUICK)
+    wrong = pcr.examine(task, vectors, flows.sel(time=slice(None, half)), QUICK)
     assert failing({**data, "tests": wrong}) >= {"plateaus", "closest", "margin", "held-out"}
 
 
 def test_too_few_sequences_cannot_tell(trained, data, failing):
-    few = dataclasses.replace(pcr.QUICK, held_out=20)
-    assert "margin" in failing({**data, "tests": pcr.examine(*trained, chosen=few)})
+    few = dataclasses.replace(QUICK, held_out=20)
+    assert "margin" in failing({**data, "tests": pcr.examine(*trained, settings=few)})
 
 
 def test_without_the_shrinkage_of_short_contexts_the_maps_fail(data, failing):
-    few = dataclasses.replace(pcr.QUICK, contexts=100)
+    few = dataclasses.replace(QUICK, contexts=100)
     wrong = pcr.examine_lengths(few, shrunk=False)[["distance", "answer"]]
     assert failing({**data, "lengths": data["lengths"].assign(wrong)}) == {"shrinkage", "answers"}
 
@@ -101,6 +134,6 @@ def test_differences_are_those_of_the_answers():
 
 
 def test_the_drawing_has_four_panels_with_words(data):
-    drawn = pcr.draw(data)
+    drawn = pcr.draw(data, QUICK)
     assert len(drawn.axes) == 4
     assert all(axes.get_xlabel() and axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

@@ -1,11 +1,27 @@
 """Label blocks: the claims hold on few data sets, and fail where a gradient has a mean or blocks leak."""
 
 import numpy as np
+import pytest
 
 from stepwell.papers.linear_attention import label_blocks as figure
 from stepwell.papers.linear_attention._fig14_expectations import exact_moments
 
 FIGURE = "linear/label-blocks"
+QUICK = figure.FIGURE.at(quick=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        ({"seeds": "1", "sizes": "200", "block_starts": "0"}, {"gradient-exponent", "growth", "kept"}),
+        ({"seeds": "1,2", "block_starts": "3e-4", "eigenvalues": "0.7,0.3", "context": "10"}, {"zero-stays"}),
+        ({"heads": "1", "sets": "1", "duration": "60", "eigenvalues": "1"}, {"kept"}),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    claims = survives({"sizes": "100,400", "sets": "4", **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
+    assert claims["gradient-size"].passed and claims["end"].passed
 
 
 def test_a_gradient_with_a_mean_fails(data, failing):
@@ -55,16 +71,16 @@ def test_blocks_that_go_on_contributing_fail(data, failing):
 
 def test_what_only_blocks_reach_is_of_no_use():
     """Least squares on infinite data puts nothing on S_xx x_q and S_yy x_q."""
-    best = exact_moments(figure.TASK.covariance, np.zeros(figure.DIM), 1.0, figure.CONTEXT).minimiser()
-    assert np.linalg.norm(best[figure._alike()]) < 1e-10 * np.linalg.norm(best)
+    best = exact_moments(QUICK.task.covariance, np.zeros(QUICK.dim), 1.0, QUICK.context).minimiser()
+    assert np.linalg.norm(best[figure._alike(QUICK.dim)]) < 1e-10 * np.linalg.norm(best)
 
 
 def test_the_starts_share_all_other_weights():
-    zero, large = figure.start(0, 0.0), figure.start(0, 1e-2)
+    zero, large = QUICK.initial_model(0, 0.0), QUICK.initial_model(0, 1e-2)
     assert float(abs(zero.value[:, :, 4] - large.value[:, :, 4]).max()) == 0.0
     assert float(abs(zero.key_query[:, :4] - large.key_query[:, :4]).max()) == 0.0
     assert float(abs(zero.key_query[:, 4]).max()) == 0.0
 
 
 def test_the_drawing_has_three_panels(data):
-    assert len(figure.draw(data).axes) == 3
+    assert len(figure.draw(data, QUICK).axes) == 3

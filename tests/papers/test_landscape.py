@@ -12,9 +12,27 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/landscape"
+QUICK = landscape.FIGURE.at(quick=True)
 
 
-def task(context, eigenvalues=landscape.EIGENVALUES):
+@pytest.mark.parametrize(
+    ("changes", "unjudged"),
+    [
+        ({"heads": "2", "context": "3", "eigenvalues": "3,2,1", "starts": "2"}, set()),
+        ({"eigenvalues": "1", "heads": "5", "starts": "20", "steps": "60", "search_context": "5"}, {"strict"}),
+        ({"heads": "1", "eigenvalues": "0.6,0.4"}, set()),
+    ],
+)
+def test_other_settings(survives, changes, unjudged):
+    claims = survives({"starts": "8", "steps": "2", "seed": "3", **changes})
+    searched = {f"{family}-no-others" for family in ("merged", "rank-one", "low-rank")} | {"c2"}
+    assert {name for name, claim in claims.items() if not claim.judged()} - searched == unjudged
+    # Two steps find nothing.
+    assert claims["rank-one-no-others"].judged() == ("steps" in changes) == claims["c2"].passed
+    assert all(claims[name].passed for name in ("gradient", "loss", "path", "one-minimum", "third-order"))
+
+
+def task(context, eigenvalues=QUICK.eigenvalues):
     return InContextRegression(covariance(eigenvalues, key=jax.random.key(0)), context)
 
 
@@ -51,7 +69,7 @@ def test_a_way_down_of_second_order_fails(data, failing):
 
 
 def test_fixed_points_of_another_context_are_not_found(data, failing):
-    wrong = landscape.search_all(landscape.QUICK, theory_context=19)
+    wrong = landscape.search_all(QUICK, theory_context=19)
     assert failing({**data, "search": wrong}) == {
         "merged-no-others",
         "rank-one-no-others",
@@ -112,10 +130,10 @@ def test_the_method_finds_minima_and_saddles_alike():
     assert np.abs(ends[converged, 1]).max() < 1e-11
 
 
-@pytest.mark.parametrize("searched", landscape.FULL.searched, ids=lambda searched: searched.name)
+@pytest.mark.parametrize("searched", landscape.FIGURE.settings.searched, ids=lambda searched: searched.name)
 def test_the_bound_on_the_distance(searched):
     """Near every fixed point, weights whose gradient is ε have maps within the bound for ε."""
-    given = landscape.search_task(searched)
+    given = landscape.search_task(searched, QUICK.search_context)
     dim, rng = given.dim, np.random.default_rng(0)
     size, build = critical.model_of_weights(searched.kind, dim, searched.heads, searched.rank)
     slope = jax.jit(jax.grad(lambda w: Population(given)(build(w))))
@@ -138,6 +156,6 @@ def test_the_bound_on_the_distance(searched):
 
 
 def test_the_drawing_has_four_panels_with_words(data):
-    drawn = landscape.draw(data)
+    drawn = landscape.draw(data, QUICK)
     assert len(drawn.axes) == 4
     assert all(axes.get_xlabel() and axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

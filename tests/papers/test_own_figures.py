@@ -12,11 +12,11 @@ from stepwell.papers import (
     FIGURES,
     GROUP,
     PAPERS,
+    Figure,
     _own,
     _registry,
     add_figure,
     add_offered,
-    changed_figure,
     figure,
     select,
 )
@@ -25,21 +25,32 @@ from stepwell.report import reproduce
 FIGURE = """
 import numpy as np, xarray as xr
 from helper import STEPS
-from stepwell.papers import Claim
+from dataclasses import dataclass
+from stepwell.papers import Claim, Figure
 from stepwell.papers.style import new_figure, styled
-NAME = "NAME OF IT"
-TITLE, CAPTION = "A figure", "Of one's own."
-def simulate(quick):
-    return {"curve": xr.Dataset({"loss": ("step", np.linspace(1.0, MEASURED, STEPS))})}
-def claims(data):
+@dataclass(frozen=True)
+class Settings:
+    end: float = MEASURED
+def simulate(settings):
+    return {"curve": xr.Dataset({"loss": ("step", np.linspace(1.0, settings.end, STEPS))})}
+def claims(data, settings):
     end = float(data["curve"]["loss"][-1])
-    return [Claim.close(f"{NAME}/end", "ends at 0", predicted=0, measured=end, tolerance=1e-9, basis="rounding",
+    return [Claim.close("end", "ends at 0", predicted=0, measured=end, tolerance=1e-9, basis="rounding",
                         kind="check", source="counting")]
-def draw(data):
+def draw(data, settings):
     with styled():
         drawn = new_figure(3, 2)
         drawn.subplots().plot(data["curve"]["loss"])
     return drawn
+FIGURE = Figure(
+    name="NAME OF IT",
+    title="A figure",
+    caption="Of one's own.",
+    settings=Settings(),
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)
 """
 
 
@@ -66,7 +77,12 @@ def test_a_file_is_reported_as_those_of_the_papers_are(tmp_path: Path, capsys: p
     assert "own/first" in capsys.readouterr().out
     document = json.loads((out / "claims.json").read_text())
     (entry,), (claim,) = document["figures"], document["claims"]
-    assert claim["id"] == "own/first/end" and claim["passed"] and entry["settings"] == entry["paper_settings"] == {}
+    assert (
+        claim["id"] == "own/first/end"
+        and claim["passed"]
+        and entry["settings"] == {"end": 0.0}
+        and not entry["paper_settings"]
+    )
     assert all((out / file).is_file() for file in (*entry["files"].values(), *entry["data"]))
     page = (out / "index.html").read_text()
     assert "Figures of own" in page and "A figure" in page and "ends at 0" in page
@@ -104,17 +120,17 @@ def test_a_figure_of_ours_that_is_gone_does_not_stay(tmp_path: Path):
 
 def test_without_a_name_it_is_called_after_its_file(tmp_path: Path):
     path = tmp_path / "My_Best Figure.py"
-    path.write_text("TITLE = 'one'")
+    path.write_text("FIGURE = None")
     assert add_figure(path) == "own/my-best-figure" == add_figure(path)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("NAME = 'Own/Figure'", "PAPER/FIGURE"),
-        ("NAME = 'own/../../etc'", "PAPER/FIGURE"),
-        ("NAME = 'a' + 'b'", "PAPER/FIGURE"),
-        ("NAME = 'linear/fig1'", "another figure"),
+        ("FIGURE = Figure(name='Own/Figure')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='own/../../etc')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='a' + 'b')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='linear/fig1')", "another figure"),
         ("def broken(", "not a Python file"),
         (None, "cannot read"),
     ],
@@ -128,15 +144,20 @@ def test_a_file_that_cannot_be_listed_is_refused_in_one_line(tmp_path: Path, con
     assert words in message and message.count("\n") == 1
 
 
-def test_what_a_figure_lacks_and_a_claim_of_another_are_said_in_the_report(tmp_path: Path):
+def test_a_file_without_a_figure_and_claims_that_are_none_are_said(tmp_path: Path):
     lacking = tmp_path / "lacking.py"
     lacking.write_text("TITLE, simulate = 'one', None")
-    with pytest.raises(InvalidInput, match="has no CAPTION, claims, draw; .*stepwell new figure"):
+    with pytest.raises(InvalidInput, match="has no FIGURE = Figure.*stepwell new figure"):
         figure(add_figure(lacking))
     path = written(tmp_path, "own/first", "stray.py")
-    path.write_text(path.read_text().replace('f"{NAME}/end"', '"own/second/end"'))
+    path.write_text(path.read_text().replace("claims=claims", "claims=lambda data, settings: 'all is well'"))
     done = reproduce([add_figure(path)], out=tmp_path / "report")
-    assert not done.passed and "own/second/end belongs to another figure" in done.document["figures"][0]["error"]
+    assert not done.passed and "must return a list of Claim" in done.document["figures"][0]["error"]
+
+
+def test_settings_that_are_no_data_class_are_refused():
+    with pytest.raises(InvalidInput, match="settings of the figure 'T' is .*frozen data class"):
+        Figure(title="T", caption="", settings={}, simulate=dict, claims=lambda d, s: [], draw=lambda d, s: None)
 
 
 class Point:
@@ -182,20 +203,18 @@ def test_an_installed_distribution_is_found(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_settings_of_an_own_figure_can_be_changed(tmp_path: Path):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from stepwell.papers import setting\n"
-        "CONTEXT = setting('context', 31)\nTITLE = CAPTION = 'Mine'\n"
-        "def settings(quick): return {'context': CONTEXT}\n"
-        "def simulate(quick): return {}\ndef claims(data): return []\ndef draw(data): return None\n"
-    )
-    name = add_figure(path)
-    try:
-        assert figure(name).settings(quick=True) == {"context": 31}
-        module, changed = changed_figure(name, {"context": "60"})
-        assert changed == {"context": 60} and module.settings(quick=True) == {"context": 60}
-        assert figure(name).settings(quick=True) == {"context": 31}
-        with pytest.raises(InvalidInput, match="no setting contxt"):
-            changed_figure(name, {"contxt": "60"})
-    finally:
-        del FIGURES[name]
+    name = add_figure(written(tmp_path))
+    changed = figure(name).with_changes({"end": "0.5"})
+    assert changed.changes == {"end": 0.5} and changed.settings.end == changed.at(quick=True).end == 0.5
+    assert figure(name).settings.end == 0.0 and not figure(name).changes
+    (claim,) = changed.judged(changed.simulated(changed.settings), changed.settings)
+    assert claim.id == "own/first/end" and not claim.passed
+    with pytest.raises(InvalidInput, match="own/first has no setting ent; its settings are end"):
+        figure(name).with_changes({"ent": "0.5"})
+
+
+def test_data_say_of_which_figure_and_settings_they_are(tmp_path: Path):
+    made = figure(add_figure(written(tmp_path))).with_changes({"end": 0.25})
+    attributes = made.simulated(made.settings)["curve"].attrs
+    assert attributes["figure"] == "own/first" and json.loads(attributes["settings"]) == {"end": 0.25}
+    assert "stepwell" in json.loads(attributes["versions"])

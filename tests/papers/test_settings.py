@@ -1,20 +1,19 @@
 """Settings of figures that are changed from outside."""
 
-import sys
 from typing import Any
 
 import pytest
 
 from stepwell._errors import InvalidInput
 from stepwell.experiments._flags import parsed
-from stepwell.papers import FIGURES, Claim, Known, SeedWords, changed_figure, figure, parsed_changes, select
+from stepwell.papers import FIGURES, Claim, Known, SeedWords, figure, parsed_changes, select
 from stepwell.papers._settings import _read
 
 
 def names_of(name: str) -> list[str]:
     """The settings of a figure, from the message that lists them."""
     with pytest.raises(InvalidInput, match=f"{name} has no setting nothing; its settings are") as caught:
-        changed_figure(name, {"nothing": "1"})
+        figure(name).with_changes({"nothing": "1"})
     return str(caught.value).split("its settings are ")[1].split(", ")
 
 
@@ -27,25 +26,22 @@ def test_every_figure_has_settings_and_says_which(name: str):
 @pytest.mark.parametrize("name", ["linear/fig1", "linear/fig3", "linear/fig14"])
 def test_published_runs_get_the_context(name: str, quick: bool):
     """These train an experiment, which has it in its task."""
-    module: Any
-    module, changed = changed_figure(name, {"context": "60"})
-    assert changed == {"context": 60}
-    shown = module.settings(quick)
-    assert module.EXPERIMENT.build().task.lengths.counts == (60,)
-    assert parsed(shown["command"].split()[2:]) == module.EXPERIMENT
-    assert shown["context length N"] == 60 and figure(name).PAPER_SETTINGS["context length N"] == 31
-    assert "--context" not in figure(name).settings(quick)["command"]
+    changed = figure(name).with_changes({"context": "60"})
+    assert changed.changes == {"context": 60}
+    settings = changed.at(quick)
+    shown = changed.described(settings)
+    assert settings.experiment.build().task.lengths.counts == (60,)
+    assert parsed(shown["command"].split()[2:]) == settings.experiment
+    assert shown["context length N"] == 60 and figure(name).paper_settings["context length N"] == 31
+    assert "--context" not in figure(name).described(figure(name).at(quick))["command"]
 
 
 def test_what_is_derived_follows_and_the_figure_itself_stays():
-    before = dict(sys.modules)
-    unchanged: Any = figure("linear/fig3")
-    module: Any = changed_figure("linear/fig3", {"context": 60, "seeds": SeedWords(["20:40"])})[0]
-    assert module.UNIT == pytest.approx(unchanged.UNIT * (60 / 31) ** (2 / 3))
-    assert module.settings(False)["seeds"] == module.settings(True)["seeds"] == tuple(range(20, 40))
-    assert figure("linear/fig3") is unchanged and unchanged.settings(False)["seeds"][0] == 300
-    assert {name for name in sys.modules if "papers" in name} >= {name for name in before if "papers" in name}
-    assert all(sys.modules[name] is before[name] for name in before if "papers" in name)
+    unchanged = figure("linear/fig3")
+    changed = unchanged.with_changes({"context": 60, "seeds": SeedWords(["20:40"])})
+    assert changed.settings.unit == pytest.approx(unchanged.settings.unit * (60 / 31) ** (2 / 3))
+    assert changed.at(True).seeds == changed.at(False).seeds == tuple(range(20, 40))
+    assert figure("linear/fig3").settings == unchanged.settings and unchanged.settings.seeds[0] == 300
 
 
 VALUES = {
@@ -67,16 +63,17 @@ VALUES = {
 
 @pytest.mark.parametrize("name, setting, text, value", VALUES.values(), ids=VALUES)
 def test_values(name: str, setting: str, text: Any, value: Any):
-    changed = changed_figure(name, {setting: text})[1]
+    changed = figure(name).with_changes({setting: text}).changes
     assert changed == {setting: value} and type(changed[setting]) is type(value)
 
 
 REFUSED = {
-    "text": ("linear/conservation", "heads", "many", "a whole number"),
-    "fraction": ("linear/conservation", "heads", "1.5", "a whole number"),
+    "text": ("linear/conservation", "heads", "many", "an integer"),
+    "fraction": ("linear/conservation", "heads", "1.5", "an integer"),
     "switch": ("linear/fig6", "every_scale", "3", "true or false"),
+    "nothing": ("linear/conservation", "heads", "none", "an integer"),
     "list of texts": ("linear/conservation", "rates", "fast,slow", "several"),
-    "range for a number": ("linear/conservation", "heads", "2:4", "a whole number"),
+    "range for a number": ("linear/conservation", "heads", "2:4", "an integer"),
     "listed seeds where they are counted": ("linear/fig4", "seeds", SeedWords(["2:4"]), "counts its seeds"),
     "what no text can be": ("linear/landscape", "searched", "1", "it must be several"),
 }
@@ -85,9 +82,9 @@ REFUSED = {
 @pytest.mark.parametrize("name, setting, text, message", REFUSED.values(), ids=REFUSED)
 def test_a_value_of_another_kind_is_refused(name: str, setting: str, text: Any, message: str):
     with pytest.raises(InvalidInput, match=message) as caught:
-        changed_figure(name, {setting: text})
+        figure(name).with_changes({setting: text})
     assert str(caught.value).startswith(name) and "\n" not in str(caught.value)
-    assert changed_figure(name, {})[0] is figure(name)
+    assert not figure(name).with_changes({}).changes
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "[" * 5000, "1 +", "a b"])

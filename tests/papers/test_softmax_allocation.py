@@ -1,10 +1,40 @@
 """Heads are allocated as claimed, and claims fail when the physics is broken."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from stepwell.papers.softmax_attention import allocation
 
 FIGURE = "softmax/allocation"
+QUICK = allocation.FIGURE.at(quick=True)
+SMALL = {
+    "starts": "1",
+    "steps": "300",
+    "softmax_starts": "1",
+    "softmax_sequences": "32",
+    "softmax_steps": "40",
+    "softmax_tested": "32",
+    "unequal_starts": "1",
+    "unequal_sequences": "32",
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dims": "4", "context": "12", "embedding": "4"},
+        {"dims": "4,4", "context": "20", "starts": "2", "softmax_starts": "2", "rate": "0.05", "steps": "100"},
+        {"dims": "3,5,4,6", "context": "30", "omega": "0.01"},
+    ],
+)
+def test_other_settings(survives, changes):
+    """Too short for the limit to be left; a single task has no contention, and tasks that differ no common level."""
+    claims = survives({**SMALL, **changes})
+    assert claims["sharing-rate"].judged() and claims["balanced-end"].judged() and claims["unbalanced-bound"].judged()
+    assert not claims["unbalanced-time"].judged() and not claims["unbalanced-end"].judged()
+    assert any(name.startswith("softmax-cost") for name in claims) <= (changes.get("dims") != "3,5,4,6")
 
 
 def test_the_claims_hold(data, failing):
@@ -51,7 +81,7 @@ def test_heads_that_merge_by_contention_fail(data, failing):
 
 def test_another_context_fails_the_rate(data, failing):
     """The first head is then not at its best for the context that is trained on."""
-    wrong = allocation.sharing(allocation.Settings(starts=1, steps=100), context=60)
+    wrong = allocation.sharing(replace(QUICK, starts=1, steps=100), context=60)
     assert "sharing-rate" in failing({**data, "sharing": wrong})
 
 
@@ -74,6 +104,6 @@ def test_a_rate_of_half_fails(data, failing):
 
 
 def test_the_drawing_has_six_panels_with_words(data):
-    drawn = allocation.draw(data)
+    drawn = allocation.draw(data, QUICK)
     assert len(drawn.axes) == 6
     assert all(axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

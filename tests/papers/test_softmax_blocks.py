@@ -8,6 +8,7 @@ from stepwell.papers.softmax_attention import fig02_blocks as fig02
 from stepwell.papers.softmax_attention._slope import CHANCE, slope
 
 FIGURE = "softmax/fig2"
+QUICK = fig02.FIGURE.at(quick=True)
 NOISE = {"noise-w-x", "noise-w-y", "noise-u-x"}
 
 
@@ -27,6 +28,23 @@ def test_the_blocks_are_those_of_the_eigenvalues(data):
     whole = (trained["scores"].values ** 2).sum(axis=(-3, -2, -1))
     parts = 10 * (trained["omega"].values ** 2).sum(axis=(-2, -1)) + (trained["off"].values[..., :2] ** 2).sum(axis=-1)
     np.testing.assert_allclose(whole, parts)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dims": "4", "noise_batches": "8", "noise_seeds": "1"},
+        {"dims": "1", "noise_batches": "8,16,32", "noise_seeds": "1"},
+        {"dims": "4,3", "seeds": "1,2", "noise_batches": "4,8,16", "noise_seeds": "2"},
+        {"dims": "2,2,3,2", "context": "5", "embedding": "9", "noise_seeds": "1,1"},
+    ],
+)
+def test_other_settings(survives, changes):
+    claims = survives({"embedding": "7", "context": "20", "batch": "8", "steps": "30", "noise_steps": "5", **changes})
+    assert claims["filled"].judged() and claims["filled"].seeds == len(changes.get("seeds", "1").split(","))
+    several = {name for name, claim in claims.items() if "noise" in name and claim.judged()}
+    expected = {"4": set(), "1": {"noise-w-y", "noise-u-x"}, "4,3": NOISE | {"noise-u-y"}, "2,2,3,2": NOISE}
+    assert several == expected[changes["dims"]]
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 2.0])
@@ -60,7 +78,7 @@ def test_an_entry_off_the_structure_fails(data, failing, matrix: str, row: int, 
 
 
 def test_the_drawing_has_three_panels_and_a_scale(data):
-    assert len(fig02.draw(data).axes) == 4
+    assert len(fig02.draw(data, QUICK).axes) == 4
 
 
 def test_slopes_and_their_errors_are_those_of_scipy():

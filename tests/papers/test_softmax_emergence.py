@@ -1,5 +1,7 @@
 """Fig 1 of the softmax paper holds where it should, and fails when the physics is broken."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from stepwell.papers.softmax_attention._off_structure import gradient_variance
 from stepwell.tasks import MultiTaskRegression
 
 FIGURE = "softmax/fig1"
+QUICK = fig01.FIGURE.at(quick=True)
 BATCHES = np.array([64, 64, 64, 256, 256, 1024])
 
 
@@ -18,7 +21,7 @@ BATCHES = np.array([64, 64, 64, 256, 256, 1024])
 def several(data) -> dict[str, xr.Dataset]:
     """Runs of several batch sizes, made up: what noise does falls as one over the batch, and the loss by theory."""
     runs, population = data["descent"], data["population"]
-    rate, steps = fig01.FULL.rate, runs.sizes["time"]
+    rate, steps = fig01.FIGURE.settings.rate, runs.sizes["time"]
     copies = runs.isel(run=[0] * BATCHES.size).assign_coords(
         run=range(BATCHES.size), batch=("run", BATCHES), time=rate * np.arange(steps)
     )
@@ -37,13 +40,35 @@ def several(data) -> dict[str, xr.Dataset]:
     return {**data, "descent": copies, "others": others}
 
 
+@pytest.mark.parametrize(
+    ("changes", "judged"),
+    [
+        ({"dims": "4", "blocks": "1"}, {"gradient-eigenvalues", "emergence-exponent"}),
+        (
+            {"dims": "4,4", "blocks": "3", "runs": "((8, 1), (16, 1), (300, 2))"},
+            {"gradient-eigenvalues", "gradient-population", "emergence-exponent", "emergence-brackets"}
+            | {"limit-omega", "limit-mu", "fading", "tail"},
+        ),
+        (
+            {"dims": "4,3", "blocks": "7", "steps": "520", "population_rate": "0.1", "population_steps": "620"},
+            {"gradient-eigenvalues", "gradient-population", "gradient-noise", "one-head-a-task", "end-loss"},
+        ),
+    ],
+    ids=["one task, one batch, one run", "three batches, short runs", "unequal tasks, long runs"],
+)
+def test_other_settings(survives, changes, judged):
+    small = {"embedding": "8", "context": "20", "steps": "20", "population_steps": "20", "sets": "1"}
+    claims = survives({**small, "sequences": "32", "block_size": "8", "runs": "((8, 1),)", **changes})
+    assert {name for name, claim in claims.items() if claim.judged()} == judged
+
+
 def broken(several: dict[str, xr.Dataset], **changes) -> dict[str, xr.Dataset]:
     return {**several, "descent": several["descent"].assign(changes)}
 
 
 def test_made_up_runs_hold(several, failing):
     assert failing(several) == set()
-    names = {claim.id.rpartition("/")[2] for claim in fig01.claims(several)}
+    names = {claim.id.rpartition("/")[2] for claim in fig01.claims(several, QUICK)}
     assert names >= {"three-phases", "emergence-whole", "batch-mu", "batch-loss", "noise-cost"}
 
 
@@ -66,7 +91,7 @@ def test_heads_in_another_order_fail(data, failing):
 
 
 def test_a_theory_of_another_context_fails(data, failing):
-    wrong = failing({**data, "theory": fig01.predict(context=150)})
+    wrong = failing({**data, "theory": fig01.predict(replace(QUICK, context=150))})
     assert wrong >= {"end-loss", "end-mu", "fading", "limit-mu", "tail"}
 
 
@@ -134,7 +159,7 @@ def test_the_cost_of_noise_is_judged_where_it_can_be_resolved(several, failing):
     assert failing(broken(several, late_loss=loss)) == {"noise-cost", "batch-loss"}
     # With as many sequences as at the full settings.
     population = several["population"].assign(error=0.6 * several["population"]["error"])
-    (judged,) = (c for c in fig01.claims({**several, "population": population}) if c.id.endswith("noise-cost"))
+    (judged,) = (c for c in fig01.claims({**several, "population": population}, QUICK) if c.id == "noise-cost")
     assert judged.seeds == np.sum(BATCHES < BATCHES.max()) and judged.tolerance < judged.predicted
 
 
@@ -153,4 +178,4 @@ def test_the_variance_of_gradients_does_not_depend_on_the_batch():
 
 
 def test_the_drawing_has_six_panels(data, several):
-    assert len(fig01.draw(data).axes) == 6 and len(fig01.draw(several).axes) == 6
+    assert len(fig01.draw(data, QUICK).axes) == 6 and len(fig01.draw(several, QUICK).axes) == 6

@@ -10,6 +10,7 @@ from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/fig4"
+QUICK = figure.FIGURE.at(quick=True)
 
 REFERENCE = {
     # d/L: the Bayes risk, the bound for 1, 2, 3, 5, 10 and 11 heads, the limit of the flow
@@ -24,15 +25,45 @@ REFERENCE = {
 """Worked out apart from this program, from the formulas for equal tasks; four digits."""
 
 
+@pytest.mark.parametrize(
+    ("changes", "not_judged"),
+    [
+        (
+            {"sizes": "((4, 20),)", "heads": "1", "angle_sizes": "((4, 8),)"},
+            {"softmax-sharp", "softmax-linear", "interacting"},
+        ),
+        (
+            {"seeds": "20,21", "softmax_seeds": "1,2", "bound_heads": "1,20", "heads": "1,2", "angles": "2"},
+            {"softmax-linear"},
+        ),
+        (
+            {
+                "sizes": "((3, 10), (4, 15), (5, 20))",
+                "bound_heads": "1,2,3,4,5,6,7,8",
+                "heads": "3",
+                "angles": "2,3,4,5",
+            },
+            set(),
+        ),
+    ],
+    ids=["one of each", "two seeds, few heads", "many heads and sizes"],
+)
+def test_other_settings(survives, changes, not_judged):
+    small = {"sizes": "((4, 20), (6, 30))", "angle_sizes": "((4, 20), (6, 30), (8, 40))", "positive": "((4, 10),)"}
+    numbers = {"starts": "1", "points": "5", "sequences": "32", "steps": "10", "angle_sequences": "32"}
+    claims = survives({**small, **numbers, **changes})
+    assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
+
+
 def test_curves_are_those_of_the_reference():
-    drawn = figure.curves(np.array(list(REFERENCE)))
+    drawn = figure.curves(np.array(list(REFERENCE)), QUICK.bound_heads)
     here = np.stack([drawn["bayes"], *drawn["bound"], drawn["flow"]], axis=1)
     np.testing.assert_allclose(here, np.array(list(REFERENCE.values())), rtol=0, atol=5e-5)
 
 
 def test_arithmetic_of_the_closed_forms():
     """Heads beyond I + 1 change nothing, the flow's limit is e(1 + γ)/(1 + eγ) of the bound, and Bayes is below all."""
-    drawn = figure.curves(np.geomspace(0.01, 5, 40))
+    drawn = figure.curves(np.geomspace(0.01, 5, 40), QUICK.bound_heads)
     gamma = 2 * drawn["ratio"].values
     many = drawn["bound"].sel(heads=11).values
     for heads in (12, 100):
@@ -113,6 +144,6 @@ def test_slopes_of_the_search_are_derivatives():
 
 
 def test_the_drawing_has_five_panels_with_words(data):
-    drawn = figure.draw(data)
+    drawn = figure.draw(data, QUICK)
     assert len(drawn.axes) == 5
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)

@@ -3,10 +3,32 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from stepwell.papers.softmax_attention import fig05_baselines as figure
 
 FIGURE = "softmax/fig5"
+QUICK = figure.FIGURE.at(quick=True)
+BY_ERROR = {f"{risk}-{kind}" for risk in ("bayes", "ridge-0.05", "ridge-5") for kind in ("mean", "regressed")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "not_judged"),
+    [
+        (
+            {"seeds": "1", "dims": "15", "contexts_drawn": "1", "rates": "0.01", "gains": "((12, 12),)"},
+            BY_ERROR | {"on-par", "no-double-descent", "softmax-sampled", "ten-fold"},
+        ),
+        ({"seeds": "1000,2", "dims": "60,12", "gains": "((12, 1200), (12, 120000))"}, set()),
+    ],
+    ids=["one of each", "two seeds, dimensions that fall"],
+)
+def test_other_settings(survives, changes, not_judged):
+    claims = survives(
+        {"context": "20", "contexts_drawn": "5", "points": "5", "steps": "20", "sequences": "32", **changes}
+    )
+    assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
+    assert claims["bayes-mean"].passed == ("bayes-mean" not in not_judged)
 
 
 def test_a_penalty_added_to_the_sum_fails(data, monkeypatch, failing):
@@ -18,7 +40,7 @@ def test_a_penalty_added_to_the_sum_fails(data, monkeypatch, failing):
             "_risks",
             lambda ratio: {k: r if k == "bayes" else r._replace(alpha=r.alpha / 100) for k, r in right(ratio).items()},
         )
-        wrong = figure.drawn(dataclasses.replace(figure.QUICK, dims=(60, 240)))
+        wrong = figure.drawn(dataclasses.replace(QUICK, dims=(60, 240)))
     kept = data["drawn"]["next_order"].sel(dim=wrong["dim"])
     assert failing({**data, "drawn": wrong.assign(next_order=kept)}) == {
         "ridge-0.05-mean",
@@ -76,7 +98,7 @@ def test_the_term_of_order_one_over_length_is_that_of_the_samples():
 
 
 def test_the_drawing_has_two_panels_with_words(data):
-    drawn = figure.draw(data)
+    drawn = figure.draw(data, QUICK)
     assert len(drawn.axes) == 2
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)
 

@@ -1,21 +1,45 @@
 """Fig 3 of the softmax paper holds, and fails when the physics is broken."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from stepwell.papers.softmax_attention import fig03_reduced_dynamics as fig03
 
 FIGURE = "softmax/fig3"
+QUICK = fig03.FIGURE.at(quick=True)
+BY_HALF = {"softmax-course", "three-phases", "softmax-end", "exponent", "early", "omega-end", "mu-end", "slow-rate"}
+"""Claims that need the time to half of the limit."""
+OTHER = replace(QUICK, context=150)
+
+
+@pytest.mark.parametrize(
+    ("changes", "not_judged"),
+    [
+        ({"dims": "10", "until": "30", "steps": "100000"}, {"softmax-course", "omega-end", "mu-end", "slow-rate"}),
+        ({"dim": "4", "dims": "4,6", "context": "8", "until": "1", "embedding": "3"}, BY_HALF),
+        ({"dims": "10,20", "omega": "0.2"}, BY_HALF),
+    ],
+    ids=["one dimension, settled", "small and short", "beyond half"],
+)
+def test_other_settings(survives, changes, not_judged):
+    claims = survives(changes)
+    assert {name for name, claim in claims.items() if not claim.judged()} == not_judged
 
 
 def test_another_context_in_the_flow_of_the_spectral_loss_fails(data, failing):
     """ω ends at d^{-1/2} whatever L is, though not by then; all else knows L."""
-    wrong = failing({**data, "course": fig03.course(context=150)})
+    other = fig03.course(OTHER)
+    wrong = failing({**data, "course": data["course"].assign(omega=other["omega"], mu=other["mu"])})
     assert {"same-course", "mu-end", "slow-rate"} <= wrong <= {"same-course", "mu-end", "slow-rate", "omega-end"}
 
 
 def test_another_context_of_softmax_attention_fails(data, failing):
     """What it differs from the two equations by no longer vanishes with its size; where it ends is another matter."""
-    assert failing({**data, "softmax": fig03.softmax_courses(fig03.QUICK, context=150)}) == {"softmax-course"}
+    equations = data["softmax"][["full_x", "full_y"]]
+    wrong = fig03.softmax_courses(OTHER).assign(equations)
+    assert failing({**data, "softmax": wrong}) == {"softmax-course"}
 
 
 def test_the_half_squared_loss_fails(data, failing):
@@ -52,6 +76,6 @@ def test_an_error_that_falls_as_the_root_of_kappa_or_is_of_the_other_sign_fails(
 
 
 def test_the_drawing_has_six_panels_with_words(data):
-    drawn = fig03.draw(data)
+    drawn = fig03.draw(data, QUICK)
     assert len(drawn.axes) == 6
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)

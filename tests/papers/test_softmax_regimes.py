@@ -1,10 +1,24 @@
 """The regimes of softmax are where quadrature says, and not elsewhere."""
 
 import numpy as np
+import pytest
 
 from stepwell.papers.softmax_attention import regimes as figure
 
 FIGURE = "softmax/regimes"
+QUICK = figure.FIGURE.at(quick=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeds": "7", "contexts": "20"},
+        {"seeds": "7,8", "contexts": "200,2,30", "points": "10"},
+    ],
+)
+def test_other_settings(survives, changes):
+    claims = survives({"tokens": "1000", **changes})
+    assert all(claim.judged() for claim in claims.values())
 
 
 def test_the_exponential_law_everywhere_fails(data, failing):
@@ -26,7 +40,7 @@ def test_other_points_fail(data, monkeypatch, failing):
     """Half a unit further on."""
     with monkeypatch.context() as patch:
         patch.setattr(figure.theory.saturation, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
-        wrong = figure.saturation(figure.QUICK)
+        wrong = figure.saturation(QUICK)
     assert "points" in failing({**data, "points": wrong})
 
 
@@ -55,6 +69,6 @@ def test_the_weighted_mean_is_the_plain_one():
 
 
 def test_the_drawing_has_three_panels_with_words(data):
-    drawn = figure.draw(data)
+    drawn = figure.draw(data, QUICK)
     assert len(drawn.axes) == 3
     assert all(axes.get_ylabel() and axes.get_xlabel() and axes.get_title(loc="left") for axes in drawn.axes)

@@ -8,8 +8,24 @@ from stepwell.papers.softmax_attention._search import FLATTEST, loss_and_slope
 from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/sign-pairs"
+QUICK = figure.FIGURE.at(quick=True)
 ONE_SIGN = {"random-signs", "random-inputs", "random-added"}
 """Known to fail: in one of the seeds both heads take the same sign."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeds": "3", "whole_seeds": "4", "whole_steps": "40", "until": "0.04", "signed_until": "1.0"},
+        {"seeds": "3,4", "whole_seeds": "4,5", "random_heads": "1,2,3", "dim": "4", "context": "12", "noise": "0"},
+    ],
+)
+def test_other_settings(survives, changes):
+    """A run that is too short to leave the plateau says nothing of when it is left."""
+    small = {name: "32" for name in ("sequences", "exact_sequences", "random_sequences")}
+    steps = {name: "60" for name in ("steps", "exact_steps", "whole_steps", "random_steps")}
+    claims = survives({**small, **steps, "starts": "1", "signed_until": "50", **changes})
+    assert [name for name, claim in claims.items() if not claim.judged()] == ["plateau-slope"] * ("until" in changes)
 
 
 @pytest.fixture
@@ -23,7 +39,7 @@ def broken(data, failing):
 
 
 def test_what_fails_is_known(data):
-    assert [claim.id for claim in figure.claims(data) if claim.unexpected(quick=True)] == []
+    assert [claim.id for claim in figure.claims(data, QUICK) if claim.unexpected(quick=True)] == []
 
 
 def test_random_starts_hold_where_heads_have_opposite_signs(data, failing):
@@ -92,7 +108,7 @@ def test_a_closed_form_of_a_flat_pair_that_is_off_fails(data, broken):
 def test_the_variance_of_linear_attention_has_the_query_in_it(data, broken):
     """(dφ+1)/L, and not twice dφ/L."""
     curve = data["curves"]
-    variance = 2 * 1.1 * figure.DIM / figure.CONTEXT
+    variance = 2 * 1.1 * QUICK.dim / QUICK.context
     wrong = curve.assign(linear_exact=0 * curve["linear_exact"] + variance / (1 + variance))
     assert broken(curves=wrong) == {"linear-variance"}
 
@@ -106,7 +122,7 @@ def test_softmax_itself_leaves_the_plateau(data, broken):
 
 def test_a_pair_has_the_share_of_its_closed_form():
     """The loss of its weights; rounding, where large readouts of either sign cancel."""
-    task = figure.one_task()
+    task = QUICK.task
     for size in (0.015, 0.3, 4.0):
         loss = loss_and_slope(task, *figure._pair(task, size))[0]
         np.testing.assert_allclose(loss, theory.bounds.sign_pair_loss(task, np.array([size]))[0, 0], rtol=1e-12)
@@ -114,10 +130,10 @@ def test_a_pair_has_the_share_of_its_closed_form():
 
 def test_with_the_exponential_replaced_by_its_linear_term_the_loss_is_that_of_linear_attention():
     """To leading order: variance dφ/L in place of (dφ+1)/L."""
-    task = figure.one_task()
-    scaled = figure.DIM * float(task.noise_factors[0])
-    exact = theory.losses.linear_attention_loss(task)[0] / figure.SIGNAL
-    for variance, rtol in (((scaled + 1) / figure.CONTEXT, 1e-12), (scaled / figure.CONTEXT, 1 / figure.DIM)):
+    task = QUICK.task
+    scaled = QUICK.dim * float(task.noise_factors[0])
+    exact = theory.losses.linear_attention_loss(task)[0] / QUICK.signal
+    for variance, rtol in (((scaled + 1) / QUICK.context, 1e-12), (scaled / QUICK.context, 1 / QUICK.dim)):
         np.testing.assert_allclose(variance / (1 + variance), exact, rtol=rtol)
 
 
@@ -130,6 +146,6 @@ def test_contrasts_of_one_head_more_than_tasks_reach_the_bound(data):
 
 
 def test_the_drawing_has_six_panels_with_words(data):
-    panels = [axes for axes in figure.draw(data).axes if axes.get_title(loc="left")]
+    panels = [axes for axes in figure.draw(data, QUICK).axes if axes.get_title(loc="left")]
     assert len(panels) == 6
     assert all(axes.get_xlabel() for axes in panels)

@@ -1,12 +1,35 @@
 """Water-filling is what single heads are trained to, and not something else."""
 
 import numpy as np
+import pytest
 
+from stepwell.papers import InvalidInput
 from stepwell.papers.softmax_attention import single_head as figure
 from stepwell.papers.softmax_attention._sizes import like_tasks
 from stepwell.theory.softmax import limits
 
 FIGURE = "softmax/single-head"
+QUICK = figure.FIGURE.at(quick=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeds": "3", "sizes": "1"},
+        {"seeds": "3,4", "sizes": "1,2,3", "instances": ("two left out", "unequal dimensions")},
+    ],
+)
+def test_other_settings(survives, changes):
+    """Of one size there is no exponent."""
+    claims = survives({"steps": "100", **changes})
+    unjudged = {name for name, claim in claims.items() if not claim.judged()}
+    exponents = {f"one-left-out-softmax-{kind}" for kind in ("loss", "price", "shares")}
+    assert unjudged == (exponents if changes["sizes"] == "1" else set())
+
+
+def test_an_unknown_instance_is_refused():
+    with pytest.raises(InvalidInput, match="instances has 'none'; it must be of unequal dimensions, one left out"):
+        figure.FIGURE.with_changes({"instances": ("none",)})
 
 
 def test_the_claims_hold(data, failing):
@@ -44,7 +67,7 @@ def test_another_context_in_the_prediction_fails(data, monkeypatch, failing):
     kept = data["unequal2"]
     with monkeypatch.context() as patch:
         patch.setattr(figure, "INSTANCES", changed)
-        other = figure.unequal("one left out", figure.QUICK)
+        other = figure.unequal("one left out", QUICK)
     wrong = kept.assign(best_omega=other["best_omega"], best_loss=other["best_loss"], fading=other["fading"])
     assert failing({**data, "unequal2": wrong}) == {"one-left-out-shares", "one-left-out-loss", "one-left-out-fading"}
 
@@ -71,6 +94,6 @@ def test_the_ratio_for_equal_tasks_tends_to_their_number():
 
 
 def test_the_drawing_has_three_panels_with_words(data):
-    drawn = figure.draw(data)
+    drawn = figure.draw(data, QUICK)
     assert len(drawn.axes) == 3
     assert all(axes.get_ylabel() and axes.get_title(loc="left") for axes in drawn.axes)

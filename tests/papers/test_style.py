@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stepwell._errors import InvalidInput
-from stepwell.papers._style import new_figure, save_figure, styled
+from stepwell.papers.style import new_figure, save_figure, styled
 
 
 def drawn(low: float = 1e-3, high: float = 1e4):

@@ -1,55 +1,58 @@
 """Figures made for the purpose, in the place of the papers'."""
 
 import sys
+from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from stepwell.papers import Claim, Known, _registry
-from stepwell.papers._style import new_figure, styled
+from stepwell.papers import Claim, Figure, Known, _registry
+from stepwell.papers.style import new_figure, styled
 
 
-def make(name: str, *, measured: float = 1.0, simulate=None, known: Known | None = None) -> ModuleType:
-    module = ModuleType(f"made_{name.replace('/', '_')}")
-    calls: list[bool] = []
+@dataclass(frozen=True)
+class Settings:
+    sequences: int = 100
 
-    def run(quick: bool):
-        calls.append(quick)
+
+def make(name: str, *, measured: float = 1.0, simulate=None, known: Known | None = None, **parts: Any) -> ModuleType:
+    """A module with a figure; `calls` has whether each of its runs was a quick one."""
+    module: Any = ModuleType(f"made_{name.replace('/', '_')}")
+    module.calls = []
+
+    def run(settings: Settings):
+        module.calls.append(settings.sequences == 10)
         if simulate is not None:
             simulate()
         return {"curve": xr.Dataset({"loss": ("step", np.array([measured, 0.5]))})}
 
-    def draw(data):
+    def claims(data, settings: Settings):
+        options: dict[str, Any] = {"predicted": 1, "measured": float(data["curve"]["loss"][0]), "tolerance": 0.1}
+        options |= {"basis": "b", "kind": "paper", "source": "Fig 1", "known": known}
+        return [Claim.close("one", "is one & only", **options)]
+
+    def draw(data, settings: Settings):
         with styled():
             drawn = new_figure(3, 2)
             drawn.subplots().plot(data["curve"]["loss"])
         return drawn
 
-    contents = {
-        "TITLE": f"Title <of> {name}",
-        "CAPTION": "A caption.",
-        "calls": calls,
-        "PAPER_SETTINGS": {"sequences": 80, "heads": 5},
-        "settings": lambda quick: {"sequences": 10 if quick else 100, "list": [0.4, 0.3]},
+    whole: dict[str, Any] = {
+        "title": f"Title <of> {name}",
+        "caption": "A caption.",
+        "source": "Fig <1>",
+        "settings": Settings(),
+        "quick": Settings(10),
+        "described": lambda settings: {"sequences": settings.sequences, "list": [0.4, 0.3]},
+        "paper_settings": {"sequences": 80, "heads": 5},
         "simulate": run,
-        "claims": lambda data: [
-            Claim.close(
-                f"{name}/one",
-                "is one & only",
-                predicted=1,
-                measured=float(data["curve"]["loss"][0]),
-                tolerance=0.1,
-                basis="b",
-                kind="paper",
-                source="Fig 1",
-                known=known,
-            )
-        ],
+        "claims": claims,
         "draw": draw,
     }
-    module.__dict__.update(contents)
+    module.FIGURE = Figure(**{**whole, **parts})
     return module
 
 

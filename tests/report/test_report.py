@@ -40,14 +40,13 @@ def test_the_files_of_a_figure(register, tmp_path: Path):
 
 
 def test_further_files_go_beside_the_figure_and_a_film_into_the_page(register, tmp_path: Path):
-    module = register("linear/fig1")
     seen = []
 
-    def extras(data):
+    def extras(data, settings):
         seen.append(list(data))
         return {"gif": lambda path: Path(path).write_bytes(b"film"), "txt": lambda path: Path(path).write_text("words")}
 
-    module.extras = extras  # pyright: ignore[reportAttributeAccessIssue]
+    register("linear/fig1", extras=extras)
     done = reproduce(["linear/fig1"], out=tmp_path)
     assert done.passed and seen == [["curve"]]
     assert (tmp_path / "figures/linear-fig1.gif").read_bytes() == b"film"
@@ -61,7 +60,7 @@ def test_a_further_file_that_cannot_be_made_is_an_error_of_the_figure(register, 
     def broken(path):
         raise RuntimeError("no film")
 
-    register("linear/fig1").extras = lambda data: {"gif": broken}
+    register("linear/fig1", extras=lambda data, settings: {"gif": broken})
     done = reproduce(["linear/fig1"], out=tmp_path)
     assert not done.passed and "no film" in done.document["figures"][0]["error"]
     assert not (tmp_path / "figures/linear-fig1.gif").exists()
@@ -156,7 +155,7 @@ def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
     assert told == ["error", "done"] and not done.passed
     assert done.problem == "1 of 2 figures ended in an error (linear/fig1)"
     entry = done.document["figures"][0]
-    assert entry["error"].startswith("ZeroDivisionError: by nothing (test_report.py, line ")
+    assert entry["error"].startswith("ZeroDivisionError: by nothing (conftest.py, line ")
     assert "ZeroDivisionError" in (tmp_path / "index.html").read_text()
     assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
 
@@ -165,16 +164,20 @@ def test_the_place_of_an_error_is_in_the_figures_own_file(register, tmp_path: Pa
     """Not in the library that the figure called."""
     path = tmp_path / "mine.py"
     path.write_text(
-        "import json\nNAME, TITLE, CAPTION = 'own/mine', 'T', 'C'\n"
-        "def simulate(quick):\n    return json.loads('{')\n"
-        "def claims(data): return []\ndef draw(data): return None\n"
+        "import json\n"
+        "from dataclasses import dataclass\n"
+        "def simulate(settings):\n    return json.loads('{')\n"
+        "from stepwell.papers import Figure\n"
+        "@dataclass(frozen=True)\nclass Settings: pass\n"
+        "rest = {'claims': lambda data, settings: [], 'draw': lambda data, settings: None, 'settings': Settings()}\n"
+        "FIGURE = Figure(name='own/mine', title='T', caption='C', simulate=simulate, **rest)\n"
     )
     done = reproduce([add_figure(path)], out=tmp_path / "report")
     assert done.document["figures"][0]["error"].endswith("(mine.py, line 4)")
 
 
 def test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone(register, tmp_path: Path):
-    register("linear/fig1").settings = lambda quick: {"rate": float("nan")}
+    register("linear/fig1", described=lambda settings: {"rate": float("nan")})
     register("linear/fig2")
     done = reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
     assert [entry["status"] for entry in read(tmp_path)["figures"]] == ["error", "done"]

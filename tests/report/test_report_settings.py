@@ -63,33 +63,40 @@ def test_a_failure_that_was_kept_still_fails(register, tmp_path: Path):
 FIGURE = """
 from pathlib import Path
 import numpy as np, xarray as xr
-from matplotlib.figure import Figure
-from stepwell.papers import Claim, setting
-
-SIZE = setting("size", 1)
-TITLE, CAPTION, PAPER_SETTINGS = "A title", "A caption.", {}
-COMMON = {"predicted": 1, "measured": SIZE, "tolerance": 0, "basis": "b", "kind": "paper", "source": "s"}
+from dataclasses import dataclass
+import matplotlib.figure
+from stepwell.papers import Claim, Figure
 
 
-def settings(quick):
-    return {"size": SIZE}
+@dataclass(frozen=True)
+class Settings:
+    size: int = 1
 
 
-def simulate(quick):
+def simulate(settings):
     with open(Path(__file__).with_name("calls"), "a") as calls:
         calls.write("x")
-    return {"curve": xr.Dataset({"loss": ("step", np.ones(SIZE))})}
+    return {"curve": xr.Dataset({"loss": ("step", np.ones(settings.size))})}
 
 
-def claims(data):
+def claims(data, settings):
+    common = {"predicted": 1, "tolerance": 0, "basis": "b", "kind": "paper", "source": "s"}
+    none = {**common, "counted": "plateaus"}
     return [
-        Claim.close("linear/fig1/size", "is one", **COMMON),
-        Claim.close("linear/fig1/data", "is theirs", only_published=True, **COMMON),
+        Claim.close("size", "is one", measured=settings.size, **common),
+        Claim.close("data", "is theirs", only_published=True, measured=settings.size, **common),
+        Claim.over("long", "is long", measured=[1] * (3 - settings.size), **none),
     ]
 
 
-def draw(data):
-    return Figure()
+FIGURE = Figure(
+    title="A title",
+    caption="A caption.",
+    settings=Settings(),
+    simulate=simulate,
+    claims=claims,
+    draw=lambda data, settings: matplotlib.figure.Figure(),
+)
 """
 
 
@@ -115,22 +122,26 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
     words = ["reproduce", "fig1", "--out", str(tmp_path)]
     assert main([*words, "--set", "size=2"]) == 1
     printed = capsys.readouterr().out
-    assert "settings changed: size = 2" in printed and "0 of 1 claims hold" in printed
-    assert "not at these settings" in printed and "unexpected: linear/fig1/size does not hold" in printed
+    assert "settings changed: size = 2" in printed and "1 of 2 claims hold" in printed
+    assert (
+        "not judged at these settings: it compares with the paper's own data" in printed
+        and "unexpected: linear/fig1/size does not hold" in printed
+    )
     page, document = (tmp_path / "index.html").read_text(), json.loads((tmp_path / "claims.json").read_text())
-    assert "Settings were changed: size = 2" in page and "not at these settings" in page
+    assert "Settings were changed: size = 2" in page and "not judged at these settings: it compares" in page
     assert document["figures"][0]["changed"] == {"size": 2}
-    assert [claim["judged"] for claim in document["claims"]] == [True, False]
+    assert [claim["judged"] for claim in document["claims"]] == [True, False, True]
     made = calls()
     assert main([*words, "--set", "size=2"]) == 1 and calls() == made
     assert main([*words, "--set", "size=3"]) == 1 and calls() == made + 1
+    assert "not judged at these settings: there are no plateaus to judge" in capsys.readouterr().out
     assert main(words) == 0 and calls() == made + 2
     assert "Settings were changed" not in (tmp_path / "index.html").read_text()
 
 
 WRONG = {
     "unknown": (["--set", "sise=2"], "its settings are size (1)"),
-    "text": (["--set", "size=big"], "a whole number"),
+    "text": (["--set", "size=big"], "an integer"),
     "no seeds": (["--seeds", "20:40"], "no setting seeds"),
     "no value": (["--set", "size"], "NAME=VALUE"),
     "twice": (["--set", "seeds=1", "--seeds", "3"], "give one of them"),

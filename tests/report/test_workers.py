@@ -66,17 +66,18 @@ def test_a_process_that_dies_costs_its_figure_only(tmp_path: Path, monkeypatch: 
 OWN = """
 import os, shutil
 from pathlib import Path
-from matplotlib.figure import Figure
-from stepwell.papers import Claim
-TITLE, CAPTION = "A figure", "Of one's own."
-PAPER_SETTINGS = {}
-settings = lambda quick: {}
+from dataclasses import dataclass
+import matplotlib.figure
+from stepwell.papers import Claim, Figure
 numbers = {"predicted": 1, "measured": 1, "tolerance": 0, "basis": "b", "kind": "check", "source": "counting"}
-claims = lambda data: [Claim.close(f"linear/{__name__}/one", "one is one", **numbers)]
-draw = lambda data: Figure()
-def simulate(quick):
+claims = lambda data, settings: [Claim.close("one", "one is one", **numbers)]
+draw = lambda data, settings: matplotlib.figure.Figure()
+def simulate(settings):
     REMOVE and shutil.rmtree(os.environ["OUT"], ignore_errors=True)
     return {}
+@dataclass(frozen=True)
+class Settings: pass
+FIGURE = Figure(title="A figure", caption="Mine.", settings=Settings(), simulate=simulate, claims=claims, draw=draw)
 """
 SCRIPT = """
 import os

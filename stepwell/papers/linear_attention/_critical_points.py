@@ -84,7 +84,9 @@ def random_places(searched: Searched, directions: np.ndarray, count: int, seed: 
     else:
         along = directions.T[rng.integers(dim, size=(here, heads, rank))]
         others = [SPREADS[1] * rng.normal(size=(here, heads, rank, 1)) * along for _ in range(2)]
-    starts[aligned, heads:] = np.concatenate([part.reshape(here, -1) for part in others], axis=1)
+    starts[aligned, heads:] = np.concatenate(
+        [part.reshape(here, np.prod(part.shape[1:], dtype=int)) for part in others], axis=1
+    )
     return starts, aligned
 
 

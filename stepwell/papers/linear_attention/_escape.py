@@ -10,7 +10,7 @@ from jaxtyping import Float
 from stepwell.dynamics import Ensemble, flow
 from stepwell.models import AbstractAttention
 from stepwell.objectives import Population
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
 from stepwell.probes import passage_time
 from stepwell.tasks import InContextRegression
 
@@ -23,7 +23,6 @@ def flow_losses(
     task: InContextRegression,
     until: float,
     *,
-    name: str,
     rtol: float = 1e-7,
     atol: float | None = None,
     extra_times: Float[np.ndarray, " more"] | None = None,
@@ -36,7 +35,7 @@ def flow_losses(
     times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
     if extra_times is not None:
         times = np.unique(np.concatenate([times, extra_times]))
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": name}}
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
     return completed(flow(Ensemble.of(models), Population(task), until=until, save=times, **options))[["loss"]]
 
 

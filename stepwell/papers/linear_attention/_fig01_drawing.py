@@ -2,22 +2,22 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell._text import scientific
-from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, SKY, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, GREEN, GREY, PALETTE, SKY, VERMILION, new_figure, scientific, styled
 from stepwell.probes import passage_time
 
-from ._fig01_settings import ROUNDING
-from ._onset import measured_onset
+from ._fig01_settings import ROUNDING, Settings
+from ._onset import measured_onsets, off_by
 from ._published import from_dataset
 
 _QUIET = "#555555"
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(10.8, 7.6)
         rows: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
@@ -29,7 +29,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _draw_losses(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_losses(axes: Any, data: Data) -> None:
     training, mlp, predicted = data["training"], data["mlp"], data["theory"]
     curve = from_dataset(data["published"], "fig1_attnM")
     seeds = training.sizes["run"]
@@ -56,24 +56,23 @@ def _draw_losses(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="upper right")
 
 
-def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_onsets(axes: Any, data: Data) -> None:
     """Of each seed, measured over predicted step: a drop by the D + 1 equations, an onset by the data's own modes."""
     training, expected = data["training"], data["onset"]
-    losses, steps = training["loss"].values, training["step"].values.astype(float)
+    losses = training["loss"].values
     halfway = [passage_time(training["time"].values, loss, (loss[0] + loss[-1]) / 2) for loss in losses]
-    own = [measured_onset(steps, loss, fall) for loss, fall in zip(losses, expected["fall"].values, strict=True)]
+    own = measured_onsets(training, expected) / expected["step"].values
     for place, (ratio, colour, marker) in enumerate(
         (
-            (np.array(halfway) / expected["infinite_drop"].values, GREY, "o"),
-            (np.array(own) / expected["step"].values, VERMILION, "D"),
+            (halfway / expected["infinite_drop"].where(expected["infinite_drop"] > 0).values, GREY, "o"),
+            (own, VERMILION, "D"),
         )
     ):
         spread = np.linspace(-0.28, 0.28, ratio.size)
         axes.plot(place + spread, ratio, marker, color=colour, markersize=3.6, linestyle="none")
     axes.axhline(1.0, color=BLACK, linewidth=0.8, zorder=0)
-    worst = float(np.max(np.abs(np.array(own) / expected["step"].values - 1)))
     how = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "fontsize": 8.5, "color": VERMILION}
-    axes.annotate(f"off by {scientific(worst)}\nat most", (1, 1), **how)
+    axes.annotate(off_by(own).replace(" at", "\nat"), (1, 1), **how)
     axes.set_xticks([0, 1], ["half of the drop,\nfrom infinite data", "its beginning,\nfrom own data"])
     axes.set_xlim(-0.5, 1.5)
     axes.set_ylim(0.85, 1.15)
@@ -81,7 +80,7 @@ def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.set_title("(b) When the loss falls")
 
 
-def _draw_differences(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_differences(axes: Any, data: Data) -> None:
     training, held, mlp, population, predicted = (
         data[key] for key in ("training", "held", "mlp", "population", "theory")
     )
@@ -101,7 +100,8 @@ def _draw_differences(axes: Any, data: dict[str, xr.Dataset]) -> None:
         # A difference of exactly zero is drawn at the smallest step of float64.
         sizes = np.maximum(np.abs(np.asarray(difference)), np.finfo(float).eps / 2)
         axes.semilogy(times, sizes, color=colour, linewidth=1.3)
-        height = sizes[np.asarray(times) > after].max()
+        later = sizes[np.asarray(times) > after]
+        height = (later if later.size else sizes).max()
         axes.annotate(label, (end, height), xytext=(0, 5), ha="right", color=colour,
                       textcoords="offset points", fontsize=8.5)  # fmt: skip
     axes.axhline(ROUNDING, color=GREY, linestyle=":", linewidth=1.4)
@@ -118,9 +118,9 @@ def _draw_differences(axes: Any, data: dict[str, xr.Dataset]) -> None:
 def _draw_white(axes: Any, white: xr.Dataset) -> None:
     for place, size in enumerate(white["size"].values):
         one = white.sel(size=size)
-        colour = PALETTE[place]
+        colour = PALETTE[place % len(PALETTE)]
         for run in range(min(one.sizes["run"], 3)):
-            label = f"weights of size {_power(size)}" if run == 0 else None
+            label = f"weights of size {scientific(size)}" if run == 0 else None
             axes.plot(one["clock"], one["measured"][run], color=colour, linewidth=2.2, alpha=0.5, label=label)
             known = "eq. 10" if place == white.sizes["size"] - 1 and run == 0 else None
             axes.plot(one["clock"], one["predicted"][run], ":", color=BLACK, linewidth=1.2, label=known)
@@ -132,7 +132,3 @@ def _draw_white(axes: Any, white: xr.Dataset) -> None:
     axes.set_ylabel("coefficient $\\sigma(t)$ of the answer")
     axes.set_title("(d) White inputs: the paper's eq. 10")
     axes.legend(loc="upper left", fontsize=8.5)
-
-
-def _power(size: float) -> str:
-    return f"$10^{{{round(np.log10(size))}}}$"

@@ -16,40 +16,36 @@ from jaxtyping import Float
 from stepwell.dynamics import Ensemble, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
-from ._fig01_settings import CONTEXT, DIM, HEADS, NAME, Settings
+from ._fig01_settings import DIM, Settings
 
 _AFTER = 4.0
 """A run ends so long after its predicted half drop, in units of τ: twenty e-foldings of the approach."""
 _POINTS = 301
 
 
-def white_runs(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
+def white_runs(settings: Settings) -> xr.Dataset:
     """σ(t) by gradient flow on infinitely many sequences and by eq. 10, from random weights of several sizes.
 
     `neglected` is the sum of the squares of all initial weights, relative to $\\sigma(\\infty)\\sqrt D$, the square of
     the weights in the end.
     """
-    task = InContextRegression(np.eye(DIM), CONTEXT)
+    context = settings.context
+    task = InContextRegression(np.eye(DIM), context)
     end = 1 / (1 + (1 + DIM) / context)
     rows = []
-    for size in chosen.white_sizes:
+    for size in settings.white_sizes:
         models = [
-            MergedAttention.random(dim=DIM, heads=HEADS, scale=size, key=jax.random.key(seed))
-            for seed in chosen.seeds[: chosen.white_runs]
+            MergedAttention.random(dim=DIM, heads=settings.heads, scale=size, key=jax.random.key(seed))
+            for seed in settings.seeds[: settings.white_runs]
         ]
         starts = [theory.merged_start(task, *_blocks(model))[0] for model in models]
         times = np.linspace(0.0, max(theory.white_half_drop_time(task, w) for w in starts) + _AFTER, _POINTS)
-        options: dict[str, Any] = {
-            "rtol": 1e-10,
-            "atol": 1e-11 * size,
-            "progress": False,
-            "configuration": {"figure": NAME},
-        }
+        options: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11 * size, "progress": False}
         run = completed(flow(Ensemble.of(models), Population(task), until=float(times[-1]), save=times, **options))
         value, key_query = run["value"].values[..., 0, DIM], run["key_query"].values[..., :DIM, :]
         measured = np.einsum("rth,rthaa->rt", value, key_query) / DIM
@@ -62,16 +58,14 @@ def white_runs(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
                     "predicted": (("run", "time"), np.stack([equation_ten(times, w, context) for w in starts])),
                     "neglected": ("run", np.array(squares) / (end * DIM**0.5)),
                 },
-                {"run": list(chosen.seeds[: chosen.white_runs])},
+                {"run": list(settings.seeds[: settings.white_runs])},
             )
         )
-    together = xr.concat(rows, dim="size").assign_coords(size=list(chosen.white_sizes))
-    return together.assign(end=end).assign_attrs(provenance({"figure": NAME, "context": context}))
+    together = xr.concat(rows, dim="size").assign_coords(size=list(settings.white_sizes))
+    return together.assign(end=end)
 
 
-def equation_ten(
-    times: Float[np.ndarray, " time"], initial_weight: float, context: int = CONTEXT
-) -> Float[np.ndarray, " time"]:
+def equation_ten(times: Float[np.ndarray, " time"], initial_weight: float, context: int) -> Float[np.ndarray, " time"]:
     """σ(t) as the paper has it."""
     grown = np.exp(2 * DIM**0.5 * times)
     return grown / ((1 + (1 + DIM) / context) * (grown - 1) + DIM**0.5 / initial_weight**2)

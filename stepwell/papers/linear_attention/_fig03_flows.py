@@ -28,6 +28,8 @@ def saved_at_drops(
     while True:
         run = flow(times)
         brackets = _brackets(run, thresholds)
+        if not brackets:
+            return run
         wide = [(a, b, d) for a, b, d in brackets if b - a > constants[d]]
         if not wide:
             break

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import scipy
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ._fig03_flows import WINDOW
 from ._fig03_settings import AFTER
@@ -78,6 +78,26 @@ def weights_at(run: xr.Dataset, near: slice, time: float) -> dict[str, Any]:
 def shares(weights: dict[str, Any], vectors: Float[np.ndarray, "dim component"]) -> Float[np.ndarray, "head component"]:
     r"""What each head contributes to each component of the map, $v_i (k_i^\top e_d)(q_i^\top e_d)$."""
     return weights["value"][:, None] * (weights["key"] @ vectors) * (weights["query"] @ vectors)
+
+
+def in_order_of_learning(learners: Int[np.ndarray, " drop"], heads: int) -> list[int]:
+    """Heads that learn, one for each drop that came, and then the others."""
+    return [*(head for head in learners.tolist() if head >= 0), *(h for h in range(heads) if h not in learners)]
+
+
+def aligned_keys(
+    keys: Float[np.ndarray, "head dim"], one: xr.Dataset, ends: Float[np.ndarray, " component"]
+) -> Float[np.ndarray, "component dim"]:
+    """The eigenvectors of one run at their final lengths, with the signs of the `keys` of the heads that learn them."""
+    vectors, learners = one["eigenvectors"].values.T, one["head"].values
+    signs = np.where(learners >= 0, np.sign(np.sum(keys[learners] * vectors, axis=1)), 1.0)
+    return signs[:, None] * vectors * ends[:, None]
+
+
+def median(values: Float[np.ndarray, "..."]) -> float:
+    """Of those that are numbers; if there are none, it is none."""
+    numbers = values[~np.isnan(values)]
+    return float(np.median(numbers)) if numbers.size else float("nan")
 
 
 def rise(run: xr.Dataset, predictions: xr.Dataset, drop: int, head: int, half: float) -> float:

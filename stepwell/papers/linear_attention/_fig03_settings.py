@@ -1,29 +1,15 @@
 """Fig 3: its settings."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import jax
+
+from stepwell.dynamics import flow_time, time_factor, weight_factor
 from stepwell.experiments import Experiment
-from stepwell.papers._settings import changeable, setting
+from stepwell.tasks import InContextRegression, covariance
 
-from ._rank_one import CONTEXT, DIM
-
-NAME = "linear/fig3"
-
-HEADS = setting("heads", 5)
-INIT = setting("init", 1e-2)
-"""Scale of the initial weights in the published convention (no 1/N). With 1/N it is N^(1/3) times as large."""
-STEPS = setting("steps", 10_000)
-RATE = setting("rate", 0.02)
-SEQUENCES = setting("sequences", 80_000)
-"""Of the published runs."""
-EXPERIMENT = Experiment(
-    task={"dim": DIM, "context": CONTEXT, "centered": True, "whitened": True},
-    model={"heads": HEADS, "scale": INIT, "normalization": "none"},
-    objective={"kind": "moments", "sequences": SEQUENCES or 80_000},
-    training={"kind": "descent", "rate": RATE, "steps": STEPS},
-)
-"""What the command of the published README trains, from the initialization that the figure was made with: `python
-train.py --model attnS --head 5 --init 1e-2 --lr 0.02 --start paper`."""
+from ._rank_one import DIM, EIGENVALUES
 
 NEAR_TIE = 10.0
 """Two drops of the schedule are a near tie if they are closer than this many time constants, 1/(λ²v_∞) of the later
@@ -41,15 +27,20 @@ MOST = 0.95
 (ratios of Gaussian numbers have heavy tails) that its start is not small enough."""
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
-    """What a quick run has less of. Seeds 0 to 29, 100 to 129 and 200 to 211 were used while the figure was made, and
-    its rules fixed; those here judge it."""
+    """What can be changed. Seeds 0 to 29, 100 to 129 and 200 to 211 were used while the figure was made, and its rules
+    fixed; those here judge it."""
 
+    context: int = 31
+    heads: int = 5
+    init: float = 1e-2
+    """Scale of the initial weights in the published convention (no 1/N). With 1/N it is N^(1/3) times as large."""
+    steps: int = 10_000
+    rate: float = 0.02
     seeds: tuple[int, ...] = tuple(range(300, 330))
     """Of the published command: covariance, sequences and initial weights."""
-    sequences: int | None = SEQUENCES
+    sequences: int | None = 80_000
     """None: infinitely many."""
     record: int = 10
     shown: int = 6
@@ -64,14 +55,38 @@ class Settings:
     frames: int = 90
     """Of the video."""
 
+    @property
+    def sampled(self) -> int:
+        """Sequences of a data set, where there is one."""
+        return self.sequences or 80_000
 
-FULL = Settings()
-QUICK = Settings(
-    seeds=tuple(range(300, 320)),
-    sequences=None,
-    record=20,
-    flow_seeds=tuple(range(400, 405)),
-    inits=(1e-4, 1e-5),
-    turned=2,
-    frames=12,
-)
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What the command of the published README trains, from the initialization that the figure was made with:
+        `python train.py --model attnS --head 5 --init 1e-2 --lr 0.02 --start paper`."""
+        return Experiment(
+            task={"dim": DIM, "context": self.context, "centered": True, "whitened": True},
+            model={"heads": self.heads, "scale": self.init, "normalization": "none"},
+            objective={"kind": "moments", "sequences": self.sampled},
+            training={"kind": "descent", "rate": self.rate, "steps": self.steps},
+        )
+
+    @cached_property
+    def task(self) -> InContextRegression:
+        """Infinitely many sequences; the directions of the eigenvectors are as good as any."""
+        return InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), self.context)
+
+    @property
+    def paper_scale(self) -> float:
+        """By which a weight of the published convention is multiplied to get the paper's, with 1/N."""
+        return weight_factor("none", "1/N", length=self.context, factors=3)
+
+    @property
+    def time_scale(self) -> float:
+        """By which a time of the published convention is multiplied to get the paper's."""
+        return time_factor("none", "1/N", length=self.context, factors=3)
+
+    @property
+    def unit(self) -> float:
+        """t/τ of one step, with attention divided by N."""
+        return flow_time(1, self.rate) * self.time_scale

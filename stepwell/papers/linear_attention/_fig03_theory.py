@@ -1,6 +1,6 @@
 r"""Fig 3: what the theory says of it: levels, scalar equation, schedule, how keys are off eigenvectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -9,15 +9,13 @@ from jaxtyping import Bool, Float
 
 from stepwell.dynamics import weight_factor
 from stepwell.models import SeparateAttention
-from stepwell.tasks import InContextRegression, covariance
+from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
-from ._fig03_settings import HEADS, NAME, NEAR_TIE
-from ._rank_one import CONTEXT, DIM, EIGENVALUES
+from ._fig03_settings import NEAR_TIE, Settings
+from ._rank_one import DIM, EIGENVALUES
 
-PAPER_SCALE = weight_factor("none", "1/N", length=CONTEXT, factors=3)
-"""By which a weight of the published convention is multiplied to get the paper's, with 1/N."""
 LOW, HIGH = 0.2, 0.9
 """Parts of its end between which the rise of a value weight is timed."""
 _GROWN = (1 - 0.5**0.5) ** (1 / 3)
@@ -26,37 +24,30 @@ _INDEPENDENT = 20_000
 """Sequences from which sampling errors are estimated; no run is trained on them."""
 
 
-def make_task(*, context: int = CONTEXT) -> InContextRegression:
-    """Infinitely many sequences; the directions of the eigenvectors are as good as any."""
-    return InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), context)
-
-
-def initial_models(seeds: Sequence[int], init: float) -> list[SeparateAttention]:
-    """The start of the figure, with 1/N: the same draw at every size."""
+def initial_models(settings: Settings, init: float) -> list[SeparateAttention]:
+    """The initialization of the figure, with 1/N: the same draw at every size."""
+    scale = init * settings.paper_scale
     return [
-        SeparateAttention.random(
-            dim=DIM, heads=HEADS, scale=init * PAPER_SCALE, start="plain", key=jax.random.key(seed)
-        )
-        for seed in seeds
+        SeparateAttention.random(dim=DIM, heads=settings.heads, scale=scale, start="plain", key=jax.random.key(seed))
+        for seed in settings.flow_seeds
     ]
 
 
-def levels(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
+def levels(task: InContextRegression) -> xr.Dataset:
     """Levels, eigenvectors, time constants, and the course of an aligned head (eq. 21) about the half of its drop."""
-    theory_task = InContextRegression(task.covariance, context)
-    modes = theory.modes(theory_task)
+    modes = theory.modes(task)
     height = np.concatenate([np.geomspace(0.01, 0.5, 60), 1 - np.geomspace(0.5, 1e-4, 60)[1:]])
     ends = modes.ends ** (1 / 3)
     courses, rises = [], []
     for d in range(DIM):
-        low, high = theory.aligned_time(theory_task, d, LOW * ends[d] / 2, ends[d] * np.array([LOW, HIGH]))
+        low, high = theory.aligned_time(task, d, LOW * ends[d] / 2, ends[d] * np.array([LOW, HIGH]))
         rises.append(high - low)
-        clock = theory.aligned_time(theory_task, d, float(height[0] * ends[d]), ends[d] * np.append(height, _GROWN))
+        clock = theory.aligned_time(task, d, float(height[0] * ends[d]), ends[d] * np.append(height, _GROWN))
         courses.append(clock[:-1] - clock[-1])
     return xr.Dataset(
         {
-            "level": ("plateau", theory.levels(theory_task)),
-            "level_error": ("plateau", level_errors(theory_task)),
+            "level": ("plateau", theory.levels(task)),
+            "level_error": ("plateau", level_errors(task)),
             "eigenvectors": (("dim", "component"), modes.directions),
             "value_end": ("component", ends),
             "map_end": ("component", modes.ends),
@@ -65,7 +56,6 @@ def levels(task: InContextRegression, *, context: int = CONTEXT) -> xr.Dataset:
             "course": (("component", "height"), np.array(courses), {"units": TIME_UNIT + ", from half the drop"}),
         },
         {"height": height},
-        provenance({"figure": NAME, "context": context}),
     )
 
 
@@ -84,20 +74,43 @@ def level_errors(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
     return np.array(errors)
 
 
-def schedule(task: InContextRegression, model: SeparateAttention) -> list[theory.Drop]:
-    """The schedule of drops from initial weights, in the paper's convention."""
-    scale = PAPER_SCALE if model.normalisation == "none" else 1.0
-    value, key, query = (scale * np.asarray(w) for w in (model.value[:, 0, DIM], model.key[:, :, :DIM], model.query))
-    return theory.drop_schedule(InContextRegression(task.covariance, CONTEXT), value, key, query)
+def schedule(task: InContextRegression, model: SeparateAttention) -> theory.Schedules:
+    """The schedule of drops from the initial weights of one run, in the paper's convention."""
+    context = task.lengths.longest
+    scale = weight_factor(model.normalisation, "1/N", length=context, factors=3)
+    weights = (model.value[:, 0, DIM], model.key[:, :, :DIM], model.query)
+    return theory.drop_schedule(
+        InContextRegression(task.covariance, context), *(scale * np.asarray(each)[None] for each in weights)
+    )
+
+
+def scheduled(
+    runs: Iterable[tuple[InContextRegression, SeparateAttention]], constants: Float[np.ndarray, " drop"]
+) -> dict[str, tuple[tuple[str, str], np.ndarray]]:
+    """Of each run and drop the time, infinite where there are too few heads for it, the head, and whether it is
+    clear."""
+    schedules = [schedule(task, model) for task, model in runs]
+    times = np.nan_to_num(np.concatenate([each.times for each in schedules]), nan=np.inf)
+    columns = {
+        "predicted": times,
+        "predicted_head": np.concatenate([each.heads for each in schedules]),
+        "clear": clear_drops(times, constants),
+    }
+    return {name: (("run", "drop"), values) for name, values in columns.items()}
 
 
 def clear_drops(
     times: Float[np.ndarray, "run drop"], constants: Float[np.ndarray, " drop"]
 ) -> Bool[np.ndarray, "run drop"]:
     """Which scheduled drops are in no near tie with a neighbour; see `NEAR_TIE`."""
-    wide = np.diff(times, axis=1) >= NEAR_TIE * constants[1:]
+    wide = times[:, 1:] >= times[:, :-1] + NEAR_TIE * constants[1:]
     alone = np.ones((len(times), 1), bool)
     return np.concatenate([alone, wide], axis=1) & np.concatenate([wide, alone], axis=1)
+
+
+def comparable(flows: xr.Dataset) -> Bool[np.ndarray, "... run drop"]:
+    """Which drops of a run can be compared with those of its schedule: in no near tie, and scheduled at all."""
+    return flows["clear"].values & np.isfinite(flows["predicted"].values)
 
 
 def next_component(drop: int) -> int:
@@ -142,4 +155,4 @@ def schedule_error(drop: int, ends: Float[np.ndarray, " component"], size: float
     the drop itself.
     """
     earlier = sum(float(ends[drop] / ends[j]) for j in range(drop))
-    return 1 + np.log(float(ends[drop]) / size) / 4 * earlier
+    return 1 + max(np.log(float(ends[drop]) / size), 0.0) / 4 * earlier

@@ -2,18 +2,19 @@
 
 from typing import Any
 
+import matplotlib.figure
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import Drop
 
-TITLES = {"merged": "(a) Merged", "separate": "(b) Separate, rank one", "small": "(c) Merged, from init 10⁻⁶"}
 
-
-def draw_runs(data: dict[str, xr.Dataset], counted: dict[str, list[list[Drop]]]) -> Figure:
+def draw_runs(data: Data, counted: dict[str, list[list[Drop]]], small_init: str) -> matplotlib.figure.Figure:
     """`counted` are the drops of each run of each kind of training."""
+    titles = {"merged": "(a) Merged", "separate": "(b) Separate, rank one"}
+    titles["small"] = f"(c) Merged, from init {small_init}"
     levels, powers = data["theory"]["linear_levels"].values, data["theory"]["power"].values
     with styled():
         figure = new_figure(12.6, 4.6)
@@ -36,7 +37,7 @@ def draw_runs(data: dict[str, xr.Dataset], counted: dict[str, list[list[Drop]]])
         for axes, name in ((merged, "merged"), (separate, "separate"), (small, "small")):
             for run, listed in enumerate(counted[name]):
                 _curve(axes, data[name], run, powers[run], listed)
-            axes.set_title(f"{TITLES[name]}: {_number([len(listed) for listed in counted[name]])}")
+            axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted[name]])}")
             axes.set_xlabel("training time $t/\\tau$")
             axes.set_xlim(0, float(data[name]["time"][-1]))
         merged.set_ylabel("training loss / loss of answering zero")

@@ -3,15 +3,16 @@
 from typing import Any
 
 import matplotlib
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
 from stepwell.models import MergedAttention, SeparateAttention
-from stepwell.papers._style import BLACK, BLUE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, VERMILION, new_figure, styled
 
 COLOURS = {"merged": BLUE, "separate": VERMILION}
 FACTORS = {"merged": MergedAttention.factors, "separate": SeparateAttention.factors}
@@ -23,8 +24,8 @@ HIGHEST = {"independent": 1.6, "pairs": 1.08}
 
 
 def draw_sweeps(
-    data: dict[str, xr.Dataset], large: dict[str, tuple[float, ...]], levels: np.ndarray, rate: float
-) -> Figure:
+    data: Data, large: dict[str, tuple[float, ...]], levels: np.ndarray, rate: float
+) -> matplotlib.figure.Figure:
     """`levels` are the task's, `rate` the merged escape rate."""
     with styled():
         figure = new_figure(13.2, 7.6)

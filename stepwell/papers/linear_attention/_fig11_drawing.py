@@ -2,29 +2,31 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from stepwell.papers._style import BLACK, BLUE, GREY, PALETTE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, GREY, PALETTE, VERMILION, new_figure, styled
+from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
 from ._fig11_heads import RANK
-from ._low_rank_settings import task
 
 GROWN = 0.3
 """A head is coloured if its value comes to be larger."""
 
 
-def draw_figure(data: dict[str, xr.Dataset]) -> Figure:
+def draw_figure(data: Data, task: InContextRegression) -> matplotlib.figure.Figure:
+    """`task` is that of Fig 4."""
     head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
     with styled():
         figure = new_figure(11.5, 8.4)
         halves: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
         loss, weights = halves[0].subplots(2, 1, sharex=True, height_ratios=(1, 1.1))
-        _draw_run(loss, weights, data["run"])
+        _draw_run(loss, weights, data["run"], theory.levels(task))
         left, middle, right = halves[1].subplots(1, 3)
         _draw_head(left, head, float(predictions["driving"]))
         _draw_pair(middle, pair, float(predictions["driving"]) * float(predictions["value"]))
@@ -32,9 +34,9 @@ def draw_figure(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset) -> None:
-    step = run["step"].values
-    for m, level in enumerate(theory.levels(task())):
+def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset, levels: np.ndarray) -> None:
+    step, snapshot = run["step"].values, run["snapshot"].values
+    for m, level in enumerate(levels):
         style: dict[str, Any] = {"color": BLACK if m % RANK == 0 else "#B0B0B0", "linewidth": 0.9}
         loss.axhline(level, linestyle="--", zorder=0, **style)
     loss.plot(step, run["loss"], color=BLACK, linewidth=1.8)
@@ -43,10 +45,11 @@ def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset) -> None:
     loss.set_title(f"(a) A run of Fig 4, R = {RANK}; dashed: predicted levels, black where R divides m")
     grown = np.flatnonzero(run["value"].values[-1] > GROWN).tolist()
     for i in range(run.sizes["head"]):
-        colour = PALETTE[grown.index(i)] if i in grown else "#B0B0B0"
-        weights.plot(step, run["value"][:, i], color=colour, linewidth=2.6, alpha=0.6)
+        colour = PALETTE[grown.index(i) % len(PALETTE)] if i in grown else "#B0B0B0"
+        weights.plot(snapshot, run["value"][:, i], color=colour, linewidth=2.6, alpha=0.6)
         for r in range(run.sizes["pair"]):
-            weights.plot(step, run["pair"][:, i, r], color=colour, linewidth=1.3, linestyle="--" if r == 0 else ":")
+            style = {"linewidth": 1.3, "linestyle": "--" if r == 0 else ":"}
+            weights.plot(snapshot, run["pair"][:, i, r], color=colour, **style)
     lines = [
         Line2D([], [], color=GREY, linewidth=2.6, alpha=0.6, label="value $|v_i|$"),
         Line2D([], [], color=GREY, linewidth=1.3, linestyle="--", label="first pair"),
@@ -60,9 +63,10 @@ def _draw_head(axes: Axes, head: xr.Dataset, rate: float) -> None:
     for i in range(head.sizes["run"]):
         time = head["time"].values[i] - head["time"].values[i, 0]
         axes.plot(time, 1 / head["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
-    time = np.array([0.0, np.ptp(head["time"].values, axis=1).min()])
-    line = 1 / head["size"].values[0, 0] - rate * time
-    axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label="theory: slope $-\\lambda_2^2$")
+    if head.sizes["run"]:
+        time = np.array([0.0, np.ptp(head["time"].values, axis=1).min()])
+        line = 1 / head["size"].values[0, 0] - rate * time
+        axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label="theory: slope $-\\lambda_2^2$")
     axes.plot([], [], color=GREY, linewidth=3.0, alpha=0.5, label=_seeds(head))
     axes.set(xlabel="time $t/\\tau$ from the first point", ylabel="$1/v$ of the new head")
     axes.set_title("(b) New head: hyperbolic")
@@ -84,7 +88,7 @@ def _draw_pair(axes: Axes, pair: xr.Dataset, rate: float) -> None:
 
 def _seeds(runs: xr.Dataset) -> str:
     count = runs.sizes["run"]
-    return f"simulated, {count} seed" + ("s" if count > 1 else "")
+    return f"simulated, {count} seed" + ("" if count == 1 else "s")
 
 
 def _draw_waits(axes: Axes, waited: xr.Dataset, predictions: xr.Dataset) -> None:

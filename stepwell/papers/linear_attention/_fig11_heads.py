@@ -5,58 +5,55 @@ end made that drop. Keys of a head can be rotated into each other without a chan
 pairs are the singular values of its key matrix.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
 from stepwell.dynamics import Ensemble, descend, flow, rate_for
 from stepwell.objectives import Population
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
+from stepwell.tasks import InContextRegression
 
-from ._low_rank_settings import DIM, LANES, STEP, STEPS, starts, task
+from ._low_rank_settings import DIM, LANES, Settings
 
 RANK = 2
 
 
-def shown_run(seed: int, configuration: dict[str, Any]) -> xr.Dataset:
-    """Descent as published, with `loss` at all recorded steps and there `value` and `pair`, sizes of every head."""
+def shown_run(settings: Settings) -> xr.Dataset:
+    """Descent of the first seed as published, with `loss`, `value` and `pair`, sizes of every head."""
     every = 20
     trajectory = completed(
         descend(
-            starts(RANK, [seed])[0],
-            Population(task()),
-            rate=rate_for(STEP, 1),
-            steps=STEPS,
+            settings.initial_models(RANK, settings.every_seed[:1])[0],
+            Population(settings.task),
+            rate=rate_for(settings.step, 1),
+            steps=settings.steps,
             record=every,
-            snapshots=STEPS // every + 1,
+            snapshots=settings.steps // every + 1,
             progress=False,
-            configuration=configuration,
         )
     )
     pairs = np.linalg.svd(trajectory["key"].values[0], compute_uv=False)
     return xr.Dataset(
         {
             "loss": ("step", trajectory["loss"].values[0]),
-            "value": (("step", "head"), np.abs(trajectory["value"].values[0, :, :, 0, DIM])),
-            "pair": (("step", "head", "pair"), pairs),
+            "value": (("snapshot", "head"), np.abs(trajectory["value"].values[0, :, :, 0, DIM])),
+            "pair": (("snapshot", "head", "pair"), pairs),
         },
-        {"step": trajectory["step"].values},
+        {name: trajectory[name].values for name in ("step", "snapshot")},
         trajectory.attrs,
     )
 
 
-def makers(seeds: Sequence[int]) -> Int[np.ndarray, "run component"]:
+def makers(settings: Settings) -> Int[np.ndarray, "run component"]:
     """The head that makes each drop, of runs to the end by gradient flow."""
-    models = starts(RANK, seeds)
+    models = settings.initial_models(RANK, settings.every_seed)
     parts = [models[first : first + LANES] for first in range(0, len(models), LANES)]
-    return np.concatenate([_some_makers(Ensemble.of(part)) for part in parts])
+    return np.concatenate([_some_makers(Ensemble.of(part), settings.task) for part in parts])
 
 
-def _some_makers(models: Ensemble) -> Int[np.ndarray, "run component"]:
-    trajectory = completed(flow(models, Population(task()), save=2, progress=False))
+def _some_makers(models: Ensemble, task: InContextRegression) -> Int[np.ndarray, "run component"]:
+    trajectory = completed(flow(models, Population(task), save=2, progress=False))
     value = trajectory["value"].values[:, -1, :, 0, DIM]
     key, query = trajectory["key"].values[:, -1, :, :, :DIM], trajectory["query"].values[:, -1]
     parts: Float[np.ndarray, "run head component"] = np.einsum("sh,shrd,shrd->shd", value, key, query)

@@ -2,16 +2,15 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
-import xarray as xr
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
-from stepwell._text import scientific
-from stepwell.papers._style import BLACK, GREY, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, GREY, new_figure, styled
 
-from ._fig14_settings import SHARES
-from ._onset import measured_onset
+from ._fig14_settings import SHARES, Settings
+from ._onset import measured_onsets, off_by
 from ._published import from_dataset
 
 _RED = "#B2182B"
@@ -25,7 +24,7 @@ _CURVES = (
 _END = 2.6
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(10.4, 9.0)
         rows: Any = figure.subfigures(2, 1, height_ratios=(2.0, 1.0))
@@ -36,10 +35,10 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _draw_curves(place: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_curves(place: Any, data: Data) -> None:
     sampled, kept = data["sampled"], data["published"]
     panels = place.subplots(2, 3, sharex=True, sharey=True)
-    seeds = sampled.sizes["seed"]
+    seeds, end = sampled.sizes["seed"], int(sampled["step"][-1])
     for axes, share, letter in zip(panels.flat, SHARES, "abcdef", strict=True):
         for _, name, along, colour, label in _CURVES:
             curves = sampled[name].sel(share=share)
@@ -54,8 +53,8 @@ def _draw_curves(place: Any, data: dict[str, xr.Dataset]) -> None:
         extra = {0.0: ": noise as context", 1.0: ": a task in every context"}.get(share, "")
         axes.set_title(f"({letter}) icl = {share:g}{extra}")
         axes.set_ylim(0, _END)
-        axes.set_xlim(0, float(sampled["step"][-1]))
-        axes.set_xticks([0, 2500, 5000])
+        axes.set_xlim(0, end)
+        axes.set_xticks([0, end / 2, end])
     for axes in panels[:, 0]:
         axes.set_ylabel("loss (mean squared error)")
     for axes in panels[1]:
@@ -76,7 +75,7 @@ def _with_gaps(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.insert(step, breaks, np.nan), np.insert(loss, breaks, np.nan)
 
 
-def _draw_ends(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_ends(axes: Any, data: Data) -> None:
     sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
     for _, name, _, colour, label in _CURVES[:2]:
         ends = sampled[name].isel(tested=-1)
@@ -100,23 +99,17 @@ def _draw_ends(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="upper center", ncols=2, fontsize=8.5)
 
 
-def _draw_onsets(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _draw_onsets(axes: Any, data: Data) -> None:
     run, expected = data["sampled"], data["sampled_onset"]
-    steps = run["step"].values.astype(float)
-    measured = np.array(
-        [
-            [measured_onset(steps, loss, fall) for loss, fall in zip(*row, strict=True)]
-            for row in zip(run["loss"].values, expected["fall"].values, strict=True)
-        ]
-    )
-    worst = float(np.max(np.abs(measured / expected["step"].values - 1)))
+    measured = measured_onsets(run, expected)
     for place, share in enumerate(SHARES):
         level = 0.75 * place / (len(SHARES) - 1)
         axes.plot(expected["step"][:, place], measured[:, place], "o", color=str(level), markersize=4,
                   markerfacecolor="none", label=f"icl = {share:g}")  # fmt: skip
-    low, high = float(np.nanmin(measured)), float(np.nanmax(measured))
-    axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
+    seen = measured[np.isfinite(measured)]
+    if seen.size:
+        axes.plot([seen.min(), seen.max()], [seen.min(), seen.max()], color=GREY, linewidth=0.8, zorder=0)
     axes.set_xlabel("predicted step of the onset")
     axes.set_ylabel("measured step")
-    axes.set_title(f"(h) When the loss begins to fall; off by {scientific(worst)} at most")
+    axes.set_title(f"(h) When the loss begins to fall; {off_by(measured / expected['step'].values)}")
     axes.legend(loc="upper left", fontsize=8.5)

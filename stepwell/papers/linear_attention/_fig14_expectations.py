@@ -118,9 +118,11 @@ class FirstFall:
 
     def half_time(self, values: Float[np.ndarray, "head width"], key_queries: Float[np.ndarray, "head width dim"]):
         r"""t/τ at half the fall, $s = (1 - 2^{-1/2})\sigma/\kappa$, from initial weights: $s(0) = \|\mu\|^2$,
-        $\mu_h = \tfrac12(\ell\cdot V_h + \langle r, KQ_h\rangle)$."""
+        $\mu_h = \tfrac12(\ell\cdot V_h + \langle r, KQ_h\rangle)$; nan where these are above its end."""
         growing = values @ self.left + np.einsum("hbc,bc->h", key_queries, self.right)
         ratio = self.rate / self.curvature / float(np.sum(growing**2) / 4)
+        if ratio <= 1:
+            return float("nan")
         part = 1 - 0.5**0.5
         return float(np.log(part / (1 - part) * (ratio - 1)) / (2 * self.rate))
 
@@ -146,7 +148,7 @@ def leading_mode(
 def missing(first: FirstFall, half_time: float, duration: float, step: float) -> float:
     r"""$1 - s/s_\infty$ at the end, of the logistic course; Euler's method delays it by half a step an e-folding."""
     late = half_time * (1 + first.rate * step / 2)
-    return float(1 / (1 + (2**0.5 - 1) * np.exp(2 * first.rate * (duration - late))))
+    return float(1 / (1 + (2**0.5 - 1) * np.exp(min(2 * first.rate * (duration - late), 700.0))))
 
 
 def leftover(
@@ -172,7 +174,7 @@ def leftover(
     gradient = 2 * (tested_on.gram @ theta - tested_on.cross)
     linear = (first.rate / first.curvature) ** 0.5 * np.linalg.norm(tangent.T @ gradient) * beside**0.5
     second = np.linalg.norm(gradient) * everything / 2
-    more = np.exp(later * (duration - half))
+    more = np.exp(min(later * (duration - half), 300.0))
     return float(linear * more + second * more**2)
 
 

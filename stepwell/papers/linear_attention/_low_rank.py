@@ -9,7 +9,7 @@ wait is the gap between one head and the next, so that now and then a head is re
 of the seeds, and in all the better the smaller the start.
 """
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,14 @@ from jaxtyping import Float
 from stepwell.dynamics import Ensemble, descend, rate_for
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers._completed import completed
+from stepwell.papers import Data, completed
+from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
 from ._low_rank_race import heads_of, race
-from ._low_rank_settings import (
-    DIM,
-    INIT,
-    LANES,
-    PAPER_SETTINGS,
-    START,
-    STEP,
-    STEPS,
-    WEIGHTS,
-    Settings,
-    starts,
-    task,
-)
-from ._low_rank_theory import fresh, predict
+from ._low_rank_settings import DIM, LANES, Settings
+from ._low_rank_theory import predict
 from ._low_rank_waits import drop_times
 
 SCHEDULED = 4
@@ -63,83 +52,70 @@ CAPTION = (
 )
 
 
-def settings(ranks: tuple[int, ...], chosen: Settings) -> dict[str, Any]:
-    ours = {
-        **PAPER_SETTINGS,
-        "initial weights": START,
-        "ranks R": list(ranks),
-        "data": "infinitely many sequences",
-        "seeds": f"{chosen.shown} of them drawn above, {chosen.seeds} below, from {chosen.first_seed} on",
-    }
-    return {**ours, **{name: value for name, value in asdict(chosen).items() if name not in ("seeds", "shown")}}
-
-
-def simulate(name: str, ranks: tuple[int, ...], chosen: Settings) -> dict[str, xr.Dataset]:
-    drops = measure(name, ranks, chosen)
+def simulate(settings: Settings) -> Data:
+    drops = measure(settings)
     return {
-        "theory": predict(name, ranks, chosen),
-        "published": train(name, ranks, chosen),
+        "theory": predict(settings),
+        "published": train(settings),
         "drops": drops,
-        "smaller": measure_smaller(name, drops.isel(rank=0), chosen),
-        "schedule": schedule(name, ranks, chosen),
-        "small_schedule": compare_small(name, ranks[0], chosen),
+        "smaller": measure_smaller(drops.isel(rank=0), settings),
+        "schedule": schedule(settings),
+        "small_schedule": compare_small(settings),
     }
 
 
-def train(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
+def train(settings: Settings) -> xr.Dataset:
     """Descent as published, all seeds of a rank as one program. Losses only."""
     runs = []
-    for rank in ranks:
+    for rank in settings.ranks:
         trajectory = descend(
-            Ensemble.of(starts(rank, chosen.every_seed()[: chosen.shown])),
-            Population(task()),
-            rate=rate_for(STEP, 1),
-            steps=STEPS,
+            Ensemble.of(settings.initial_models(rank, settings.shown_seeds)),
+            Population(settings.task),
+            rate=rate_for(settings.step, 1),
+            steps=settings.steps,
             record=RECORD,
             snapshots=2,
             progress=False,
-            configuration={"figure": name, "rank": rank, **asdict(chosen)},
         )
         runs.append(completed(trajectory)[["loss"]])
-    joined: Any = xr.concat(runs, dim=xr.Variable("rank", list(ranks)), combine_attrs="drop_conflicts")
+    joined: Any = xr.concat(runs, dim=xr.Variable("rank", list(settings.ranks)), combine_attrs="drop_conflicts")
     return joined
 
 
-def measure(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
+def measure(settings: Settings) -> xr.Dataset:
     """`drop_time`, halfway down each drop, of all seeds and ranks, by gradient flow to the end."""
-    times = [drop_times(task(), starts(rank, chosen.every_seed()), LANES) for rank in ranks]
-    return _drops(name, chosen, {"rank": list(ranks)}, np.array(times))
+    models = [settings.initial_models(rank, settings.every_seed) for rank in settings.ranks]
+    return _drops({"rank": settings.ranks}, [drop_times(settings.task, each, LANES) for each in models])
 
 
-def measure_smaller(name: str, drops: xr.Dataset, chosen: Settings) -> xr.Dataset:
+def measure_smaller(drops: xr.Dataset, settings: Settings) -> xr.Dataset:
     """The same for one rank, from smaller starts; `drops` are from the published one."""
-    rank, every = int(drops["rank"]), chosen.every_seed()
-    smaller = [drop_times(task(), starts(rank, every, decade=d), LANES, fine=FINE) for d in chosen.decades]
-    decades = [0, *chosen.decades]
-    times = np.array([drops["drop_time"].values, *smaller])
-    return _drops(name, chosen, {"decade": decades}, times).assign_attrs(rank=rank)
+    models = [
+        settings.initial_models(settings.ranks[0], settings.every_seed, decade=decade) for decade in settings.decades
+    ]
+    smaller = [drop_times(settings.task, each, LANES, fine=FINE) for each in models]
+    return _drops({"decade": (0, *settings.decades)}, [drops["drop_time"].values, *smaller])
 
 
-def schedule(name: str, ranks: tuple[int, ...], chosen: Settings) -> xr.Dataset:
+def schedule(settings: Settings) -> xr.Dataset:
     """`drop_time` as the schedule has it from the initial weights, of the seeds drawn and ranks up to `SCHEDULED`."""
-    low = [rank for rank in ranks if rank <= SCHEDULED]
-    shown = chosen.every_seed()[: chosen.shown]
-    return _drops(name, chosen, {"rank": low}, np.array([_scheduled(starts(rank, shown)) for rank in low]))
+    low = tuple(rank for rank in settings.ranks if rank <= SCHEDULED)
+    models = [settings.initial_models(rank, settings.shown_seeds) for rank in low]
+    return _drops({"rank": low}, [_scheduled(settings.task, each) for each in models])
 
 
-def compare_small(name: str, rank: int, chosen: Settings) -> xr.Dataset:
+def compare_small(settings: Settings) -> xr.Dataset:
     """Waits for fresh heads from a small start, by the schedule and by the race, of the seeds drawn."""
-    models = starts(rank, chosen.every_seed()[: chosen.shown], decade=SMALL)
-    size, gains = INIT * WEIGHTS / 10**SMALL, theory.escape_rates(task())
+    rank, gains = settings.ranks[0], theory.escape_rates(settings.task)
+    models = settings.initial_models(rank, settings.shown_seeds, decade=SMALL)
+    size, there = settings.size / 10**SMALL, settings.fresh(rank)
     weights = (np.stack(part) / size for part in zip(*map(_weights, models), strict=True))
     made = {
-        "schedule": waits(_scheduled(models), gains)[:, fresh(rank)],
+        "schedule": waits(_scheduled(settings.task, models), gains)[:, there],
         "race": race(gains, heads_of(*weights), rank) / size,
     }
     dims = ("run", "plateau")
-    return xr.Dataset(
-        {key: (dims, values) for key, values in made.items()}, {"plateau": np.flatnonzero(fresh(rank))}
-    ).assign_attrs(provenance({"figure": name, "rank": rank, "size": size, **asdict(chosen)}))
+    return xr.Dataset({key: (dims, values) for key, values in made.items()}, {"plateau": np.flatnonzero(there)})
 
 
 def _weights(model: SeparateAttention) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -147,19 +123,21 @@ def _weights(model: SeparateAttention) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.asarray(model.value)[:, 0, DIM], np.asarray(model.key)[:, :, :DIM], np.asarray(model.query)
 
 
-def _scheduled(models: list[SeparateAttention]) -> Float[np.ndarray, "run drop"]:
+def _scheduled(task: InContextRegression, models: Sequence[SeparateAttention]) -> Float[np.ndarray, "run drop"]:
     """Of every run the times of all drops; nan for those that do not come."""
     times = np.full((len(models), DIM), np.nan)
     for run, model in enumerate(models):
-        drops = theory.drop_schedule(task(), *_weights(model))
+        drops = theory.drop_schedule(task, *_weights(model))
         times[run, : len(drops)] = [drop.time for drop in drops]
     return times
 
 
-def _drops(name: str, chosen: Settings, first: dict[str, Any], times: np.ndarray) -> xr.Dataset:
-    drops = xr.Dataset({"drop_time": ((*first, "run", "plateau"), times)}, first)
-    drops["drop_time"].attrs["units"] = TIME_UNIT
-    return drops.assign_attrs(provenance({"figure": name, **asdict(chosen)}))
+def _drops(first: dict[str, tuple[int, ...]], times: Sequence[np.ndarray]) -> xr.Dataset:
+    whole = np.stack(times) if times else np.empty((0, 0, DIM))
+    return xr.Dataset(
+        {"drop_time": ((*first, "run", "plateau"), whole, {"units": TIME_UNIT})},
+        {name: list(values) for name, values in first.items()},
+    )
 
 
 def waits(
@@ -169,13 +147,11 @@ def waits(
     return np.diff(times, axis=-1, prepend=0.0) * rates
 
 
-def verdicts(
-    data: dict[str, xr.Dataset],
-) -> tuple[Float[np.ndarray, " decade"], Float[np.ndarray, " decade"], int]:
+def verdicts(data: Data, settings: Settings) -> tuple[Float[np.ndarray, " decade"], Float[np.ndarray, " decade"], int]:
     """(simulated, predicted) fractions of plateaus with R | m that are not conspicuous, and of how many."""
     predicted, smaller = data["theory"], data["smaller"]
-    rank = int(smaller.attrs["rank"])
-    each = waits(smaller["drop_time"].values, predicted["escape_rate"].values)[:, :, fresh(rank)]
+    rank = settings.ranks[0]
+    each = waits(smaller["drop_time"].values, predicted["escape_rate"].values)[:, :, settings.fresh(rank)]
     scale = 10.0 ** -smaller["decade"].values
     there = predicted.sel(rank=rank).sel(scale=scale, method="nearest")
     simulated = np.mean(each < there["threshold"].values[:, None, None], axis=(1, 2))

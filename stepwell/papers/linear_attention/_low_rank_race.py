@@ -43,10 +43,13 @@ class Heads(NamedTuple):
 
 
 def race(gains: Float[np.ndarray, " dim"], heads: Heads, rank: int) -> Float[np.ndarray, "draw fresh"]:
-    r"""$W_m = s\rho_mT_m$ for m = 0, R, 2R, …, of starts of size s = 1. `gains` are $g_d$, falling."""
+    r"""$W_m = s\rho_mT_m$ for m = 0, R, 2R, …, as long as there are heads, of starts of size s = 1.
+
+    `gains` are $g_d$, falling.
+    """
     v, s, delta = (part.copy() for part in heads)
     waits = []
-    for learned in range(0, gains.size, rank):
+    for learned in range(0, min(gains.size, v.shape[1] * rank), rank):
         rates = gains[learned:] / gains[learned]
         waited, v, clock = _until_the_first(v, s[:, :, learned:], delta[:, :, learned:], rates)
         waits.append(waited)

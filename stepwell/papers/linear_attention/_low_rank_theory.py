@@ -28,21 +28,14 @@ import scipy
 import xarray as xr
 from jaxtyping import Float
 
+from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
-from stepwell.trajectory import provenance
 
 from ._low_rank_race import race, random_heads
-from ._low_rank_settings import CONTEXT, DIM, HEADS, INIT, WEIGHTS, Settings, task
+from ._low_rank_settings import DIM, Settings
 
-SCALES = np.geomspace(1e-3, 1.0, 31)
-"""Parts of the published init, at which fractions are predicted."""
 HALFWAY = 1 - 0.5**0.5
 """Of a component, when the loss has made half of its fall: the loss is quadratic."""
-
-
-def fresh(rank: int) -> np.ndarray:
-    """Whether a fresh head is needed off each plateau m: where R divides m."""
-    return np.arange(DIM) % rank == 0
 
 
 class PairWaits(NamedTuple):
@@ -55,12 +48,12 @@ class PairWaits(NamedTuple):
     spread: Float[np.ndarray, " plateau"]
 
 
-def further_pairs(rank: int, size: float, *, context: int = CONTEXT) -> PairWaits:
+def further_pairs(task: InContextRegression, rank: int, size: float) -> PairWaits:
     """From a start of this size s."""
-    modes = theory.modes(task(context=context))
+    modes = theory.modes(task)
     ends, gains = modes.ends, modes.driving
     made = PairWaits(np.full(DIM, np.nan), np.full(DIM, np.nan))
-    for m in np.flatnonzero(~fresh(rank)):
+    for m in np.flatnonzero(np.arange(DIM) % rank):
         used = m % rank
         value, ratio = ends[m - used : m].sum() ** (1 / 3), gains[m] / gains[m - 1]
         free = np.array([rank - used + 1, rank - used])  # when component m was learned, and now
@@ -73,28 +66,33 @@ def further_pairs(rank: int, size: float, *, context: int = CONTEXT) -> PairWait
     return made
 
 
-def longest_pair(size: float, *, context: int = CONTEXT) -> float:
+def longest_pair(task: InContextRegression, size: float) -> float:
     """The longest of these waits, of any rank: R = 2, m = 1, where the value of the head is smallest."""
-    return float(np.nanmax(further_pairs(2, size, context=context).wait))
+    return float(np.nanmax(further_pairs(task, 2, size).wait))
 
 
-def predict(name: str, ranks: tuple[int, ...], chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
-    """Levels, rates, both laws of waiting, thresholds, and how often a plateau with R | m is not conspicuous."""
-    given = task(context=context)
-    gains, size = theory.escape_rates(given), INIT * WEIGHTS
-    sizes = size * SCALES
-    longest = np.array([longest_pair(each, context=context) for each in sizes])
-    waits = np.full((len(ranks), chosen.draws, DIM), np.nan)
-    pairs = [further_pairs(rank, size, context=context) for rank in ranks]
-    thresholds, wrong = np.empty((2, len(ranks), SCALES.size))
+def predict(settings: Settings) -> xr.Dataset:
+    """Levels, rates, both laws of waiting, thresholds, and how often a plateau with R | m is not conspicuous.
+
+    The last two at parts of the published init, ten to a decade.
+    """
+    task, size, ranks = settings.task, settings.size, settings.ranks
+    gains = theory.escape_rates(task)
+    smallest, largest = max(3, *settings.decades), min(0, *settings.decades)
+    scales = np.geomspace(10.0**-smallest, 10.0**-largest, 10 * (smallest - largest) + 1)
+    sizes = size * scales
+    longest = np.array([longest_pair(task, each) for each in sizes])
+    waits = np.full((len(ranks), settings.draws, DIM), np.nan)
+    pairs = [further_pairs(task, rank, size) for rank in ranks]
+    thresholds, wrong = np.empty((2, len(ranks), scales.size))
     for place, rank in enumerate(ranks):
-        scaled = race(gains, random_heads(rank, chosen.draws, dim=DIM, heads=HEADS), rank)
-        waits[place][:, fresh(rank)] = scaled / size
+        scaled = race(gains, random_heads(rank, settings.draws, dim=DIM, heads=settings.heads), rank)
+        waits[place][:, settings.fresh(rank)] = scaled / size
         thresholds[place] = np.sqrt(longest * np.median(scaled, axis=0).min() / sizes)
         wrong[place] = [np.mean(scaled < s * limit) for s, limit in zip(sizes, thresholds[place], strict=True)]
     return xr.Dataset(
         {
-            "level": ("component", theory.levels(given)),
+            "level": ("component", theory.levels(task)),
             "escape_rate": ("plateau", gains),
             "fresh_wait": (("rank", "draw", "plateau"), waits),
             "pair_wait": (("rank", "plateau"), [pair.wait for pair in pairs]),
@@ -102,5 +100,5 @@ def predict(name: str, ranks: tuple[int, ...], chosen: Settings, *, context: int
             "threshold": (("rank", "scale"), thresholds),
             "wrong": (("rank", "scale"), wrong),
         },
-        {"rank": list(ranks), "scale": SCALES, "plateau": np.arange(DIM)},
-    ).assign_attrs(provenance({"figure": name, "context": context, "draws": chosen.draws}))
+        {"rank": list(ranks), "scale": scales, "plateau": np.arange(DIM)},
+    )

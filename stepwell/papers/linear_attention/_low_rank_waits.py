@@ -9,7 +9,7 @@ from jaxtyping import Float
 from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
 from stepwell.probes import passage_time
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
@@ -25,7 +25,8 @@ MARGIN = 5e-3
 def drop_times(
     task: InContextRegression, models: Sequence[SeparateAttention], lanes: int, *, fine: int = 20
 ) -> Float[np.ndarray, "run drop"]:
-    """When each run on infinitely many sequences is halfway from one level to the next, `lanes` runs at a time.
+    """When each run on infinitely many sequences is halfway from one level to the next, `lanes` runs at a time; nan
+    where it has not the heads for that.
 
     Drops of different runs come at different times, and each is short beside its own. So all run twice: first with save
     times evenly in log time, with loose tolerances, and then with `fine` save times in each interval where there was
@@ -43,7 +44,8 @@ def _some_drop_times(
     runs, options = Ensemble.of(list(models)), {"gap": GAP, "progress": False}
     coarse = completed(flow(runs, Population(task), save=COARSE, spacing="log", rtol=1e-4, **options))
     times = coarse["time"].values
-    after = np.unique(np.searchsorted(times, _passages(times, coarse["loss"].values, halfway)))
+    passages = _passages(times, coarse["loss"].values, halfway)
+    after = np.unique(np.searchsorted(times, passages[np.isfinite(passages)]))
     finer = [np.linspace(times[i - 1] * (1 - MARGIN), times[i] * (1 + MARGIN), fine) for i in after]
     end = 1.2 * float(times[-1])
     save = np.unique(np.concatenate([times, *finer, [end]]))

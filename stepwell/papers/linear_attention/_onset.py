@@ -16,10 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
+import xarray as xr
 from jaxtyping import Float
 
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
+from stepwell.papers import Claim
+from stepwell.papers.style import scientific
 
 PART = 0.01
 """The fall has begun when this part of F is reached: weights are still so small that modes grow independently."""
@@ -49,7 +52,8 @@ class Growth:
         return cls(rates, left.T, right, float(rates[0] ** 2 / (theta @ np.asarray(moments.gram) @ theta)))
 
     def onset(self, model: MergedAttention, rate: float) -> float:
-        """The number of steps of descent after which the loss has fallen by `PART` of F."""
+        """The number of steps of descent after which the loss has fallen by `PART` of F; nan for weights that are not
+        small."""
         from_values = np.asarray(model.value[:, 0]) @ self.left.T
         from_pairs = np.einsum("hbc,kbc->hk", np.asarray(model.key_query), self.right)
         growing, shrinking = ((((from_values + sign * from_pairs) / 2) ** 2).sum(axis=0) for sign in (1, -1))
@@ -59,6 +63,8 @@ class Growth:
             modes = growing * up ** (2 * steps) - shrinking * down ** (2 * steps)
             return float(self.rates @ modes / self.fall - AMPLITUDE)
 
+        if self.rates @ (growing + shrinking) >= AMPLITUDE * self.fall:
+            return float("nan")
         # The first mode alone, without what shrinks, is there a little later; one more e-folding is enough.
         alone = np.log(AMPLITUDE * self.fall / (self.rates[0] * growing[0])) / (2 * np.log(up[0]))
         return float(scipy.optimize.brentq(missing, 0.0, alone + 1 / np.log(up[0]), xtol=1e-6))
@@ -76,6 +82,44 @@ def measured_onset(steps: Float[np.ndarray, " step"], loss: Float[np.ndarray, " 
         return float("nan")
     logs = np.log(fallen[after - 1 : after + 1])
     return float(np.interp(np.log(PART * fall), logs, steps[after - 1 : after + 1]))
+
+
+def measured_onsets(run: xr.Dataset, expected: xr.Dataset) -> Float[np.ndarray, "..."]:
+    """`measured_onset` of every loss, in the shape of what is expected of them."""
+    steps, falls = run["step"].values.astype(float), expected["fall"].values
+    losses = run["loss"].values.reshape(falls.size, -1)
+    found = [measured_onset(steps, loss, fall) for loss, fall in zip(losses, falls.ravel(), strict=True)]
+    return np.reshape(found, falls.shape)
+
+
+def off_by(ratios: Float[np.ndarray, "..."]) -> str:
+    """The largest error of ratios that should be 1, in words; those that could not be measured are left out."""
+    seen = ratios[np.isfinite(ratios)]
+    return f"off by {scientific(float(np.max(np.abs(seen - 1))))} at most" if seen.size else "not seen"
+
+
+def onset_claim(identifier: str, statement: str, run: xr.Dataset, expected: xr.Dataset, *, counted: str) -> Claim:
+    """Each loss begins to fall when it is expected to. Of runs too short to see it, or recorded less often than once
+    in an e-folding, nothing is said."""
+    predicted, uncertainty, measured = (
+        expected["step"].values,
+        expected["uncertainty"].values,
+        measured_onsets(run, expected),
+    )
+    steps = run["step"].values
+    due = ((steps[1] < predicted) & (predicted < steps[-1])) | np.isfinite(measured)
+    due &= np.isfinite(predicted) & (np.diff(steps).max() <= uncertainty / AMPLITUDE)
+    return Claim.over(
+        identifier,
+        statement,
+        predicted=1.0,
+        measured=measured[due] / predicted[due],
+        tolerance=uncertainty[due] / predicted[due],
+        basis="interaction of modes, of the order of their amplitude, in e-foldings of the wait",
+        counted=counted,
+        kind="theory",
+        source="papers.linear_attention._onset",
+    )
 
 
 def cross_tensor(cross: Float[np.ndarray, " features"], dim: int) -> Float[np.ndarray, "width width dim"]:

@@ -19,13 +19,12 @@ P(J > 2) is 1.04 %; for four drops together, at most 4.2 %.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from stepwell.papers._claim import Claim
+from stepwell.papers import Claim, Origin
 
 STEP_ERROR, LOSS_ERROR, DROP_ERROR = 10.0, 0.01, 15.0
 """Errors of reading a picture: steps and losses of a curve, steps of a drop (data/README.md)."""
@@ -38,13 +37,13 @@ def published(*names: str) -> dict[str, Float[np.ndarray, "point 2"]]:
         return {name: curves[name].astype(float) for name in names}
 
 
-def as_dataset(curves: dict[str, Float[np.ndarray, "point 2"]], attributes: dict[str, Any]) -> xr.Dataset:
+def as_dataset(curves: dict[str, Float[np.ndarray, "point 2"]]) -> xr.Dataset:
     """Published curves as they are kept beside ours: `NAME_step` and `NAME_loss`, each over points of its own."""
     columns = {}
     for name, curve in curves.items():
         for place, axis in enumerate(("step", "loss")):
             columns[f"{name}_{axis}"] = (f"{name}_point", curve[:, place])
-    return xr.Dataset(columns, attrs=attributes)
+    return xr.Dataset(columns)
 
 
 def from_dataset(kept: xr.Dataset, name: str) -> Float[np.ndarray, "point 2"]:
@@ -71,17 +70,21 @@ def points_outside(
 def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray, " curves"], points: int) -> Claim:
     """The published curve passes the rule above. `counts` is of `points_outside`, out of so many points of a curve."""
     seeds = len(counts) - 1
+    statement = (
+        f"{what} within the range of {seeds} of our seeds: fraction of points outside it, at most that of one of ours "
+        "with the published among the others"
+    )
+    origin: Origin = {"kind": "paper", "source": source, "only_published": True}
+    if seeds < 2:
+        return Claim.cannot_be_judged(identifier, statement, why="a range needs two seeds", **origin)
     return Claim.at_most(
         identifier,
-        f"{what} within the range of {seeds} of our seeds: fraction of points outside it, at most that of one of ours "
-        "with the published among the others",
+        statement,
         predicted=counts[1:].max() / points,
         measured=counts[0] / points,
         basis=f"rank among {seeds + 1} curves, level {100 / (seeds + 1):.1f} %; read to ±{STEP_ERROR:g} steps, "
         f"±{LOSS_ERROR:g}",
-        kind="paper",
-        source=source,
-        only_published=True,
+        **origin,
     )
 
 

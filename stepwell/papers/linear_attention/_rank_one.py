@@ -11,28 +11,26 @@ from jaxtyping import Float
 from stepwell.dynamics import Ensemble, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective
-from stepwell.papers._completed import completed
-from stepwell.papers._settings import setting
+from stepwell.papers import RunFailed, completed
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
 DIM = len(EIGENVALUES)
-CONTEXT = setting("context", 31)
 HEADS = 4
 
 
-def starts(seeds: Sequence[int], init: float) -> list[SeparateAttention]:
+def initial_models(seeds: Sequence[int], init: float) -> list[SeparateAttention]:
     """The initial weights of each seed: the same draw at every size `init`."""
     return [SeparateAttention.random(dim=DIM, heads=HEADS, scale=init, key=jax.random.key(1 + seed)) for seed in seeds]
 
 
-def schedules(task: InContextRegression, models: list[SeparateAttention]) -> list[list[theory.Drop]]:
+def schedules(task: InContextRegression, models: list[SeparateAttention]) -> theory.Schedules:
     """The schedule of drops of each run, from its initial weights alone."""
-    return [
-        theory.drop_schedule(task, np.asarray(m.value[:, 0, DIM]), np.asarray(m.key[:, :, :DIM]), np.asarray(m.query))
-        for m in models
-    ]
+    made = theory.drop_schedule(task, Ensemble.of(models))
+    for reason in filter(None, made.reasons):
+        raise RunFailed(reason)
+    return made
 
 
 def run_flows(
@@ -43,9 +41,8 @@ def run_flows(
     seeds: Sequence[int],
     rtol: float,
     atol: float,
-    configuration: dict[str, Any],
 ) -> xr.Dataset:
     """Gradient flow of all seeds as one program, saved at common times."""
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": configuration}
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
     trajectory = flow(Ensemble.of(models), objective, until=times[-1], save=times, **options)
     return completed(trajectory).assign_coords(run=list(seeds))

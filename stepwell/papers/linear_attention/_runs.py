@@ -7,7 +7,7 @@ import xarray as xr
 
 from stepwell.dynamics import Ensemble, descend
 from stepwell.experiments import Experiment
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
 
 
 class Run(NamedTuple):
@@ -25,7 +25,7 @@ def runs_of(experiment: Experiment, seeds: Iterable[int]) -> list[Run]:
     return [Run(member, *member.build()) for member in members]
 
 
-def train_together(runs: Sequence[Run], *, configuration: dict[str, Any], **options: Any) -> xr.Dataset:
+def train_together(runs: Sequence[Run], **options: Any) -> xr.Dataset:
     """Gradient descent of all as one program. `options` are those of `descend`, beside the rate and the steps."""
     training = runs[0].experiment.training
     rule = {} if "optimiser" in options else {"rate": training.rate}
@@ -34,7 +34,7 @@ def train_together(runs: Sequence[Run], *, configuration: dict[str, Any], **opti
         Ensemble.of([run.objective for run in runs]),
         steps=training.steps,
         progress=False,
-        configuration={**configuration, "experiment": runs[0].experiment.to_dict()},
+        configuration={"experiment": runs[0].experiment.to_dict()},
         **rule,
         **options,
     )

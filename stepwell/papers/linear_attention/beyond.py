@@ -4,47 +4,59 @@ Two tasks, of one input covariance Λ and label noise. In one the covariance Ω 
 puts the components in another order; in the other it does not commute, and components are eigenvectors of neither.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
 from stepwell.objectives import Population
-from stepwell.papers._claim import Claim
-from stepwell.papers._settings import changeable, setting
-from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.papers import Claim, Data, Figure
+from stepwell.papers.style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, passage_time, staircase, winners
 from stepwell.tasks import InContextRegression, covariance, random_rotation
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
 from ._described import described
-from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
+from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
 
-NAME = "linear/beyond"
-TASK_EIGENVALUES = setting("task_eigenvalues", (1.0, 0.6, 1.5, 0.8))
-NOISE = setting("noise", 0.1)
 RTOL = 1e-9
-STEPS = setting("steps", 500)
-"""A flow takes at least so many steps, whose errors of relative size RTOL add up."""
 NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
+    """What can be changed. Settings were chosen on seeds 0 to 11."""
+
+    context: int = 31
+    task_eigenvalues: tuple[float, ...] = (1.0, 0.6, 1.5, 0.8)
+    noise: float = 0.1
     seeds: tuple[int, ...] = (90, 91, 92, 93, 94, 95)
     init: float = 1e-6
     points: int = 400
+    steps: int = 500
+    """A flow takes at least so many steps, whose errors of relative size RTOL add up."""
+
+    @cached_property
+    def tasks(self) -> dict[str, InContextRegression]:
+        turn = random_rotation(DIM, key=jax.random.key(0))
+        other = random_rotation(DIM, key=jax.random.key(1))
+        inputs = covariance(EIGENVALUES, turn)
+        return {
+            name: InContextRegression(
+                inputs,
+                self.context,
+                task_covariance=covariance(self.task_eigenvalues, vectors),
+                noise_variance=self.noise,
+            )
+            for name, vectors in (("commuting", turn), ("rotated", other))
+        }
 
 
-FULL = Settings()
-QUICK = Settings(seeds=(90,), points=200)
-
-TITLE = "Beyond the paper: correlated task vectors and noisy labels, predicted and simulated"
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, on tasks the paper does not have: the task vectors "
     "have a covariance Ω other than the identity, and labels in the context are noisy. Above, the loss under gradient "
@@ -54,49 +66,32 @@ CAPTION = (
     "a bound from theory (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the schedule "
     "neglects. All of this is ours."
 )
-PAPER_SETTINGS: dict[str, Any] = {}
 
 
-def settings(quick: bool) -> dict[str, Any]:
+def describe(settings: Settings) -> dict[str, Any]:
     return {
-        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1),
+        **described(dim=DIM, context=settings.context, heads=HEADS, rank=1),
         "eigenvalues of the input covariance": list(EIGENVALUES),
-        "eigenvalues of the task covariance": list(TASK_EIGENVALUES),
-        "label noise, variance": NOISE,
+        "eigenvalues of the task covariance": list(settings.task_eigenvalues),
+        "label noise, variance": settings.noise,
         "training": "gradient flow on infinite data",
         "initial weights": "Gaussian; settings were chosen on seeds 0 to 11",
-        **asdict(QUICK if quick else FULL),
+        **{name: getattr(settings, name) for name in ("seeds", "init", "points")},
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    return {name: run(task, chosen) for name, task in tasks().items()}
+def simulate(settings: Settings) -> Data:
+    return {name: run(task, settings) for name, task in settings.tasks.items()}
 
 
-def tasks() -> dict[str, InContextRegression]:
-    """The two tasks."""
-    turn = random_rotation(DIM, key=jax.random.key(0))
-    other = random_rotation(DIM, key=jax.random.key(1))
-    inputs = covariance(EIGENVALUES, turn)
-    return {
-        name: InContextRegression(
-            inputs, CONTEXT, task_covariance=covariance(TASK_EIGENVALUES, vectors), noise_variance=NOISE
-        )
-        for name, vectors in (("commuting", turn), ("rotated", other))
-    }
-
-
-def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
+def run(task: InContextRegression, settings: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
     """Flows on `task` from each seed's weights, and what theory predicts from them for the task `theory_task`."""
     theory_task = task if theory_task is None else theory_task
-    models = starts(chosen.seeds, chosen.init)
+    models = initial_models(settings.seeds, settings.init)
     predicted = schedules(theory_task, models)
-    expected = np.array([[drop.time for drop in each] for each in predicted])
-    times = save_times(theory_task, expected, chosen.points)
-    configuration = {"figure": NAME, **asdict(chosen)}
-    tolerances = {"rtol": RTOL, "atol": 1e-6 * chosen.init}
-    flows = run_flows(models, Population(task), times, seeds=chosen.seeds, configuration=configuration, **tolerances)
+    times = save_times(theory_task, predicted.times, settings.points)
+    tolerances = {"rtol": RTOL, "atol": 1e-6 * settings.init}
+    flows = run_flows(models, Population(task), times, seeds=settings.seeds, **tolerances)
     results = xr.Dataset(
         {
             "loss": flows["loss"],
@@ -104,14 +99,14 @@ def run(task: InContextRegression, chosen: Settings, *, theory_task: InContextRe
                 ("run", "time"),
                 np.array([theory.predicted_staircase(theory_task, each, times) for each in predicted]),
             ),
-            "level": ("plateau", theory.levels(theory_task)),
-            "predicted_time": (("run", "drop"), expected, {"units": TIME_UNIT}),
-            "allowed": (("run", "drop"), drop_time_errors(theory_task, chosen.init, expected)),
-            "predicted_head": (("run", "drop"), np.array([[d.head for d in each] for each in predicted])),
+            "level": ("plateau", predicted.levels),
+            "predicted_time": (("run", "drop"), predicted.times, {"units": TIME_UNIT}),
+            "allowed": (("run", "drop"), drop_time_errors(theory_task, settings, predicted.times)),
+            "predicted_head": (("run", "drop"), predicted.heads),
             "head_order": winners(flows)["order"],
         }
     )
-    return results.merge(_read(theory_task, flows, results, chosen.init))
+    return results.merge(_read(theory_task, flows, results, settings.init))
 
 
 def save_times(task: InContextRegression, expected: np.ndarray, points: int) -> np.ndarray:
@@ -127,12 +122,18 @@ def save_times(task: InContextRegression, expected: np.ndarray, points: int) -> 
 
 def settling_rate(task: InContextRegression) -> float:
     """The rate s at which the slowest strict saddle is left: minus half the lowest eigenvalue of its Hessian."""
-    points = (point.learned for point in theory.fixed_points(task))
-    strict = [learned for learned in points if learned != tuple(range(len(learned)))]
-    return min(-theory.fixed_point_landscape(task, learned, heads=HEADS).eigenvalues[0] / 2 for learned in strict)
+    sets = (point.learned for point in theory.fixed_points(task))
+    strict = [learned for learned in sets if learned != tuple(range(len(learned)))]
+    points = (theory.fixed_point_landscape(task, learned, heads=HEADS) for learned in strict)
+    return min((-point.eigenvalues[0] / 2 for point in points), default=np.inf)
 
 
-def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarray) -> np.ndarray:
+def settling_time(task: InContextRegression, init: float) -> float:
+    """In which a strict saddle is left from weights of the initial size."""
+    return max(np.log(1 / init), 0.0) / settling_rate(task)
+
+
+def drop_time_errors(task: InContextRegression, settings: Settings, expected: np.ndarray) -> np.ndarray:
     r"""What the schedule neglects, as an error of the time of each drop, for the times `expected` of each run.
 
     At each drop, a few times its own duration $1/(\rho v)$: three. After each drop j heads in use settle, and turn past
@@ -142,22 +143,23 @@ def drop_time_errors(task: InContextRegression, init: float, expected: np.ndarra
     D(w\rho_m T)^2\,\delta$, or by $\rho_j/\rho_m\,\delta$ where it has grown, $v > \sqrt D w$. Added is the error of
     the solver in the flow that the schedule is compared with.
     """
-    rates = theory.escape_rates(task)
-    own = 1 / (rates * np.array([abs(theory.aligned_weights(task, [d], heads=HEADS)[0][0]) for d in range(DIM)]))
-    settling = np.log(1 / init) / settling_rate(task)
+    init, drops = settings.init, expected.shape[1]
+    rates = theory.escape_rates(task)[:drops]
+    own = 1 / (rates * np.array([abs(theory.aligned_weights(task, [d], heads=HEADS)[0][0]) for d in range(drops)]))
+    settling = settling_time(task, init)
     earlier = np.concatenate([[0.0], np.cumsum(rates)[:-1]])
     waits = np.diff(expected, axis=1, prepend=0.0)
-    solver = STEPS * RTOL * expected
+    solver = settings.steps * RTOL * expected
     return solver + 3 * own + settling * earlier / rates * np.maximum(1.0, DIM * (init * rates * waits) ** 2)
 
 
 def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, init: float) -> xr.Dataset:
     """Plateaus, drop times and components learned, from the runs."""
-    level, rates = results["level"].values, theory.escape_rates(task)
+    level, rates = results["level"].values, theory.escape_rates(task)[: results.sizes["drop"]]
     time, loss = flows["time"].values, flows["loss"].values
     shape = (len(loss), level.size)
     # A strict saddle on the way may show as a step, but is left within this time.
-    settling = np.log(1 / init) / settling_rate(task)
+    settling = settling_time(task, init)
     counts = np.array([sum(p.end - p.start > settling for p in staircase(time, each).plateaus) for each in loss])
     drops = np.array(
         [[passage_time(time, each, (a + b) / 2) for a, b in zip(level[:-1], level[1:], strict=True)] for each in loss]
@@ -191,7 +193,7 @@ def _read(task: InContextRegression, flows: xr.Dataset, results: xr.Dataset, ini
     )
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     return [claim for name in NAMES for claim in _claims(name, data[name])]
 
 
@@ -199,7 +201,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     which = NAMES[name]
     lasting = trained["plateau_loss"].notnull().values
     levels = np.broadcast_to(trained["level"].values, lasting.shape)
-    in_order = xr.DataArray(np.tri(DIM + 1, DIM, -1), dims=("plateau", "component"))
+    in_order = xr.DataArray(np.tri(trained.sizes["plateau"], DIM, -1), dims=("plateau", "component"))
     wrong = (trained["learned"] != in_order).sum("component").values
     heads = np.take_along_axis(trained["head_order"].values, trained["predicted_head"].values, axis=1)
     error = trained["measured_time"] / trained["predicted_time"] - 1
@@ -207,7 +209,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     ours: Any = {"kind": "theory", "explored": True}
     return [
         Claim.over(
-            f"{NAME}/{name}-plateaus",
+            f"{name}-plateaus",
             f"{which}: the loss curve has as many plateaus that outlast the passing of a strict saddle as predicted",
             predicted=trained["predicted_plateaus"].values,
             measured=trained["plateaus"].values,
@@ -217,7 +219,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/{name}-levels",
+            f"{name}-levels",
             f"{which}: plateau m is at the predicted level: loss halfway through each plateau ({lasting.sum()} of "
             f"{lasting.size} are predicted to last)",
             predicted=levels[lasting],
@@ -229,7 +231,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/{name}-order",
+            f"{name}-order",
             f"{which}: components are learned in falling order of gain: number of components that are learned out of "
             "turn, or missing, on each plateau",
             predicted=0,
@@ -241,7 +243,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/{name}-heads",
+            f"{name}-heads",
             f"{which}: heads grow in the order of the schedule: place of the head that is predicted for each drop",
             predicted=np.broadcast_to(np.arange(heads.shape[1]), heads.shape).ravel(),
             measured=heads.ravel(),
@@ -252,7 +254,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/{name}-times",
+            f"{name}-times",
             f"{which}: drops come when the schedule says: relative error of each time",
             predicted=0.0,
             measured=error.values.ravel(),
@@ -266,7 +268,7 @@ def _claims(name: str, trained: xr.Dataset) -> list[Claim]:
     ]
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(9.6, 6.4)
         panels = figure.subplots(2, 2, height_ratios=(3, 2), sharey="row")
@@ -282,7 +284,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
                 curve.plot(trained["time"], trained["loss"][run], color=colour, linewidth=1.8, label=label)
                 label = "predicted from the initial weights" if run == 0 else None
                 curve.plot(trained["time"], trained["staircase"][run], "--", color=BLACK, linewidth=0.9, label=label)
-                drop = np.arange(1, DIM + 1) + 0.1 * (run - (runs - 1) / 2)
+                drop = np.arange(1, trained.sizes["drop"] + 1) + 0.1 * (run - (runs - 1) / 2)
                 error = 100 * abs(trained["measured_time"] / trained["predicted_time"] - 1)[run]
                 allowed = 100 * (trained["allowed"] / trained["predicted_time"])[run]
                 label = "bound" if run == 0 else None
@@ -303,3 +305,15 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         panels[0, 1].legend(loc="upper right", bbox_to_anchor=(1.0, 0.86))
         panels[1, 0].legend(loc="upper left")
     return figure
+
+
+FIGURE = Figure(
+    title="Beyond the paper: correlated task vectors and noisy labels, predicted and simulated",
+    caption=CAPTION,
+    settings=Settings(),
+    quick=Settings(seeds=(90,), points=200),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

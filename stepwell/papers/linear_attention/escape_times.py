@@ -4,30 +4,26 @@ Of the paper's two laws the first is that of a strict saddle, left exponentially
 negative curvature, left hyperbolically. Both are leading orders: what they leave out stays bounded as w or v_0 → 0.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stepwell.models import MergedAttention, SeparateAttention
-from stepwell.papers._claim import Claim
-from stepwell.papers._settings import changeable, setting
-from stepwell.papers._style import BLACK, PALETTE, new_figure, styled
+from stepwell.papers import Claim, Data, Figure
+from stepwell.papers.style import BLACK, PALETTE, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
 from ._escape import flow_losses, slope, waits
 
-NAME = "linear/escape-times"
 DIM = 4
-CONTEXT = setting("context", 31)
-HEADS = setting("heads", 8)
 SPECTRA = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1), (0.7, 0.15, 0.1, 0.05))
 ALIGNED = SPECTRA[1]
 RTOL = 1e-9
@@ -35,8 +31,9 @@ SOLVER = 1e-6
 """Relative error of a time, or error in units of 1/‖Λ²‖: the solver's tolerance at each of up to a thousand steps."""
 HALF_OF_THE_MAP = 0.75
 """With the map at half its end, the loss, quadratic in it, has made three quarters of its fall."""
+FITTED = 1e-2
+"""The separate law is fitted to starts up to this."""
 
-TITLE = "How long small weights wait: a logarithm for merged attention, a hyperbola for separate"
 CAPTION = (
     "Time from the start until the first drop, on infinitely many sequences, and the paper's two laws (dashed). (a) "
     "Merged attention from random weights of standard deviation w, for three covariances and several seeds: time of "
@@ -45,81 +42,70 @@ CAPTION = (
     "and the seed but not on w: lines are our prediction from the initial weights. (d) A part that vanishes in "
     "proportion to v₀: lines solve the paper's scalar equation (21), which holds at any v₀."
 )
-PAPER_SETTINGS: dict[str, Any] = {}
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
-    """What a quick run has less of."""
+    """What can be changed."""
 
+    context: int = 31
+    heads: int = 8
     seeds: tuple[int, ...] = (40, 41, 42, 43)
     scales: tuple[float, ...] = (1e-8, 1e-6, 1e-4, 1e-3)
     values: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.3)
 
-
-FULL = Settings()
-QUICK = Settings(seeds=(40,), scales=(1e-8, 1e-6, 1e-4), values=(1e-4, 1e-3, 1e-2, 1e-1))
-FITTED = 1e-2
-"""The separate law is fitted to starts up to this."""
+    def task(self, spectrum: tuple[float, ...]) -> InContextRegression:
+        return InContextRegression(covariance(spectrum), self.context)
 
 
-def settings(quick: bool) -> dict[str, Any]:
+def describe(settings: Settings) -> dict[str, Any]:
     return {
-        "context length N": CONTEXT,
+        "context length N": settings.context,
         "eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA],
-        "heads, merged": HEADS,
+        "heads, merged": settings.heads,
         "eigenvalues, separate": list(ALIGNED),
         "data": "infinitely many sequences",
         "initial weights, merged": "Gaussian; settings were chosen on seeds 0 to 2",
-        **asdict(QUICK if quick else FULL),
+        **{name: getattr(settings, name) for name in ("seeds", "scales", "values")},
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    return {"merged": merged_times(chosen), "separate": separate_times(chosen)}
+def simulate(settings: Settings) -> Data:
+    return {"merged": merged_times(settings), "separate": separate_times(settings)}
 
 
-def task(spectrum: tuple[float, ...], *, context: int = CONTEXT) -> InContextRegression:
-    return InContextRegression(covariance(spectrum), context)
-
-
-def merged_times(chosen: Settings) -> xr.Dataset:
+def merged_times(settings: Settings) -> xr.Dataset:
     """`time` of half the drop over (spectrum, seed, scale), from random weights; `predicted` from these weights.
 
     `rate` is the law's; `start` and `grown` are the norms of all weights at the start, expected, and of one layer at
     the end.
     """
-    shape = (len(SPECTRA), len(chosen.seeds), len(chosen.scales))
+    tasks = [settings.task(spectrum) for spectrum in SPECTRA]
+    shape = (len(SPECTRA), len(settings.seeds), len(settings.scales))
     times, predicted = np.empty(shape), np.empty(shape)
-    for row, spectrum in enumerate(SPECTRA):
-        given = task(spectrum)
+    for row, given in enumerate(tasks):
         levels, rate = theory.levels(given), theory.merged_escape_rate(given)
-        for column, scale in enumerate(chosen.scales):
+        for column, scale in enumerate(settings.scales):
             models = [
-                MergedAttention.random(dim=DIM, heads=HEADS, scale=scale, key=jax.random.key(seed))
-                for seed in chosen.seeds
+                MergedAttention.random(dim=DIM, heads=settings.heads, scale=scale, key=jax.random.key(seed))
+                for seed in settings.seeds
             ]
             expected = np.array([_half_drop_time(given, model) for model in models])
             fine = np.unique(np.add.outer(expected, np.linspace(-1, 1, 201) / rate))
             tolerances: Any = {"rtol": RTOL, "atol": RTOL * scale}
-            runs = flow_losses(
-                models, given, expected.max() + 5 / rate, name=NAME, extra_times=fine[fine > 0], **tolerances
-            )
+            runs = flow_losses(models, given, expected.max() + 5 / rate, extra_times=fine[fine > 0], **tolerances)
             times[row, :, column] = waits(runs, levels[0], levels[-1], part=0.5)
             predicted[row, :, column] = expected
-    waiting = xr.Dataset(
+    return xr.Dataset(
         {
             "time": (("spectrum", "seed", "scale"), times, {"units": TIME_UNIT}),
             "predicted": (("spectrum", "seed", "scale"), predicted, {"units": TIME_UNIT}),
-            "rate": ("spectrum", [theory.merged_escape_rate(task(spectrum)) for spectrum in SPECTRA]),
-            "grown": ("spectrum", [np.linalg.norm(theory.modes(task(s)).ends) ** 0.5 for s in SPECTRA]),
-            "start": ("scale", np.array(chosen.scales) * (HEADS * (DIM**2 + 1)) ** 0.5),
+            "rate": ("spectrum", [theory.merged_escape_rate(task) for task in tasks]),
+            "grown": ("spectrum", [np.linalg.norm(theory.modes(task).ends) ** 0.5 for task in tasks]),
+            "start": ("scale", np.array(settings.scales) * (settings.heads * (DIM**2 + 1)) ** 0.5),
         },
-        {"seed": list(chosen.seeds), "scale": list(chosen.scales)},
+        {"seed": list(settings.seeds), "scale": list(settings.scales)},
     )
-    return waiting.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
 
 
 def _half_drop_time(given: InContextRegression, model: MergedAttention) -> float:
@@ -128,13 +114,14 @@ def _half_drop_time(given: InContextRegression, model: MergedAttention) -> float
     return theory.half_drop_time(given, *theory.merged_start(given, values, key_queries))
 
 
-def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
-    """`time` until the map is halfway, over (component, start), of one aligned head; `context` is the prediction's."""
-    expected_of = task(ALIGNED, context=context)
-    shape = (DIM, len(chosen.values))
+def separate_times(settings: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
+    """`time` until the map is halfway, over (component, start), of one aligned head; predicted for `theory_task`."""
+    given = settings.task(ALIGNED)
+    expected_of = given if theory_task is None else theory_task
+    shape = (DIM, len(settings.values))
     times, course, law = np.empty(shape), np.empty(shape), np.empty(shape)
     for place in np.ndindex(shape):
-        component, value = place[0], chosen.values[place[1]]
+        component, value = place[0], settings.values[place[1]]
         order = jnp.asarray(np.roll(np.eye(DIM), -component, axis=1))
         model = SeparateAttention.aligned(order, heads=1, scale=value)
         end = theory.aligned_end(expected_of, component)
@@ -143,10 +130,9 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
         until, width = (2 + 20 * value) * law[place], min(end * value * law[place], course[place] / 20)
         # As many times for every start: a program compiled once serves all.
         fine = course[place] + width * np.linspace(-1, 1, 801)
-        given = task(ALIGNED)
         high = theory.levels(given)[0]
         low = high - theory.component_gains(given)[component]
-        run = flow_losses([model], given, until, name=NAME, rtol=RTOL, atol=RTOL * value, extra_times=fine)
+        run = flow_losses([model], given, until, rtol=RTOL, atol=RTOL * value, extra_times=fine)
         times[place] = waits(run, high, low, part=HALF_OF_THE_MAP)[0]
     waiting = xr.Dataset(
         {
@@ -155,38 +141,39 @@ def separate_times(chosen: Settings, *, context: int = CONTEXT) -> xr.Dataset:
             "law": (("component", "value"), law),
             "grown": ("component", [theory.aligned_end(expected_of, d) for d in range(DIM)]),
         },
-        {"value": list(chosen.values)},
+        {"value": list(settings.values)},
     )
     for name in ("time", "course", "law"):
         waiting[name].attrs["units"] = TIME_UNIT
-    return waiting.assign_attrs(provenance({"figure": NAME, "context": context, **asdict(chosen)}))
+    return waiting
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     merged, separate = data["merged"], data["separate"]
     logs = np.log(1 / merged["scale"].values)
-    slopes = [[slope(logs, row) for row in rows] for rows in merged["time"].values]
+    spread, rates = np.ptp(logs), merged["rate"].values
+    slopes = [_slope(logs, row) * rate for rate, rows in zip(rates, merged["time"].values, strict=True) for row in rows]
     # Initial over grown weights, of each spectrum (and scale): the first order that is left out.
     order = (merged["start"] / merged["grown"]).transpose("spectrum", "scale").values
     late = (merged["time"] - merged["predicted"]) * merged["rate"]
-    small = separate.sel(value=separate["value"].values <= FITTED)
-    starts = small["value"].values
+    small = separate.sel(value=separate["value"].values <= FITTED).sortby("value")
+    starts, smallest = small["value"].values, small.isel(value=slice(1))
     ratios = (separate["time"] / separate["course"]).values.ravel()
     return [
         Claim.over(
-            f"{NAME}/merged-slope",
+            "merged-slope",
             f"Merged: time against ln(1/w) has the slope 1/‖Λ²‖: slope × ‖Λ²‖, one for each of {len(SPECTRA)} "
             "covariances and each seed",
             predicted=1.0,
-            measured=(np.array(slopes) * merged["rate"].values[:, None]).ravel(),
-            tolerance=np.repeat(order.max(axis=1) / np.ptp(logs), merged.sizes["seed"]) + SOLVER,
+            measured=slopes if spread > 0 else [],
+            tolerance=np.repeat(order.max(axis=1) / (spread or 1.0), merged.sizes["seed"]) + SOLVER,
             basis="initial over grown weights, at the largest w, over the range of ln(1/w); solver",
             counted="runs over all w",
             kind="paper",
             source="Section 3.3, Appendix D.6.1",
         ),
         Claim.over(
-            f"{NAME}/merged-time",
+            "merged-time",
             "Merged: time of half the drop, predicted from the initial weights: measured less predicted, times ‖Λ²‖, "
             "one for each covariance, seed and w",
             predicted=0.0,
@@ -199,30 +186,30 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/separate-exponent",
+            "separate-exponent",
             f"Separate: time goes as a power of the initial weight v₀: exponent, one for each of {DIM} components",
             predicted=-1.0,
-            measured=[slope(np.log(starts), np.log(row)) for row in small["time"].values],
-            tolerance=starts.max() / small["grown"].values,
+            measured=[_slope(np.log(starts), np.log(row)) for row in small["time"].values if starts.size > 1],
+            tolerance=starts.max(initial=0.0) / small["grown"].values,
             basis="initial over grown weight, at the largest start fitted",
             counted="components",
             kind="paper",
             source="Section 4.3, equation (21), Appendix E.6",
         ),
         Claim.over(
-            f"{NAME}/separate-prefactor",
+            "separate-prefactor",
             "Separate: time goes as 1/λ_d², and is 1/(λ_d²v₀) for small v₀: time from the smallest v₀ over that, one "
             f"ratio for each of {DIM} components",
             predicted=1.0,
-            measured=(small["time"] / small["law"]).isel(value=0).values,
-            tolerance=starts[0] / small["grown"].values,
+            measured=(smallest["time"] / smallest["law"]).values.ravel(),
+            tolerance=starts.min(initial=FITTED) / small["grown"].values,
             basis="initial over grown weight",
             counted="components",
             kind="paper",
             source="Section 4.3, equation (21), Appendix E.6",
         ),
         Claim.over(
-            f"{NAME}/separate-course",
+            "separate-course",
             f"Separate: time over that of the scalar equation, one ratio for each of {DIM} components and each v₀",
             predicted=1.0,
             measured=ratios,
@@ -235,7 +222,12 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def _slope(x: np.ndarray, y: np.ndarray) -> float:
+    """Nan if there are no two points, or a run did not get there."""
+    return slope(x, y) if np.unique(x).size > 1 and np.isfinite(y).all() else np.nan
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(10.5, 6.8)
         panels = figure.subplots(2, 2, sharex="col", height_ratios=(3, 2))
@@ -284,3 +276,16 @@ def _draw_separate(above: Axes, below: Axes, separate: xr.Dataset) -> None:
     below.set_xlabel("start $v_0$ of the aligned head")
     below.set_ylabel("1 − time / law")
     below.set_title("(d) Separate: distance from the law, by equation (21) (lines)")
+
+
+FIGURE = Figure(
+    title="How long small weights wait: a logarithm for merged attention, a hyperbola for separate",
+    caption=CAPTION,
+    source="Sections 3.3 and 4.3",
+    settings=Settings(),
+    quick=Settings(seeds=(40,), scales=(1e-8, 1e-6, 1e-4), values=(1e-4, 1e-3, 1e-2, 1e-1)),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

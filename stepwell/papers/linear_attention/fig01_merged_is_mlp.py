@@ -6,7 +6,6 @@ too.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,37 +19,19 @@ from stepwell.dynamics import descend, flow, flow_time, time_factor
 from stepwell.experiments import command_of, keys_of
 from stepwell.models import CubicMLP, MergedAttention
 from stepwell.objectives import Population, Sampled
-from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
+from stepwell.papers import Claim, Data, Figure, Origin, completed
 from stepwell.probes import passage_time, staircase
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
 from ._described import described
-from ._fig01_drawing import draw as draw
+from ._fig01_drawing import draw
 from ._fig01_expectations import in_paper_weights, loss_error, onsets, predict
-from ._fig01_settings import (
-    CONTEXT,
-    DIM,
-    EXPERIMENT,
-    FULL,
-    HEADS,
-    INIT,
-    NAME,
-    QUICK,
-    RATE,
-    ROUNDING,
-    SEQUENCES,
-    STANDARD_ERRORS,
-    STEPS,
-    WHITE_SOLVER,
-    Settings,
-)
+from ._fig01_settings import DIM, ROUNDING, STANDARD_ERRORS, WHITE_SOLVER, Settings
 from ._fig01_white import white_runs
-from ._onset import PART, measured_onset
+from ._onset import PART, onset_claim
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
 from ._runs import Run, runs_of, train_together
 
-TITLE = "Merged attention is a two-layer network on cubic features, and its loss drops once"
 CAPTION = (
     "Linear attention with merged key and query (ATTN_M) and a two-layer linear network on the cubic features "
     "vec(β x_qᵀ) (MLP(z)), trained by full-batch gradient descent at the published settings. (a) Training loss "
@@ -64,48 +45,51 @@ CAPTION = (
     "sampling error of the data, and the drop comes a little sooner. (d) White inputs, infinitely many sequences: the "
     "coefficient σ(t) of the answer σ β·x_q by gradient flow from random weights, and the paper's eq. 10."
 )
-PAPER_SETTINGS: dict[str, Any] = {
-    **described(dim=DIM, context=CONTEXT, heads=HEADS, eigenvalues=(0.4, 0.3, 0.2, 0.1)),
-    "initial weights": f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero",
-    "sequences": SEQUENCES,
-    "rate": RATE,
-    "steps": STEPS,
-    "seeds": "one, of PyTorch",
-}
 
 
-def settings(quick: bool) -> dict[str, Any]:
-    chosen = asdict(QUICK if quick else FULL)
-    return {**PAPER_SETTINGS, "command": " ".join(command_of(EXPERIMENT)), **chosen}
-
-
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    runs = runs_of(EXPERIMENT, chosen.seeds)
-    few, fewer = slice(chosen.held_runs), slice(chosen.population_runs)
-    predicted = predict(runs[fewer])
+def _shared(settings: Settings) -> dict[str, Any]:
+    """What the paper says too."""
+    sizes = {"dim": DIM, "context": settings.context, "heads": settings.heads}
     return {
-        "training": train(runs, chosen),
-        "held": train(runs[few], chosen, held=True),
-        "mlp": train_network(runs[0], chosen),
-        "population": flow_on_population(runs[fewer], predicted["time"].values),
-        "theory": predicted.assign(loss_error=loss_error()),
-        "onset": onsets(runs),
-        "held_onset": onsets(runs[few], held=True),
-        "white": white_runs(chosen),
-        "published": as_dataset(published("fig1_attnM"), provenance({"figure": NAME})),
+        **described(**sizes, eigenvalues=(0.4, 0.3, 0.2, 0.1)),
+        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
+        "sequences": settings.sequences,
+        "rate": settings.rate,
+        "steps": settings.steps,
     }
 
 
-def train(runs: Sequence[Run], chosen: Settings, *, held: bool = False) -> xr.Dataset:
+def describe(settings: Settings) -> dict[str, Any]:
+    names = ("record", "held_runs", "population_runs", "white_sizes", "white_runs")
+    command = " ".join(command_of(settings.experiment))
+    chosen = {name: getattr(settings, name) for name in names}
+    return {**_shared(settings), "seeds": settings.seeds, "command": command, **chosen}
+
+
+def simulate(settings: Settings) -> Data:
+    runs = runs_of(settings.experiment, settings.seeds)
+    few, fewer = slice(settings.held_runs), slice(settings.population_runs)
+    predicted = predict(runs[fewer], settings)
+    return {
+        "training": train(runs, settings),
+        "held": train(runs[few], settings, held=True),
+        "mlp": train_network(runs[0], settings),
+        "population": flow_on_population(runs[fewer], predicted["time"].values, settings),
+        "theory": predicted.assign(loss_error=loss_error(settings)),
+        "onset": onsets(runs, settings),
+        "held_onset": onsets(runs[few], settings, held=True),
+        "white": white_runs(settings),
+        "published": as_dataset(published("fig1_attnM")),
+    }
+
+
+def train(runs: Sequence[Run], settings: Settings, *, held: bool = False) -> xr.Dataset:
     """Descent of attention by the moments of all its features; `held` takes the gradient off the label blocks."""
-    configuration = {"figure": NAME, "label blocks": "held at zero" if held else "free", **asdict(chosen)}
-    options: dict[str, Any] = {"record": chosen.record, "snapshots": 2, "configuration": configuration}
-    rule = {"optimiser": _held_descent(_merged(runs[0]))} if held else {}
-    return _in_paper_time(train_together(runs, **rule, **options))
+    rule = {"optimiser": _held_descent(_merged(runs[0]), settings.rate)} if held else {}
+    return _in_paper_time(train_together(runs, record=settings.record, snapshots=2, **rule), settings)
 
 
-def _held_descent(model: MergedAttention) -> optax.GradientTransformation:
+def _held_descent(model: MergedAttention, rate: float) -> optax.GradientTransformation:
     moving = model.with_weights(
         {
             "value": jnp.zeros_like(model.value).at[:, :, DIM:].set(1.0),
@@ -113,7 +97,7 @@ def _held_descent(model: MergedAttention) -> optax.GradientTransformation:
         }
     )
     mask, _ = ravel_pytree(moving)
-    return optax.chain(optax.stateless(_masked_by(mask)), optax.sgd(RATE))
+    return optax.chain(optax.stateless(_masked_by(mask)), optax.sgd(rate))
 
 
 def _masked_by(mask: Array):
@@ -128,38 +112,37 @@ def _merged(run: Run) -> MergedAttention:
     return run.model
 
 
-def train_network(run: Run, chosen: Settings) -> xr.Dataset:
+def train_network(run: Run, settings: Settings) -> xr.Dataset:
     """Descent of the network by automatic differentiation through the feature vector of every sequence."""
-    batch = run.task.sample(SEQUENCES, key=keys_of(run.experiment.seed).train)
+    batch = run.task.sample(settings.sequences, key=keys_of(run.experiment.seed).train)
     trajectory = descend(
         CubicMLP.from_merged(_merged(run)),
         Sampled(batch.cubic_features("none")),
-        rate=RATE,
-        steps=STEPS,
-        record=chosen.record,
+        rate=settings.rate,
+        steps=settings.steps,
+        record=settings.record,
         snapshots=2,
         progress=False,
-        configuration={"figure": NAME, **asdict(chosen)},
     )
-    return _in_paper_time(completed(trajectory))
+    return _in_paper_time(completed(trajectory), settings)
 
 
-def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"]) -> xr.Dataset:
+def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"], settings: Settings) -> xr.Dataset:
     """Gradient flow on infinitely many sequences, in the paper's convention. Losses only.
 
     By LSODA: for a few runs of merged attention that is faster than to compile an ensemble's program.
     """
     losses = []
     for run in runs:
-        model = in_paper_weights(_merged(run))
+        model = in_paper_weights(_merged(run), settings.context)
         # Tighter than the deviation to be resolved, which is of the order of the initial weights.
-        options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * INIT, "progress": False}
+        options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * settings.init, "progress": False}
         trajectory = flow(model, Population(run.task), solver="lsoda", until=float(times[-1]), save=times, **options)
         losses.append(completed(trajectory)[["loss"]])
     return xr.concat(losses, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     training, held, mlp, population = (data[key] for key in ("training", "held", "mlp", "population"))
     predicted, white, curve = data["theory"], data["white"], from_dataset(data["published"], "fig1_attnM")
     # Halfway between the theory's levels, as the prediction has it.
@@ -169,16 +152,14 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         for loss, level in zip(population["loss"].values, halfway, strict=True)
     ]
     counts = points_outside(training["step"].values.astype(float), training["loss"].values, curve)
-    level = float(predicted["last_level"][0])
-    seeds = training.sizes["run"]
-    # By the end of a run the slowest direction has so much of the whole fall still before it, at the most.
     after = training["time"].values[-1] - data["onset"]["infinite_drop"].values
-    to_come = (float(predicted["first_level"][0]) - level) * np.exp(-float(predicted["slowest_rate"][0]) * after)
+    # A start that is past the half of the drop has no time of it.
+    waiting = predicted["drop_time"].values > 0
     deviation = abs(white["measured"] - white["predicted"]).max("time") / white["end"]
     return [
-        curve_claim(f"{NAME}/published", "The published loss curve lies", "Fig 1", counts, len(curve)),
+        curve_claim("published", "The published loss curve lies", "Fig 1", counts, len(curve)),
         Claim.at_most(
-            f"{NAME}/one-curve",
+            "one-curve",
             "ATTN_M with label blocks held at zero (by the moments of all its features) and MLP(z) (by differentiation "
             "through every sequence) have one loss curve: largest difference",
             measured=abs(held["loss"].values[0] - mlp["loss"].values[0]).max(),
@@ -188,17 +169,17 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="Fig 1, ATTN_M(X) = MLP(z)",
         ),
         Claim.over(
-            f"{NAME}/one-drop",
+            "one-drop",
             "The loss of ATTN_M drops once: number of drops",
             predicted=1,
-            measured=[_drops(training, i) for i in range(seeds)],
+            measured=[_drops(training["time"].values, loss) for loss in training["loss"].values[after > 0]],
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
             kind="paper",
             source="Fig 1",
         ),
         Claim.over(
-            f"{NAME}/population-end",
+            "population-end",
             "On the population, the final loss is L(M_D)",
             predicted=predicted["last_level"].values,
             measured=population["loss"].values[:, -1],
@@ -207,21 +188,9 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             kind="paper",
             source="Fig 1, the dashed level",
         ),
-        Claim.close(
-            f"{NAME}/training-end",
-            f"On P sequences, the final training loss is L(M_D): mean over {seeds} seeds",
-            predicted=level,
-            measured=training["loss"].values[:, -1].mean(),
-            tolerance=STANDARD_ERRORS * float(predicted["loss_error"]) / seeds**0.5
-            + level * _FEATURES / SEQUENCES
-            + to_come.mean(),
-            basis="3 standard errors of the mean, from other sequences; P⁻¹ of the loss for each feature fitted; the "
-            "fall still to come",
-            kind="paper",
-            source="Fig 1, the dashed level",
-        ),
+        _training_end_claim(training["loss"].values[:, -1], predicted, after, settings),
         Claim.over(
-            f"{NAME}/course",
+            "course",
             "On the population, the whole loss curve is that of the D + 1 equations from the initial weights: "
             "largest difference",
             predicted=0.0,
@@ -233,11 +202,11 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="theory.linear.merged_course",
         ),
         Claim.over(
-            f"{NAME}/population-time",
+            "population-time",
             "On the population, the time t/τ of half the drop is that of the D + 1 equations",
-            predicted=predicted["drop_time"].values,
-            measured=population_drops,
-            tolerance=(predicted["leftover"] / predicted["slope_at_drop"]).values,
+            predicted=predicted["drop_time"].values[waiting],
+            measured=np.array(population_drops)[waiting],
+            tolerance=(predicted["leftover"] / predicted["slope_at_drop"]).values[waiting],
             basis="initial weights in directions that do not grow, over the slope of the loss at half the drop",
             kind="theory",
             source="theory.linear.half_drop_time",
@@ -245,7 +214,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
         _onset_claim("time", "as published", training, data["onset"]),
         _onset_claim("time-held", "label blocks held at zero", held, data["held_onset"]),
         Claim.over(
-            f"{NAME}/white-course",
+            "white-course",
             "On white inputs, infinitely many sequences, σ(t) from random weights is that of eq. 10, with the growing "
             "part of the start as w_init: largest difference relative to its end, for each seed and each of the sizes "
             + ", ".join(f"{size:g}" for size in white["size"].values),
@@ -265,29 +234,59 @@ _FEATURES = DIM * (DIM + 1) * (DIM + 2) // 2
 """Numbers that linear attention can fit."""
 
 
-def _onset_claim(identifier: str, words: str, run: xr.Dataset, expected: xr.Dataset) -> Claim:
-    steps = run["step"].values.astype(float)
-    measured = [
-        measured_onset(steps, loss, f) for loss, f in zip(run["loss"].values, expected["fall"].values, strict=True)
-    ]
-    return Claim.over(
-        f"{NAME}/{identifier}",
-        f"On P sequences, {words}, the loss has made {PART:.0%} of the fall of the leading mode when linear growth in "
-        "the modes of these sequences, from the initial weights, says so: measured over predicted step",
-        predicted=1.0,
-        measured=np.array(measured) / expected["step"].values,
-        tolerance=(expected["uncertainty"] / expected["step"]).values,
-        basis="interaction of modes, of the order of their amplitude, in e-foldings of the wait",
-        kind="theory",
-        source="papers.linear_attention._onset",
+def _training_end_claim(
+    ends: Float[np.ndarray, " seed"], predicted: xr.Dataset, after: Float[np.ndarray, " seed"], settings: Settings
+) -> Claim:
+    """`after` is the time that each run goes on after half its drop."""
+    first, level, slowest = (float(predicted[name][0]) for name in ("first_level", "last_level", "slowest_rate"))
+    statement = f"On P sequences, the final training loss is L(M_D): mean over {ends.size} seeds"
+    origin: Origin = {"kind": "paper", "source": "Fig 1, the dashed level"}
+    if after.min() <= 0:
+        why = "a run ends before half of its drop"
+        return Claim.cannot_be_judged("training-end", statement, why=why, **origin)
+    # By the end of a run the slowest direction has so much of the whole fall still before it, at the most.
+    to_come = (first - level) * np.exp(-slowest * after)
+    return Claim.close(
+        "training-end",
+        statement,
+        predicted=level,
+        measured=ends.mean(),
+        tolerance=STANDARD_ERRORS * float(predicted["loss_error"]) / ends.size**0.5
+        + level * _FEATURES / settings.sequences
+        + to_come.mean(),
+        basis="3 standard errors of the mean, from other sequences; P⁻¹ of the loss for each feature fitted; the "
+        "fall still to come",
+        **origin,
     )
 
 
-def _in_paper_time(trajectory: xr.Dataset) -> xr.Dataset:
-    factor = time_factor("none", "1/N", length=CONTEXT, factors=2)
-    time = flow_time(trajectory["step"], RATE) * factor
+def _onset_claim(identifier: str, words: str, run: xr.Dataset, expected: xr.Dataset) -> Claim:
+    statement = (
+        f"On P sequences, {words}, the loss has made {PART:.0%} of the fall of the leading mode when linear growth in "
+        "the modes of these sequences, from the initial weights, says so: measured over predicted step"
+    )
+    return onset_claim(identifier, statement, run, expected, counted="seeds")
+
+
+def _in_paper_time(trajectory: xr.Dataset, settings: Settings) -> xr.Dataset:
+    factor = time_factor("none", "1/N", length=settings.context, factors=2)
+    time = flow_time(trajectory["step"], settings.rate) * factor
     return trajectory.assign_coords(time=time.assign_attrs(units=f"{TIME_UNIT}, attention divided by N"))
 
 
-def _drops(trajectory: xr.Dataset, run: int) -> int:
-    return len(staircase(trajectory["time"].values, trajectory["loss"].values[run]).drops)
+def _drops(time: Float[np.ndarray, " step"], loss: Float[np.ndarray, " step"]) -> int:
+    return len(staircase(time, loss).drops)
+
+
+FIGURE = Figure(
+    title="Merged attention is a two-layer network on cubic features, and its loss drops once",
+    caption=CAPTION,
+    source="Fig 1",
+    settings=Settings(),
+    quick=Settings(seeds=tuple(range(100, 120)), held_runs=1, population_runs=1, white_runs=3),
+    described=describe,
+    paper_settings={**_shared(Settings()), "seeds": "one, of PyTorch"},
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

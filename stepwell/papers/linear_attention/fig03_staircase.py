@@ -6,57 +6,34 @@ to the paper's convention (attention divided by N) where they meet the theory. R
 gradient flow in that convention, from the same start at several sizes.
 """
 
-import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, flow, flow_time, time_factor
+from stepwell.dynamics import Ensemble, flow
 from stepwell.experiments import command_of
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective, Population
-from stepwell.papers._completed import completed
+from stepwell.papers import Data, Figure, completed
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
-from stepwell.trajectory import provenance
 
 from ._described import described
-from ._fig03_claims import claims as claims
-from ._fig03_drawing import draw as draw
+from ._fig03_claims import claims
+from ._fig03_drawing import draw
 from ._fig03_flows import saved_at_drops
 from ._fig03_readings import passage, read_drops, rise, weights_at
-from ._fig03_settings import (
-    BEGUN,
-    EXPERIMENT,
-    FULL,
-    HEADS,
-    INIT,
-    NAME,
-    QUICK,
-    RATE,
-    SEQUENCES,
-    STEPS,
-    Settings,
-)
-from ._fig03_theory import (
-    PAPER_SCALE,
-    clear_drops,
-    initial_models,
-    levels,
-    make_task,
-    schedule,
-)
+from ._fig03_settings import BEGUN, Settings
+from ._fig03_theory import initial_models, levels, schedule, scheduled
 from ._fig03_video import save_gif, save_mp4
 from ._onset import cross_tensor
-from ._rank_one import CONTEXT, DIM, EIGENVALUES
+from ._rank_one import DIM, EIGENVALUES
 from ._runs import Run, runs_of, train_together
 
-TITLE = "Separate keys and queries learn one principal component at a time: a staircase"
 CAPTION = (
     "Linear attention with separate keys and queries of rank one (ATTN_S), trained at the published settings. (a) "
     "Training loss of six seeds against steps, as in the paper; dotted, the predicted levels L(M_m), at which m "
@@ -72,78 +49,66 @@ CAPTION = (
     "grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, change. The video shows the "
     "run of (b)."
 )
-_START = f"Gaussian, standard deviation {INIT:g} without 1/N, label blocks zero"
-PAPER_SETTINGS: dict[str, Any] = {
-    **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
-    "initial weights": f"{_START} (the rule is inferred from the drop times)",
-    "rate": RATE,
-    "steps": STEPS,
-    "sequences": SEQUENCES,
-    "seeds": "0 to 5, of PyTorch",
-}
-UNIT = flow_time(1, RATE) * time_factor("none", "1/N", length=CONTEXT, factors=3)
-"""t/τ of one step, with attention divided by N."""
 
 
-def settings(quick: bool) -> dict[str, Any]:
-    chosen = QUICK if quick else FULL
+def published(settings: Settings) -> dict[str, Any]:
+    """What the published figure has settings for, too."""
     return {
-        **PAPER_SETTINGS,
-        "initial weights": _START,
-        "command": " ".join(command_of(EXPERIMENT)),
-        **asdict(chosen),
-        "sequences": chosen.sequences or "infinitely many",
+        **described(dim=DIM, context=settings.context, heads=settings.heads, rank=1, eigenvalues=EIGENVALUES),
+        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
+        "rate": settings.rate,
+        "steps": settings.steps,
+        "sequences": settings.sequences or "infinitely many",
+        "seeds": settings.seeds,
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    task = make_task()
-    predictions = levels(task)
-    if chosen.sequences is None:
-        whole = EXPERIMENT.replace(task={"centered": None, "whitened": None}, objective="population")
-        runs = runs_of(whole, chosen.seeds)
-        sets = runs_of(EXPERIMENT, chosen.seeds[: chosen.turned])
-    else:
-        runs = sets = runs_of(EXPERIMENT, chosen.seeds)
-    training, shown = train(runs, chosen, predictions)
+def describe(settings: Settings) -> dict[str, Any]:
+    names = ("record", "shown", "flow_seeds", "inits", "turned", "turned_init", "frames")
+    return {
+        **published(settings),
+        "command": " ".join(command_of(settings.experiment)),
+        **{name: getattr(settings, name) for name in names},
+    }
+
+
+def simulate(settings: Settings) -> Data:
+    predictions = levels(settings.task)
+    sets = runs_of(settings.experiment, settings.seeds[: settings.turned if settings.sequences is None else None])
+    runs = sets
+    if settings.sequences is None:
+        whole = settings.experiment.replace(task={"centered": None, "whitened": None}, objective="population")
+        runs = runs_of(whole, settings.seeds)
+    training, shown = train(runs, settings, predictions)
     return {
         "training": training,
-        "shown": shown.assign_attrs(frames=chosen.frames),
-        "flows": flows(task, chosen, predictions),
-        "turned": turned_keys(sets[: chosen.turned], chosen.turned_init, predictions),
+        "shown": shown,
+        "flows": flows(settings, predictions),
+        "turned": turned_keys(sets[: settings.turned], settings, predictions),
         "theory": predictions,
     }
 
 
-def train(runs: Sequence[Run], chosen: Settings, predictions: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
+def train(runs: Sequence[Run], settings: Settings, predictions: xr.Dataset) -> tuple[xr.Dataset, xr.Dataset]:
     """Descent as published: losses and what is read at the drops; and the whole of the run that is shown.
 
     It is the first with all drops and no near tie of its schedule.
     """
-    trajectory = train_together(
-        runs,
-        record=chosen.record,
-        snapshots=np.arange(chosen.record, STEPS + 1, chosen.record),
-        configuration={"figure": NAME, **asdict(chosen)},
-    )
-    courses = [in_paper_units(trajectory.isel(run=i)) for i in range(len(runs))]
-    predicted = [schedule(regression(run), separate(run)) for run in runs]
-    times = np.array([[drop.time for drop in each] for each in predicted])
-    clear = clear_drops(times, predictions["time_constant"].values)
+    snapshots = np.arange(settings.record, settings.steps + 1, settings.record)
+    trajectory = train_together(runs, record=settings.record, snapshots=snapshots)
+    courses = [in_paper_units(trajectory.isel(run=i), settings) for i in range(len(runs))]
     vectors = np.stack([theory.modes(regression(run)).directions for run in runs])
     readings = [read_drops(run, predictions, each) for run, each in zip(courses, vectors, strict=True)]
+    expected = scheduled(((regression(run), separate(run)) for run in runs), predictions["time_constant"].values)
     together = xr.concat(readings, dim="run").assign(
-        loss=(("run", "time"), trajectory["loss"].values),
-        predicted=(("run", "drop"), times),
-        predicted_head=(("run", "drop"), np.array([[drop.head for drop in each] for each in predicted])),
-        clear=(("run", "drop"), clear),
-        eigenvectors=(("run", "dim", "component"), vectors),
+        {
+            "loss": (("run", "time"), trajectory["loss"].values),
+            "eigenvectors": (("run", "dim", "component"), vectors),
+            **expected,
+        }
     )
-    together = together.assign_coords(time=courses[0]["time"], run=trajectory["run"]).assign_attrs(
-        trajectory.attrs, unit=UNIT, sequences=chosen.sequences or math.inf, shown=chosen.shown
-    )
-    place = int((clear & np.isfinite(together["after"].values)).all(axis=1).argmax())
+    together = together.assign_coords(time=courses[0]["time"], run=trajectory["run"]).assign_attrs(trajectory.attrs)
+    place = int((together["clear"] & np.isfinite(together["after"])).all("drop").argmax("run"))
     return together, courses[place].assign_attrs(place=place)
 
 
@@ -157,25 +122,27 @@ def separate(run: Run) -> SeparateAttention:
     return run.model
 
 
-def in_paper_units(run: xr.Dataset) -> xr.Dataset:
+def in_paper_units(run: xr.Dataset, settings: Settings) -> xr.Dataset:
     """One run by descent, with a snapshot at every record, as a flow of attention divided by N: time and weights."""
-    weights = {name: run[name].rename(snapshot="time").drop_vars("time") * PAPER_SCALE for name in _WEIGHTS}
+    scale = settings.paper_scale
+    weights = {name: run[name].rename(snapshot="time").drop_vars("time") * scale for name in _WEIGHTS}
     loss = ("time", run["loss"].values)
-    return xr.Dataset({"loss": loss, **weights}, {"time": run["step"].values * UNIT}, run.attrs)
+    return xr.Dataset({"loss": loss, **weights}, {"time": run["step"].values * settings.unit}, run.attrs)
 
 
 _WEIGHTS = ("value", "key", "query")
 
 
-def flows(task: InContextRegression, chosen: Settings, predictions: xr.Dataset) -> xr.Dataset:
+def flows(settings: Settings, predictions: xr.Dataset) -> xr.Dataset:
     """Gradient flow on infinitely many sequences from every size: what is read at the drops, and what is scheduled."""
-    constants, steps = predictions["time_constant"].values, predictions["level"].values
+    task, constants, steps = settings.task, predictions["time_constant"].values, predictions["level"].values
     vectors = predictions["eigenvectors"].values
     rows = []
-    for init in chosen.inits:
-        models = initial_models(chosen.flow_seeds, init)
-        predicted = [schedule(task, model) for model in models]
-        times = np.array([[drop.time for drop in each] for each in predicted])
+    for init in settings.inits:
+        models = initial_models(settings, init)
+        expected = scheduled(((task, model) for model in models), constants)
+        times = expected["predicted"][1]
+        times = times[np.isfinite(times)] if np.isfinite(times).any() else constants
         coarse = np.geomspace(times.min() / 5, 3 * times.max(), 600)
         # Drop times are compared to a hundredth of a time constant after waits of 10⁵ of them.
         saved = _saved(models, Population(task), rtol=1e-9, atol=1e-8 * init)
@@ -187,15 +154,8 @@ def flows(task: InContextRegression, chosen: Settings, predictions: xr.Dataset) 
             heads, halves = read["head"].values, read["half"].values
             rises = [rise(one, predictions, d, int(heads[d]), halves[d]) for d in range(DIM)]
             readings.append(read.assign(rise=("drop", np.array(rises))))
-        rows.append(
-            xr.concat(readings, dim="run").assign(
-                predicted=(("run", "drop"), times),
-                predicted_head=(("run", "drop"), np.array([[drop.head for drop in each] for each in predicted])),
-                clear=(("run", "drop"), clear_drops(times, constants)),
-            )
-        )
-    together = xr.concat(rows, dim="init").assign_coords(init=list(chosen.inits), run=list(chosen.flow_seeds))
-    return together.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+        rows.append(xr.concat(readings, dim="run").assign(expected))
+    return xr.concat(rows, dim="init").assign_coords(init=list(settings.inits), run=list(settings.flow_seeds))
 
 
 def _saved(
@@ -203,24 +163,27 @@ def _saved(
 ) -> Callable[[Float[np.ndarray, " time"]], xr.Dataset]:
     """Gradient flow of all models as one program, as a function of the times at which it is saved."""
     ensemble = Ensemble.of(list(models))
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False, "configuration": {"figure": NAME}}
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
     return lambda times: completed(flow(ensemble, objective, until=float(times[-1]), save=times, **options))
 
 
-def turned_keys(runs: Sequence[Run], init: float, predictions: xr.Dataset) -> xr.Dataset:
+def turned_keys(runs: Sequence[Run], settings: Settings, predictions: xr.Dataset) -> xr.Dataset:
     r"""By how much P sequences turn the key of the first head, and what their moments say.
 
     On P sequences the head grows along the leading singular vectors of $\langle y_q\beta x_q^\top\rangle$, not of
     $\Lambda^2$. `measured`: components of its key, relative to the first, as its drop begins, less those on infinitely
-    many sequences from the same initial weights. `predicted`: components of the leading left singular vector.
+    many sequences from the same initial weights. `predicted`: components of the leading left singular vector. Data
+    sets on which the drop comes at another time are left out.
     """
-    unit = time_factor("none", "1/N", length=CONTEXT, factors=3)
+    init, steps, unit = settings.turned_init, predictions["level"].values, settings.time_scale
     constant = predictions["time_constant"].values[:1] / unit
-    steps = predictions["level"].values
-    models = [separate(run).scaled(init / INIT) for run in runs]
-    firsts = np.array([schedule(regression(r), m)[0].time for r, m in zip(runs, models, strict=True)]) / unit
+    models = [separate(run).scaled(init / settings.init) for run in runs]
+    firsts = np.array([schedule(regression(r), m).times[0, 0] for r, m in zip(runs, models, strict=True)]) / unit
+    if not np.isfinite(firsts).any():
+        none = (("set", "component"), np.zeros((0, DIM)))
+        return xr.Dataset({"init": init, "measured": none, "predicted": none})
     # Sampling moves the drop by a few per cent of its time.
-    coarse = np.append(0.0, np.geomspace(0.8 * firsts.min(), 1.2 * firsts.max(), 6000))
+    coarse = np.append(0.0, np.geomspace(0.8 * np.nanmin(firsts), 1.2 * np.nanmax(firsts), 6000))
     vectors = [theory.modes(regression(run)).directions for run in runs]
     keys = []
     sampled = [run.objective for run in runs]
@@ -234,23 +197,50 @@ def turned_keys(runs: Sequence[Run], init: float, predictions: xr.Dataset) -> xr
         leading = np.linalg.svd(driving)[0][:, 0]
         directions.append(leading / leading[0])
     columns = {"measured": np.array(keys[0]) - np.array(keys[1]), "predicted": np.array(directions)}
-    return xr.Dataset(
-        {"init": init, **{name: (("set", "component"), values) for name, values in columns.items()}},
-        attrs=provenance({"figure": NAME}),
-    )
+    turned = xr.Dataset({"init": init, **{name: (("set", "component"), values) for name, values in columns.items()}})
+    return turned.dropna("set")
 
 
 def _first_key(run: xr.Dataset, vectors: np.ndarray, steps: np.ndarray) -> np.ndarray:
     passed = passage(run["time"].values, run["loss"].values, run["loss"].values[0] - BEGUN * (steps[0] - steps[1]))
-    assert passed is not None
+    if passed is None:
+        return np.full(DIM, np.nan)
     weights = weights_at(run, passed[1], passed[0])
     along = weights["key"][abs(weights["value"]).argmax()] @ vectors
     return along / along[0]
 
 
-def extras(data: dict[str, xr.Dataset]) -> dict[str, Callable[[str], None]]:
+def extras(data: Data, settings: Settings) -> dict[str, Callable[[str], None]]:
     """The video; beside the GIF an MP4 where ffmpeg is."""
-    written: dict[str, Callable[[str], None]] = {"gif": lambda path: save_gif(data, path)}
+    written: dict[str, Callable[[str], None]] = {"gif": lambda path: save_gif(data, settings, path)}
     if shutil.which("ffmpeg"):
-        written["mp4"] = lambda path: save_mp4(data, path)
+        written["mp4"] = lambda path: save_mp4(data, settings, path)
     return written
+
+
+_OWN = Settings()
+FIGURE = Figure(
+    title="Separate keys and queries learn one principal component at a time: a staircase",
+    caption=CAPTION,
+    source="Fig 3",
+    settings=_OWN,
+    quick=Settings(
+        seeds=tuple(range(300, 320)),
+        sequences=None,
+        record=20,
+        flow_seeds=tuple(range(400, 405)),
+        inits=(1e-4, 1e-5),
+        turned=2,
+        frames=12,
+    ),
+    described=describe,
+    paper_settings={
+        **published(_OWN),
+        "initial weights": f"{published(_OWN)['initial weights']} (the rule is inferred from the drop times)",
+        "seeds": "0 to 5, of PyTorch",
+    },
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+    extras=extras,
+)

@@ -16,31 +16,26 @@ that is much more than they started with, all heads are alike, and as long as th
 can. Differences grow from their start as $e^{\|\Lambda^2\|t/\tau}$. Infinite data have no such term.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
-from stepwell._types import Precision
 from stepwell.dynamics import Ensemble, descend, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Sampled
-from stepwell.papers._claim import Claim, Known, Origin
-from stepwell.papers._completed import completed
-from stepwell.papers._settings import changeable, setting
+from stepwell.papers import Claim, Data, Figure, Known, Origin, completed
+from stepwell.papers.style import scientific
 from stepwell.probes import Drop, passage_time, staircase
-from stepwell.tasks import Batch, InContextRegression, published_covariance
+from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
-from stepwell.trajectory import provenance
 
 from ._fig05_drawing import draw_runs
 
-NAME = "linear/fig5"
-TITLE = "Softmax attention: one drop with merged key and query, several with separate ones"
 CAPTION = (
     "Training loss of softmax attention itself, over every token, divided by that of answering zero; a colour for "
     "each seed, with its own sequences and start (init 0.01). (a) Merged key and query: one drop. (b) Separate key "
@@ -52,17 +47,8 @@ CAPTION = (
     "other do no more than one head can (dotted: the end of one head trained on the same sequences), until they part."
 )
 
-EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
-DIM = len(EIGENVALUES)
-CONTEXT = setting("context", 31)
-MERGED_HEADS = setting("merged_heads", 8)
-SEPARATE_HEADS = setting("separate_heads", 5)
-INIT = setting("init", 1e-2)
-SMALL_INIT = setting("small_init", 1e-6)
 COUNTED = 0.05
 """A drop counts if it is at least this part of the whole fall."""
-SEVERAL = 3
-"""At least so many drops are several: one for each component but the last, whose fall is small and slow."""
 ALIKE = 0.1
 """Heads are copies if they differ from their mean by less than this part of it: $10^{-6} e^{\\|\\Lambda^2\\|t}$ at t =
 60.
@@ -70,72 +56,84 @@ ALIKE = 0.1
 FALLEN = 0.1
 """Heads are compared when the loss has fallen by this part."""
 
-PAPER_SETTINGS: dict[str, Any] = {
-    "dimension D": f"not known; {DIM} in Figs 1 and 3",
-    "context length N": f"not known; {CONTEXT} in Figs 1 and 3",
-    "heads": f"not known; {MERGED_HEADS} merged in Fig 1, {SEPARATE_HEADS} separate of rank one in Fig 3",
+PAPER_SETTINGS = {
+    "dimension D": "not known; 4 in Figs 1 and 3",
+    "context length N": "not known; 31 in Figs 1 and 3",
+    "heads": "not known; 8 merged in Fig 1, 5 separate of rank one in Fig 3",
     "initial weights": "not known; standard deviation 1e-6 in Fig 1, 0.01 in Fig 3",
     "training": "not known; descent, 6,000 steps at 0.001 in Fig 1, 10,000 at 0.02 in Fig 3",
     "sequences": "not known; 5,000 in Fig 1, 80,000 in Fig 3",
 }
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
-    """What a quick run has less of. Times are t/τ."""
+    """What can be changed. Times are t/τ."""
 
+    eigenvalues: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
+    context: int = 31
+    merged_heads: int = 8
+    separate_heads: int = 5
+    init: float = 1e-2
+    small_init: float = 1e-6
     seeds: tuple[int, ...] = (200, 201, 202, 203, 204, 205)
     """Settings were chosen on seeds 100 to 105 and 1000 to 1005."""
     small_seeds: int = 4
-    """So many of them also start from `SMALL_INIT`."""
+    """So many of them also start from `small_init`."""
     sequences: int = 2000
     rate: float = 0.1
     merged_steps: int = 1500
     small_steps: int = 3000
     separate_until: float = 4000.0
     """The 10,000 steps of Fig 3 are 3,950."""
-    precision: Precision = "float32"
+    precision: Literal["float64", "float32"] = "float32"
     """Of the pass over a sequence; sums over sequences are in float64."""
 
+    @property
+    def dim(self) -> int:
+        return len(self.eigenvalues)
 
-FULL = Settings()
-QUICK = Settings(seeds=(200,), small_seeds=1, sequences=600)
+    @property
+    def several(self) -> int:
+        """At least so many drops are several: one for each component but the last, whose fall is small and slow."""
+        return max(self.dim - 1, 1)
 
 
-def settings(quick: bool) -> dict[str, Any]:
+def describe(settings: Settings) -> dict[str, Any]:
+    sizes = f"standard deviation {settings.init:g}, and {settings.small_init:g} in (c)"
+    names = ("seeds", "small_seeds", "sequences", "rate", "merged_steps", "small_steps", "separate_until", "precision")
     return {
-        "dimension D": DIM,
-        "context length N": CONTEXT,
-        "eigenvalues of the covariance": list(EIGENVALUES),
-        "heads": f"{MERGED_HEADS} merged; {SEPARATE_HEADS} separate, of rank one",
-        "initial weights": f"Gaussian, standard deviation {INIT:g}, and {SMALL_INIT:g} in (c); label blocks zero",
+        "dimension D": settings.dim,
+        "context length N": settings.context,
+        "eigenvalues of the covariance": list(settings.eigenvalues),
+        "heads": f"{settings.merged_heads} merged; {settings.separate_heads} separate, of rank one",
+        "initial weights": f"Gaussian, {sizes}; label blocks zero",
         "training": "merged: descent; separate: gradient flow",
         "a drop counts from": f"{COUNTED:g} of the whole fall",
-        **asdict(QUICK if quick else FULL),
+        **{name: getattr(settings, name) for name in names},
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    batches = prepare(chosen)
-    few = batches[: chosen.small_seeds]
+def simulate(settings: Settings) -> Data:
+    batches = prepare(settings)
+    few, steps, small_init = batches[: settings.small_seeds], settings.merged_steps, settings.small_init
     return {
-        "merged": train_merged(batches, chosen, steps=chosen.merged_steps)[["loss"]],
-        "separate": train_separate(batches, chosen),
-        "small": with_spread(train_merged(few, chosen, steps=chosen.small_steps, init=SMALL_INIT, snapshots=501)),
-        "one_head": train_merged(few, chosen, steps=chosen.merged_steps, heads=1)[["loss"]],
-        "theory": predict(batches),
+        "merged": train_merged(batches, settings, steps=steps)[["loss"]],
+        "separate": train_separate(batches, settings),
+        "small": with_spread(train_merged(few, settings, steps=settings.small_steps, init=small_init, snapshots=501)),
+        "one_head": train_merged(few, settings, steps=steps, heads=1)[["loss"]],
+        "theory": predict(batches, settings),
     }
 
 
-def prepare(chosen: Settings) -> list[Batch]:
+def prepare(settings: Settings) -> list[Batch]:
     """Sequences of each seed, with eigenvectors of its own."""
     batches = []
-    for seed in chosen.seeds:
+    for seed in settings.seeds:
         rotation, data, _ = jax.random.split(jax.random.key(seed), 3)
-        task = InContextRegression(published_covariance(DIM, key=rotation), CONTEXT, centred=True, whitened=True)
-        batches.append(task.sample(chosen.sequences, key=data))
+        rotated = covariance(settings.eigenvalues, key=rotation)
+        task = InContextRegression(rotated, settings.context, centred=True, whitened=True)
+        batches.append(task.sample(settings.sequences, key=data))
     return batches
 
 
@@ -145,42 +143,41 @@ def _weights(seed: int):
 
 def train_merged(
     batches: list[Batch],
-    chosen: Settings,
+    settings: Settings,
     *,
     steps: int,
-    heads: int = MERGED_HEADS,
-    init: float = INIT,
+    heads: int | None = None,
+    init: float | None = None,
     snapshots: int = 2,
 ) -> xr.Dataset:
     """Full-batch descent of all seeds as one program, every token passed through the model at every step."""
-    shape: dict[str, Any] = {"dim": DIM, "heads": heads, "scale": init, "activation": "softmax"}
+    shape: dict[str, Any] = {"dim": settings.dim, "activation": "softmax"}
+    shape |= {"heads": heads or settings.merged_heads, "scale": settings.init if init is None else init}
     models = [
-        MergedAttention.random(**shape, key=_weights(seed)) for seed, _ in zip(chosen.seeds, batches, strict=False)
+        MergedAttention.random(**shape, key=_weights(seed)) for seed, _ in zip(settings.seeds, batches, strict=False)
     ]
     trajectory = descend(
         Ensemble.of(models),
-        Ensemble.of([Sampled(batch, precision=chosen.precision) for batch in batches]),
-        rate=chosen.rate,
+        Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches]),
+        rate=settings.rate,
         steps=steps,
         snapshots=snapshots,
         progress=False,
-        configuration={"figure": NAME, "heads": heads, "init": init, **asdict(chosen)},
     )
     return completed(trajectory)
 
 
-def train_separate(batches: list[Batch], chosen: Settings) -> xr.Dataset:
+def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
     """Gradient flow of each seed, which needs a tenth of the gradients of a descent that is as long. Losses only."""
-    shape: dict[str, Any] = {"dim": DIM, "heads": SEPARATE_HEADS, "rank": 1, "scale": INIT, "activation": "softmax"}
+    shape: dict[str, Any] = {"dim": settings.dim, "heads": settings.separate_heads, "rank": 1, "activation": "softmax"}
     runs = []
-    for seed, batch in zip(chosen.seeds, batches, strict=True):
-        model = SeparateAttention.random(**shape, key=_weights(seed))
-        options: dict[str, Any] = {"until": chosen.separate_until, "save": 2001, "solver": "lsoda", "rtol": 1e-5}
+    for seed, batch in zip(settings.seeds, batches, strict=True):
+        model = SeparateAttention.random(**shape, scale=settings.init, key=_weights(seed))
+        options: dict[str, Any] = {"until": settings.separate_until, "save": 2001, "solver": "lsoda", "rtol": 1e-5}
         trajectory = flow(
             model,
-            Sampled(batch, precision=chosen.precision),
+            Sampled(batch, precision=settings.precision),
             progress=False,
-            configuration={"figure": NAME, **asdict(chosen)},
             **options,
         )
         runs.append(completed(trajectory)[["loss"]])
@@ -199,17 +196,17 @@ def with_spread(trajectory: xr.Dataset) -> xr.Dataset:
     return trajectory[["loss"]].assign(spread=(dims, spread)).assign_coords(snapshot=trajectory["snapshot"])
 
 
-def predict(batches: list[Batch]) -> xr.Dataset:
+def predict(batches: list[Batch], settings: Settings) -> xr.Dataset:
     """The loss of answering zero, of each data set, and the levels of linear attention."""
     powers = [float(np.mean(np.asarray(batch.labels)[:, -1, 0] ** 2)) for batch in batches]
-    task = InContextRegression(np.diag(EIGENVALUES), CONTEXT)
-    return xr.Dataset(
-        {"power": ("run", powers), "linear_levels": ("level", theory.levels(task))}, attrs=provenance({"figure": NAME})
-    )
+    task = InContextRegression(np.diag(settings.eigenvalues), settings.context)
+    return xr.Dataset({"power": ("run", powers), "linear_levels": ("level", theory.levels(task))})
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     merged, separate, small = data["merged"], data["separate"], data["small"]
+    spreads = np.array([_spread_at(small, run) for run in range(small.sizes["run"])])
+    small_init, several = scientific(settings.small_init), settings.several
     criterion = f"a count; a drop is at least {COUNTED:.0%} of the whole fall, a plateau 4 times slower"
     paper: Origin = {"kind": "paper", "source": "Section 1, list of findings, and Fig 5", "explored": True}
     locked: Origin = {
@@ -219,7 +216,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     }
     return [
         Claim.over(
-            f"{NAME}/merged-drops-once",
+            "merged-drops-once",
             "Softmax attention with merged key and query: its loss drops once: number of drops",
             predicted=1,
             measured=[len(drops(merged, run)) for run in range(merged.sizes["run"])],
@@ -228,9 +225,9 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             **paper,
         ),
         Claim.over(
-            f"{NAME}/separate-drops",
-            f"Softmax attention with separate key and query: its loss drops at least {SEVERAL} times: number of drops",
-            predicted=SEVERAL,
+            "separate-drops",
+            f"Softmax attention with separate key and query: its loss drops at least {several} times: number of drops",
+            predicted=several,
             measured=[len(drops(separate, run)) for run in range(separate.sizes["run"])],
             tolerance=0,
             basis=criterion,
@@ -238,7 +235,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             **paper,
         ),
         Claim.over(
-            f"{NAME}/come-to-rest",
+            "come-to-rest",
             "Runs have come to rest: what the loss falls in the last third of the time, over the whole fall, one for "
             "each model and seed",
             predicted=0.0,
@@ -251,20 +248,20 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="that no later drop is missed",
         ),
         Claim.over(
-            f"{NAME}/locked-heads",
-            "Merged, init 10⁻⁶, on finitely many sequences: all heads are copies of each other when the loss has "
-            f"fallen by {FALLEN:.0%}: largest distance of a head from their mean, over its size",
+            "locked-heads",
+            f"Merged, init {small_init}, on finitely many sequences: all heads are copies of each other when the loss "
+            f"has fallen by {FALLEN:.0%}: largest distance of a head from their mean, over its size",
             predicted=0.0,
-            measured=[_spread_at(small, run) for run in range(small.sizes["run"])],
+            measured=spreads[np.isfinite(spreads)],
             tolerance=ALIKE,
             basis="10⁻⁶ grown by e^(‖Λ²‖t) in the time t = 60",
             relation="<=",
             **locked,
         ),
         Claim.over(
-            f"{NAME}/merged-drops-once-small",
-            "Merged, from the start of Fig 1, init 10⁻⁶, on finitely many sequences: its loss drops once: number of "
-            "drops",
+            "merged-drops-once-small",
+            f"Merged, from the start of Fig 1, init {small_init}, on finitely many sequences: its loss drops once: "
+            "number of drops",
             predicted=1,
             measured=[len(drops(small, run)) for run in range(small.sizes["run"])],
             tolerance=0,
@@ -296,15 +293,29 @@ def late_fall(trajectory: xr.Dataset) -> Float[np.ndarray, " run"]:
 
 
 def _spread_at(small: xr.Dataset, run: int) -> float:
-    """The spread of the heads when the loss has fallen by `FALLEN`."""
+    """The spread of the heads when the loss has fallen by `FALLEN`; nan if it has not by the end."""
     loss = small["loss"].values[run]
     step = passage_time(small["step"].values.astype(float), loss, (1 - FALLEN) * float(loss[0]))
     return float(np.interp(step, small["snapshot"].values, small["spread"].values[run]))
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     counted = {
         name: [drops(data[name], run) for run in range(data[name].sizes["run"])]
         for name in ("merged", "separate", "small")
     }
-    return draw_runs(data, counted)
+    return draw_runs(data, counted, scientific(settings.small_init))
+
+
+FIGURE = Figure(
+    title="Softmax attention: one drop with merged key and query, several with separate ones",
+    caption=CAPTION,
+    source="Fig 5",
+    settings=Settings(),
+    quick=Settings(seeds=(200,), small_seeds=1, sequences=600),
+    described=describe,
+    paper_settings=PAPER_SETTINGS,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

@@ -8,33 +8,30 @@ $w^n$ and has to move by as much, for which weights move by a part of themselves
 number of heads they are never lazy.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from matplotlib.figure import Figure
 
 from stepwell.dynamics import flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers._claim import Claim, Origin
-from stepwell.papers._completed import completed
-from stepwell.papers._settings import changeable, setting
+from stepwell.papers import Claim, Data, Figure, Origin, completed
 from stepwell.probes import passage_time
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, provenance
+from stepwell.trajectory import TIME_UNIT
 
 from ._escape import slope
 from ._fig06_drawing import draw_sweeps
 from ._fig06_lazy import linearised
 
-NAME = "linear/fig6"
 SPECTRUM = (0.4, 0.3, 0.2, 0.1)
-CONTEXT = setting("context", 31)
 KINDS = ("merged", "separate")
 HEADS = {"merged": 8, "separate": 12}
 RICH = {"merged": (1e-6, 1e-5, 1e-4, 1e-3), "separate": (1e-4, 3e-4, 1e-3, 3e-3)}
@@ -51,7 +48,6 @@ POINTS = 2000
 SETTLED = 8.0
 """Lazy runs last so many of the slowest times of linearised training: e⁻¹⁶ of the loss is left."""
 
-TITLE = "Small initial weights wait and drop, large ones decay at once, if their map starts at zero"
 CAPTION = (
     "Gradient flow on infinitely many sequences from initial weights of standard deviation w (colour), in the "
     "paper's convention. (a, b) Independent heads, as in the paper: merged attention waits, then drops once; "
@@ -63,14 +59,13 @@ CAPTION = (
     "end, over their size at the start. In pairs of large weights the part is w⁻² (merged) and w⁻³ (separate): lazy. "
     "Independent heads move by as much at any w: never lazy."
 )
-PAPER_SETTINGS: dict[str, Any] = {"heads": "independent", "initial weights": "several scales"}
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
-    """What a quick run has less of."""
+    """What can be changed."""
 
+    context: int = 31
     seeds: tuple[int, ...] = (100, 101, 102)
     every_scale: bool = True
     """Or only the first and last of the rich and of the large ones, and 0.3."""
@@ -81,35 +76,31 @@ class Settings:
             return [*rich, *BETWEEN, *LARGE[kind]]
         return [*rich[:1], *rich[-1:], 0.3, LARGE[kind][0], LARGE[kind][-1]]
 
+    @cached_property
+    def task(self) -> InContextRegression:
+        return InContextRegression(covariance(SPECTRUM), self.context)
 
-FULL, QUICK = Settings(), Settings(seeds=(100,), every_scale=False)
 
-
-def settings(quick: bool) -> dict[str, Any]:
-    chosen = QUICK if quick else FULL
+def describe(settings: Settings) -> dict[str, Any]:
     return {
         "eigenvalues of the covariance": list(SPECTRUM),
-        "context length N": CONTEXT,
+        "context length N": settings.context,
         "heads": [f"{kind}: {HEADS[kind]}, independent; as many in pairs of opposite value" for kind in KINDS],
-        "initial weights": [f"{kind}: {chosen.scales(kind, pairs=False)}" for kind in KINDS],
+        "initial weights": [f"{kind}: {settings.scales(kind, pairs=False)}" for kind in KINDS],
         "data": "infinitely many sequences",
-        **asdict(chosen),
+        "seeds": settings.seeds,
+        "every_scale": settings.every_scale,
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
+def simulate(settings: Settings) -> Data:
     return {
-        **{kind: sweep(kind, chosen) for kind in KINDS},
-        **{f"{kind}_pairs": sweep(kind, chosen, pairs=True) for kind in KINDS},
+        **{kind: sweep(kind, settings) for kind in KINDS},
+        **{f"{kind}_pairs": sweep(kind, settings, pairs=True) for kind in KINDS},
     }
 
 
-def task(*, context: int = CONTEXT) -> InContextRegression:
-    return InContextRegression(covariance(SPECTRUM), context)
-
-
-def start(kind: str, scale: float, seed: int, *, pairs: bool) -> MergedAttention | SeparateAttention:
+def initial_model(kind: str, scale: float, seed: int, *, pairs: bool) -> MergedAttention | SeparateAttention:
     """Random heads; in pairs, the second half is a copy of the first with opposite values."""
     model_class = MergedAttention if kind == "merged" else SeparateAttention
     model = model_class.random(dim=len(SPECTRUM), heads=HEADS[kind], scale=scale, key=jax.random.key(seed))
@@ -130,51 +121,53 @@ class Run(NamedTuple):
     moved: float
 
 
-def run(model: MergedAttention | SeparateAttention, until: float, *, rtol: float) -> Run:
+def run(model: MergedAttention | SeparateAttention, task: InContextRegression, until: float, *, rtol: float) -> Run:
     """Gradient flow on infinitely many sequences."""
     even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
     times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
     options: dict[str, Any] = {"rtol": rtol, "progress": False}
-    trajectory = completed(flow(model, Population(task()), until=until, save=times, **options))
+    trajectory = completed(flow(model, Population(task), until=until, save=times, **options))
     weights = [trajectory[name].values[0].reshape(times.size, -1) for name in model.weights()]
     states = np.concatenate(weights, axis=1)
     moved = np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0])
     return Run(times, trajectory["loss"].values[0], float(moved))
 
 
-def sweep(kind: str, chosen: Settings, *, pairs: bool = False, context: int = CONTEXT) -> xr.Dataset:
+def sweep(
+    kind: str, settings: Settings, *, pairs: bool = False, theory_task: InContextRegression | None = None
+) -> xr.Dataset:
     """`wait` and `moved` of every seed and scale, `loss` of the first seed, and of pairs what the kernel predicts.
 
-    Between rich and large, only the first seed is run. `context` is that of the prediction.
+    Between rich and large, only the first seed is run. Predictions are for `theory_task`.
     """
-    scales = chosen.scales(kind, pairs=pairs)
-    high, low = first_fall(kind)
+    scales, task = settings.scales(kind, pairs=pairs), settings.task
+    high, low = first_fall(kind, task)
     a_tenth = high - 0.1 * (high - low)
-    given, end = task(context=context), theory.levels(task(context=context))[-1]
+    theory_task = task if theory_task is None else theory_task
+    end = theory.levels(theory_task)[-1]
     names = ("wait", "moved", "change", "difference", "half", "lazy_wait", "rate", "predicted_rate")
-    table = {name: np.full((len(chosen.seeds), len(scales)), np.nan) for name in names}
+    table = {name: np.full((len(settings.seeds), len(scales)), np.nan) for name in names}
     curves: dict[str, list[np.ndarray]] = {"time": [], "loss": [], "linearised": []}
-    for row, seed in enumerate(chosen.seeds):
+    for row, seed in enumerate(settings.seeds):
         for column, scale in enumerate(scales):
             if row > 0 and scale in BETWEEN:
                 continue
-            model, large = start(kind, scale, seed, pairs=pairs), scale in LARGE[kind]
-            expected = linearised(given, _weights(model))
+            model, large = initial_model(kind, scale, seed, pairs=pairs), scale in LARGE[kind]
+            expected = linearised(theory_task, _weights(model))
             lazy = pairs and large
-            until = (
-                SETTLED / expected.rates.min() if lazy else _patience(kind, min(scale, 1.0), whole=row == 0 or large)
-            )
-            made = run(model, until, rtol=LAZY_RTOL if large else 1e-7)
+            whole = row == 0 or large
+            until = SETTLED / expected.rates.min() if lazy else _patience(kind, task, min(scale, 1.0), whole=whole)
+            made = run(model, task, until, rtol=LAZY_RTOL if large else 1e-7)
             predicted = end + expected.excess(made.times)
             measures = {"wait": passage_time(made.times, made.loss, a_tenth), "moved": made.moved}
             if lazy:
                 measures |= {
                     "change": expected.change,
                     "difference": np.abs(made.loss - predicted).max(),
-                    "half": passage_time(made.times, made.loss, _down(0.5)),
+                    "half": passage_time(made.times, made.loss, _down(task, 0.5)),
                     "lazy_wait": passage_time(made.times, predicted, a_tenth),
-                    "rate": _rate(made.times, made.loss),
-                    "predicted_rate": _rate(made.times, predicted),
+                    "rate": _rate(task, made.times, made.loss),
+                    "predicted_rate": _rate(task, made.times, predicted),
                 }
             for name, value in measures.items():
                 table[name][row, column] = value
@@ -186,25 +179,25 @@ def sweep(kind: str, chosen: Settings, *, pairs: bool = False, context: int = CO
             **{name: (("seed", "scale"), values) for name, values in table.items()},
             **{name: (("scale", "point"), np.array(values)) for name, values in curves.items()},
         },
-        {"seed": list(chosen.seeds), "scale": list(scales)},
+        {"seed": list(settings.seeds), "scale": list(scales)},
     )
     for name in ("wait", "half", "time", "lazy_wait"):
         runs[name].attrs["units"] = TIME_UNIT
-    return runs.assign_attrs(provenance({"figure": NAME, "kind": kind, "pairs": pairs, **asdict(chosen)}))
+    return runs
 
 
-def first_fall(kind: str) -> tuple[float, float]:
+def first_fall(kind: str, task: InContextRegression) -> tuple[float, float]:
     """From the first level to the next, which for merged attention is the last."""
-    levels = theory.levels(task())
+    levels = theory.levels(task)
     return float(levels[0]), float(levels[-1 if kind == "merged" else 1])
 
 
-def _patience(kind: str, scale: float, *, whole: bool) -> float:
+def _patience(kind: str, task: InContextRegression, scale: float, *, whole: bool) -> float:
     """Several waits of the paper's laws; for the `whole` run to its end, as many as the last component needs."""
     logarithm = 4 + np.log(1 / scale)
     if kind == "merged":
-        return (6 if whole else 1.5) * logarithm / theory.merged_escape_rate(task())
-    rates = theory.escape_rates(task())
+        return (6 if whole else 1.5) * logarithm / theory.merged_escape_rate(task)
+    rates = theory.escape_rates(task)
     return (3 / (rates[-1] * scale) + 4 * logarithm / rates[-1]) if whole else 2 / (rates[0] * scale)
 
 
@@ -217,15 +210,16 @@ def _weights(model: MergedAttention | SeparateAttention) -> list[np.ndarray]:
     return [values, np.asarray(model.key[:, 0, :dim]), np.asarray(model.query[:, 0])]
 
 
-def _down(part: float) -> float:
+def _down(task: InContextRegression, part: float) -> float:
     """The loss with this part of the whole fall made."""
-    levels = theory.levels(task())
+    levels = theory.levels(task)
     return float(levels[0] - part * (levels[0] - levels[-1]))
 
 
-def _rate(times: np.ndarray, loss: np.ndarray) -> float:
+def _rate(task: InContextRegression, times: np.ndarray, loss: np.ndarray) -> float:
     """Of the decay of the excess from a half to a hundredth, as one exponential."""
-    return float(np.log(50) / (passage_time(times, loss, _down(0.99)) - passage_time(times, loss, _down(0.5))))
+    half, end = (passage_time(times, loss, _down(task, part)) for part in (0.5, 0.99))
+    return float(np.log(50) / (end - half))
 
 
 def among(runs: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
@@ -233,25 +227,31 @@ def among(runs: xr.Dataset, scales: tuple[float, ...]) -> xr.Dataset:
     return runs.sel(scale=[scale for scale in runs["scale"].values if scale in scales])
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    all_claims = [_merged_claim(data["merged"]), _separate_claim(data["separate"])]
+def _slopes(logs: Float[np.ndarray, " scale"], rows: Float[np.ndarray, "seed scale"]) -> Float[np.ndarray, " seed"]:
+    """Of each row; nan if a run did not get there."""
+    return np.array([slope(logs, row) if np.isfinite(row).all() else np.nan for row in rows])
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    task = settings.task
+    all_claims = [_merged_claim(data["merged"], task), _separate_claim(data["separate"], task)]
     for kind in KINDS:
         all_claims += _lazy_claims(kind, among(data[f"{kind}_pairs"], LARGE[kind]))
-        all_claims += _movement_claims(kind, data)
+        all_claims += _movement_claims(kind, data, task)
     return all_claims
 
 
-def _merged_claim(runs: xr.Dataset) -> Claim:
+def _merged_claim(runs: xr.Dataset, task: InContextRegression) -> Claim:
     rich = among(runs, RICH["merged"])
     logs = np.log(1 / rich["scale"].values)
     dim = len(SPECTRUM)
     size = rich["scale"].values[-1] * (HEADS["merged"] * (dim**2 + 1)) ** 0.5
-    grown = float(np.linalg.norm(theory.modes(task()).ends)) ** 0.5
+    grown = float(np.linalg.norm(theory.modes(task).ends)) ** 0.5
     return Claim.over(
-        f"{NAME}/rich-merged",
+        "rich-merged",
         "Rich, merged, independent heads: the wait grows as ln(1/w)/‖Λ²‖: slope times ‖Λ²‖",
         predicted=1.0,
-        measured=[slope(logs, row) * theory.merged_escape_rate(task()) for row in rich["wait"].values],
+        measured=_slopes(logs, rich["wait"].values) * theory.merged_escape_rate(task),
         tolerance=size / grown / (logs[0] - logs[-1]) + 1e-4,
         basis="initial over grown weights, at the largest scale fitted; solver",
         kind="paper",
@@ -259,16 +259,16 @@ def _merged_claim(runs: xr.Dataset) -> Claim:
     )
 
 
-def _separate_claim(runs: xr.Dataset) -> Claim:
+def _separate_claim(runs: xr.Dataset, task: InContextRegression) -> Claim:
     rich = among(runs, RICH["separate"])
     logs = np.log(rich["scale"].values)
     size = rich["scale"].values[-1] * (2 * len(SPECTRUM) + 1) ** 0.5
     return Claim.over(
-        f"{NAME}/rich-separate",
+        "rich-separate",
         "Rich, separate, independent heads: the wait goes as a power of the initial weights: exponent",
         predicted=-1.0,
-        measured=[slope(logs, np.log(row)) for row in rich["wait"].values],
-        tolerance=size / theory.aligned_end(task(), 0),
+        measured=_slopes(logs, np.log(rich["wait"].values)),
+        tolerance=size / theory.aligned_end(task, 0),
         basis="initial over grown weights of a head, at the largest scale fitted",
         kind="paper",
         source="Equation 21, where v is small",
@@ -285,16 +285,16 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
     words = "change of the tangent kernel along the linearised path"
     return [
         Claim.over(
-            f"{NAME}/lazy-{kind}-power",
+            f"lazy-{kind}-power",
             f"Lazy, {kind}, in pairs: the time of half the fall goes as a power of the initial weights: exponent",
             predicted=POWER[kind],
-            measured=[slope(logs, np.log(half)) for half in lazy["half"].values],
+            measured=_slopes(logs, np.log(lazy["half"].values)),
             tolerance=lazy["change"].isel(scale=0).values / (logs[-1] - logs[0]),
             basis=f"{words}, at the smallest scale fitted",
             **kernel,
         ),
         Claim.over(
-            f"{NAME}/lazy-{kind}-rate",
+            f"lazy-{kind}-rate",
             f"Lazy, {kind}, in pairs: rate of decay over that of training linearised at its start, one ratio for each "
             f"of {many} scales and each seed",
             predicted=1.0,
@@ -305,7 +305,7 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
             **kernel,
         ),
         Claim.over(
-            f"{NAME}/lazy-{kind}-curve",
+            f"lazy-{kind}-curve",
             f"Lazy, {kind}, in pairs: the whole loss curve is that of linearised training: largest difference, one for "
             f"each of {many} scales and each seed",
             predicted=0.0,
@@ -319,7 +319,7 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _movement_claims(kind: str, data: dict[str, xr.Dataset]) -> list[Claim]:
+def _movement_claims(kind: str, data: Data, task: InContextRegression) -> list[Claim]:
     r"""What part of themselves weights move by, against w: the power -n in pairs, and none if heads are independent.
 
     The next order is the map to be learned over that of the start: of order $|A^*|/(\sqrt H w^n)$ for independent
@@ -328,26 +328,26 @@ def _movement_claims(kind: str, data: dict[str, xr.Dataset]) -> list[Claim]:
     independent, pairs = (among(data[name], LARGE[kind]) for name in (kind, f"{kind}_pairs"))
     logs = np.log(pairs["scale"].values)
     range_of_logs = logs[-1] - logs[0]
-    goal = float(np.linalg.norm(theory.modes(task()).ends))
+    goal = float(np.linalg.norm(theory.modes(task).ends))
     map_size = HEADS[kind] ** 0.5 * len(SPECTRUM) * np.exp(FACTORS[kind] * logs[0])
     movement: Origin = {"kind": "theory", "source": "docstring of papers/linear_attention/fig06_init_scale.py"}
     return [
         Claim.over(
-            f"{NAME}/moved-{kind}-pairs",
+            f"moved-{kind}-pairs",
             f"{kind.capitalize()}, in pairs: weights move by a part of themselves that goes as a power of their "
             "initial scale: exponent",
             predicted=-FACTORS[kind],
-            measured=[slope(logs, np.log(row)) for row in pairs["moved"].values],
+            measured=_slopes(logs, np.log(pairs["moved"].values)),
             tolerance=pairs["change"].isel(scale=0).values / range_of_logs,
             basis="change of the tangent kernel, at the smallest scale fitted",
             **movement,
         ),
         Claim.over(
-            f"{NAME}/moved-{kind}-independent",
+            f"moved-{kind}-independent",
             f"{kind.capitalize()}, independent heads: weights move by the same part of themselves at any large scale: "
             "exponent",
             predicted=0.0,
-            measured=[slope(logs, np.log(row)) for row in independent["moved"].values],
+            measured=_slopes(logs, np.log(independent["moved"].values)),
             tolerance=goal / map_size / range_of_logs,
             basis="map to be learned over that of the start, at the smallest scale fitted",
             **movement,
@@ -355,5 +355,19 @@ def _movement_claims(kind: str, data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
-    return draw_sweeps(data, LARGE, theory.levels(task()), theory.merged_escape_rate(task()))
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    return draw_sweeps(data, LARGE, theory.levels(settings.task), theory.merged_escape_rate(settings.task))
+
+
+FIGURE = Figure(
+    title="Small initial weights wait and drop, large ones decay at once, if their map starts at zero",
+    caption=CAPTION,
+    source="Fig 6",
+    settings=Settings(),
+    quick=Settings(seeds=(100,), every_scale=False),
+    described=describe,
+    paper_settings={"heads": "independent", "initial weights": "several scales"},
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

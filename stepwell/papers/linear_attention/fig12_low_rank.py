@@ -1,7 +1,5 @@
 """Fig 12: separate attention of rank R = 3, 5, 6, 7."""
 
-from ._low_rank_figure import LowRankFigure
+from ._low_rank_figure import low_rank_figure
 
-FIGURE = LowRankFigure("linear/fig12", ranks=(3, 5, 6, 7))
-TITLE, CAPTION, PAPER_SETTINGS = FIGURE.title, FIGURE.caption, FIGURE.paper_settings
-settings, simulate, claims, draw = FIGURE.settings, FIGURE.simulate, FIGURE.claims, FIGURE.draw
+FIGURE = low_rank_figure("Fig 12", 3, 5, 6, 7)

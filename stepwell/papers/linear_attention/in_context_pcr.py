@@ -5,33 +5,31 @@ plateaus are detected in the loss curve, and its answers compared with regressio
 context. From 10 to 10⁵ tokens its map is compared with the paper's, and the difference from plain regression with 1/N.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
+import matplotlib.figure
 import numpy as np
 import scipy
 import xarray as xr
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers._claim import Claim
-from stepwell.papers._settings import changeable
-from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.papers import Claim, Data, Figure
+from stepwell.papers.style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.probes import effective_map, pcr_test, staircase
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
-from stepwell.trajectory import TIME_UNIT, model_at, provenance
+from stepwell.trajectory import TIME_UNIT, model_at
 
 from ._described import described
 from ._plateaus import expected_plateaus
-from ._rank_one import CONTEXT, DIM, EIGENVALUES, HEADS, run_flows, schedules, starts
+from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
 
-NAME = "linear/in-context-pcr"
 STANDARD_ERRORS = 3.0
 RTOL = 1e-8
 LAW_FROM = 100
@@ -42,9 +40,11 @@ CHUNK = 500_000
 """Tokens held at a time."""
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
+    """What can be changed. Settings were chosen on seeds 0 to 5."""
+
+    context: int = 31
     seeds: tuple[int, ...] = (30, 31, 32, 33, 34, 35)
     init: float = 1e-4
     held_out: int = 4000
@@ -59,12 +59,6 @@ class Settings:
     """At each length, at the most."""
 
 
-FULL = Settings()
-QUICK = Settings(
-    seeds=(30,), held_out=2000, points=200, lengths=(10, 100, 1000), length_seeds=1, contexts=1000, tokens=1_000_000
-)
-
-TITLE = "On plateau m, attention does principal component regression with m components in context"
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
     "of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected in the curve, are "
@@ -77,76 +71,69 @@ CAPTION = (
     "formula for it, which goes as (m + 1)(λ_1 + … + λ_m)/N; m = 4 is least squares. What remains is what a short "
     "context cannot tell: attention uses the covariance of all inputs, the regression that of its own context."
 )
-PAPER_SETTINGS: dict[str, Any] = {}
 
 
-def settings(quick: bool) -> dict[str, Any]:
+def describe(settings: Settings) -> dict[str, Any]:
+    names = ("seeds", "init", "held_out", "points", "lengths", "length_seeds", "contexts", "tokens")
     return {
-        **described(dim=DIM, context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
+        **described(dim=DIM, context=settings.context, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
         "training": "gradient flow on infinite data",
         "initial weights": "Gaussian; settings were chosen on seeds 0 to 5",
-        **asdict(QUICK if quick else FULL),
+        **{name: getattr(settings, name) for name in names},
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    task, vectors = prepare()
-    flows = train(task, chosen)
-    tests = examine(task, vectors, flows, chosen)
-    return {"flows": flows[["loss"]], "tests": tests, "lengths": examine_lengths(chosen)}
+def simulate(settings: Settings) -> Data:
+    task, vectors = prepare(settings.context)
+    flows = train(task, settings)
+    tests = examine(task, vectors, flows, settings)
+    return {"flows": flows[["loss"]], "tests": tests, "lengths": examine_lengths(settings)}
 
 
-def prepare(context: int = CONTEXT) -> tuple[InContextRegression, Float[np.ndarray, "dim component"]]:
+def prepare(context: int) -> tuple[InContextRegression, Float[np.ndarray, "dim component"]]:
     """The task and the eigenvectors of its covariance, in falling order of eigenvalue."""
     task = InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), context)
     return task, np.linalg.eigh(task.covariance)[1][:, ::-1]
 
 
-def drop_times(task: InContextRegression, models: list[SeparateAttention]) -> Float[np.ndarray, "run drop"]:
-    return np.array([[drop.time for drop in each] for each in schedules(task, models)])
-
-
-def train(task: InContextRegression, chosen: Settings) -> xr.Dataset:
+def train(task: InContextRegression, settings: Settings) -> xr.Dataset:
     """The flow of each seed, saved at common times: even in log time, and finer where drops are to be expected."""
-    models = starts(chosen.seeds, chosen.init)
-    drops = drop_times(task, models)
+    models = initial_models(settings.seeds, settings.init)
+    drops = schedules(task, models).times
     near = np.outer(drops, np.linspace(0.98, 1.02, 21)).ravel()
-    times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), chosen.points), near]))
-    flows = _flows(task, models, times, chosen)
-    lasting = expected_plateaus(task, drops, init=chosen.init, heads=HEADS).lasting
+    times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), settings.points), near]))
+    flows = _flows(task, models, times, settings)
+    lasting = expected_plateaus(task, drops, init=settings.init, heads=HEADS).lasting
     return flows.assign(lasting=(("run", "plateau"), lasting))
 
 
-def _flows(task: InContextRegression, models: list[SeparateAttention], times: np.ndarray, chosen: Settings):
-    tolerances = {"rtol": RTOL, "atol": 1e-4 * chosen.init}
-    configuration = {"figure": NAME, **asdict(chosen)}
-    seeds = chosen.seeds[: len(models)]
-    return run_flows(models, Population(task), times, seeds=seeds, configuration=configuration, **tolerances)
+def _flows(task: InContextRegression, models: list[SeparateAttention], times: np.ndarray, settings: Settings):
+    seeds = settings.seeds[: len(models)]
+    return run_flows(models, Population(task), times, seeds=seeds, rtol=RTOL, atol=1e-4 * settings.init)
 
 
 def examine(
     task: InContextRegression,
     vectors: Float[np.ndarray, "dim component"],
     flows: xr.Dataset,
-    chosen: Settings,
+    settings: Settings,
     *,
     fresh_from: InContextRegression | None = None,
 ) -> xr.Dataset:
     """The test in the middle of each plateau, in order of time; nan where a run has not D + 1 of them."""
     levels = theory.levels(task)
     template = _template()
-    shape = (len(chosen.seeds), levels.size)
+    shape = (len(settings.seeds), levels.size)
     names = ("time", "closest", "margin", "held_out", "recorded")
     table = {name: np.full(shape, np.nan) for name in names}
     difference = np.full((*shape, DIM + 1), np.nan)
-    counts = np.zeros(len(chosen.seeds), dtype=int)
+    counts = np.zeros(len(settings.seeds), dtype=int)
     time = flows["time"].values
-    for run, seed in enumerate(chosen.seeds):
+    for run, seed in enumerate(settings.seeds):
         loss = flows["loss"].values[run]
         plateaus = staircase(time, loss).plateaus
         counts[run] = len(plateaus)
-        batch = (fresh_from or task).sample(chosen.held_out, key=jax.random.key(1000 + seed))
+        batch = (fresh_from or task).sample(settings.held_out, key=jax.random.key(1000 + seed))
         for m, plateau in enumerate(plateaus if len(plateaus) == DIM + 1 else ()):
             place = int(np.argmin(abs(time - (plateau.start + plateau.end) / 2)))
             model = model_at(flows, template, run=run, index=place)
@@ -159,11 +146,11 @@ def examine(
     dims = ("run", "plateau")
     examined = xr.Dataset(
         {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
-        {"run": list(chosen.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
+        {"run": list(settings.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
     )
     examined["difference"] = ((*dims, "components"), difference)
     examined["predicted_level"] = ("plateau", levels)
-    examined["standard_error"] = ("plateau", _squared_error_spread(task) / chosen.held_out**0.5)
+    examined["standard_error"] = ("plateau", _squared_error_spread(task) / settings.held_out**0.5)
     examined["lasting"] = flows["lasting"]
     examined["time"].attrs["units"] = TIME_UNIT
     return examined
@@ -195,7 +182,7 @@ def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plat
     return np.std((labels - np.array(answers)) ** 2, axis=1)
 
 
-def examine_lengths(chosen: Settings, *, shrunk: bool = True) -> xr.Dataset:
+def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
     """Training at each length, over (length, run, plateau), and the first run's answers in fresh contexts.
 
     - `distance` from the map of equation (22), as root mean square difference of answers; `tolerance`, `lasting`.
@@ -207,17 +194,21 @@ def examine_lengths(chosen: Settings, *, shrunk: bool = True) -> xr.Dataset:
 
     Without the shrinkage, `shrunk=False`, the prediction is the limit of long contexts.
     """
-    rows = [_examine_length(prepare(length)[0], chosen, shrunk) for length in chosen.lengths]
-    together = xr.concat(rows, dim="length").assign_coords(length=list(chosen.lengths))
-    return together.assign_attrs(provenance({"figure": NAME, **asdict(chosen)}))
+    rows = [_examine_length(prepare(length)[0], settings, shrunk) for length in settings.lengths]
+    return xr.concat(rows, dim="length").assign_coords(length=list(settings.lengths))
 
 
-def _examine_length(task: InContextRegression, chosen: Settings, shrunk: bool) -> xr.Dataset:
-    length, (_, vectors) = task.lengths.longest, prepare()
-    models = starts(chosen.seeds[: chosen.length_seeds], chosen.init)
-    expected = expected_plateaus(task, drop_times(task, models), init=chosen.init, heads=HEADS)
+def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
+    length, (_, vectors) = task.lengths.longest, prepare(task.lengths.longest)
+    gains = theory.component_gains(task)
+    predicted = {
+        "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
+        "from_limit": np.cumsum(np.append(0.0, np.array(EIGENVALUES) - gains)),
+    }
+    models = initial_models(settings.seeds[: settings.length_seeds], settings.init)
+    expected = expected_plateaus(task, schedules(task, models).times, init=settings.init, heads=HEADS)
     times = np.unique(expected.middle)
-    flows = _flows(task, models, times, chosen)
+    flows = _flows(task, models, times, settings)
     place = np.searchsorted(times, expected.middle)
     trained = np.take_along_axis(effective_map(flows).values, place[..., None, None], axis=1)
     wanted = [
@@ -226,7 +217,7 @@ def _examine_length(task: InContextRegression, chosen: Settings, shrunk: bool) -
     ]
     distance = [[theory.prediction_distance(task, a, b) for a, b in zip(row, wanted, strict=True)] for row in trained]
 
-    count = min(chosen.contexts, max(2, chosen.tokens // length))
+    count = min(settings.contexts, max(2, settings.tokens // length))
     own = task.covariance
     covariances, answers = [], np.zeros(DIM + 1)
     draw_batch = eqx.filter_jit(task.draw)
@@ -244,9 +235,9 @@ def _examine_length(task: InContextRegression, chosen: Settings, shrunk: bool) -
                 answers[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
     # Errors from contexts of their own, drawn by their covariance.
-    other = scipy.stats.wishart(length, own / length).rvs(chosen.contexts, random_state=np.random.default_rng(length))
-    others = context_differences(other, np.array(wanted), vectors)
-    dims, runs = ("run", "plateau"), list(chosen.seeds[: chosen.length_seeds])
+    other = scipy.stats.wishart(length, own / length).rvs(settings.contexts, random_state=np.random.default_rng(length))
+    others = context_differences(other.reshape(-1, DIM, DIM), np.array(wanted), vectors)
+    dims, runs = ("run", "plateau"), list(settings.seeds[: settings.length_seeds])
     kept = np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, trained[0, -1], vectors)
     columns: dict[str, Any] = {
         "distance": (dims, distance),
@@ -255,11 +246,6 @@ def _examine_length(task: InContextRegression, chosen: Settings, shrunk: bool) -
         "answer": ("plateau", answers),
         "kept": ("component", kept),
         "kept_predicted": ("component", np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, wanted[-1], vectors)),
-    }
-    gains = theory.component_gains(task)
-    predicted = {
-        "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
-        "from_limit": np.cumsum(np.append(0.0, np.array(EIGENVALUES) - gains)),
     }
     for name, values in measured.items():
         spread = others[name].std(axis=0) / np.where(np.arange(DIM + 1) > 0, others[name].mean(axis=0), 1.0)
@@ -294,8 +280,8 @@ def context_differences(
     return {"from_regression": np.stack(from_regression, axis=1), "from_limit": np.stack(from_limit, axis=1)}
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    return _claims_at_one_length(data["tests"]) + _claims_over_lengths(data["lengths"])
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    return _claims_at_one_length(data["tests"]) + _claims_over_lengths(data["lengths"], settings.contexts > 1)
 
 
 def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
@@ -307,7 +293,7 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
     fresh: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
     return [
         Claim.over(
-            f"{NAME}/plateaus",
+            "plateaus",
             f"{which}, the loss curve has D + 1 plateaus",
             predicted=DIM + 1,
             measured=tests["plateaus"].values,
@@ -318,7 +304,7 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/closest",
+            "closest",
             "On plateau m the model predicts most like regression with m components within the context, of 0 to D: "
             "number of components of the closest",
             predicted=np.broadcast_to(tests["plateau"].values, tests["closest"].shape).ravel(),
@@ -329,7 +315,7 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
             **fresh,
         ),
         Claim.over(
-            f"{NAME}/margin",
+            "margin",
             "The fresh sequences are enough to tell: how much closer the closest regression is than the second, in "
             "standard errors",
             predicted=STANDARD_ERRORS,
@@ -342,7 +328,7 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
             source="stepwell.probes.pcr_test",
         ),
         Claim.over(
-            f"{NAME}/held-out",
+            "held-out",
             "On fresh sequences the error on plateau m is L(M_m): deviation in standard errors",
             predicted=0.0,
             measured=deviation.values.ravel(),
@@ -356,7 +342,8 @@ def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
+def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
+    """`several`: whether there are several contexts, so that their spread is known."""
     lengths, lasting = tests["length"].values, tests["lasting"].values.astype(bool)
     span = f"N = {lengths.min()} to {lengths.max()}"
     learned = tests.isel(plateau=slice(1, None))
@@ -364,7 +351,7 @@ def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
     paper: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
     all_claims = [
         Claim.over(
-            f"{NAME}/shrinkage",
+            "shrinkage",
             f"{span}: on plateau m the model's map is that of regression with m components, shrunk as equation (22) "
             f"says: root mean square difference of answers ({lasting.sum()} of {lasting.size} plateaus are predicted "
             "to last)",
@@ -376,7 +363,7 @@ def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
             **paper,
         ),
         Claim.over(
-            f"{NAME}/answers",
+            "answers",
             f"{span}: on plateau m the model's answers to fresh sequences are those of equation (22): largest "
             "difference, labels having unit variance",
             predicted=0.0,
@@ -388,7 +375,8 @@ def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
         ),
     ]
     far = lengths >= LAW_FROM
-    away = np.log(lengths[far]) - np.log(lengths[far]).mean()
+    fitted = several and np.unique(lengths[far]).size > 1
+    away = np.log(lengths[far]) - np.log(lengths[far]).mean() if fitted else np.ones(far.sum())
     weights = away / (away @ away)
     for name, words, source in (
         (
@@ -411,11 +399,11 @@ def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
         slug = name.replace("_", "-")
         all_claims += [
             Claim.over(
-                f"{NAME}/{slug}",
+                slug,
                 f"{span}: mean squared difference from {words}, over the predicted: one ratio for each length and "
                 f"m{' < D' if name == 'from_limit' else ''}",
                 predicted=1.0,
-                measured=ratio.ravel(),
+                measured=ratio.ravel() if several else [],
                 tolerance=tolerance.ravel(),
                 basis=f"3 standard errors, for the largest of {ratio.size}; the errors from contexts of their own",
                 counted="plateaus",
@@ -423,11 +411,11 @@ def _claims_over_lengths(tests: xr.Dataset) -> list[Claim]:
                 source=source,
             ),
             Claim.over(
-                f"{NAME}/{slug}-exponent",
+                f"{slug}-exponent",
                 f"The model tends to {words}: exponent of N in the mean squared difference, from N = {LAW_FROM} on, "
                 f"for each m{' (m = D is least squares)' if name == 'from_regression' else ' < D'}",
                 predicted=-1.0,
-                measured=weights @ np.log(own[name].values[far]),
+                measured=weights @ np.log(own[name].values[far]) if fitted else [],
                 tolerance=STANDARD_ERRORS * np.sqrt(weights**2 @ error[far] ** 2) + np.abs(exact + 1),
                 basis="3 standard errors from contexts of their own; next order in 1/N",
                 counted="numbers of components",
@@ -444,13 +432,15 @@ def _largest_of(count: int) -> float:
     return float(np.sqrt(2) * scipy.special.erfcinv(0.0026998 / max(count, 1)))
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     colours = (BLACK, *PALETTE)
     with styled():
         figure = new_figure(10.4, 8.2)
         (loss, test), (kept, far) = figure.subplots(2, 2)
         _draw_losses(loss, data["flows"], data["tests"], colours)
+        loss.set_title(f"(a) Where the model is tested, N = {settings.context}")
         _draw_tests(test, data["tests"], colours)
+        test.set_title(f"(b) Which regression it is closest to, N = {settings.context}")
         _draw_lengths(kept, far, data["lengths"], colours)
     return figure
 
@@ -466,7 +456,6 @@ def _draw_losses(axes: Axes, flows: xr.Dataset, tests: xr.Dataset, colours: tupl
         axes.annotate(f"m = {m}", (1.0, level), xytext=(4, 0), fontsize=8.5, color=colours[m], **place)
     axes.set_xscale("log")
     axes.set(xlabel="training time $t/\\tau$", ylabel="loss", ylim=(0, 1.1))
-    axes.set_title("(a) Where the model is tested, N = 31")
 
 
 def _draw_tests(axes: Axes, tests: xr.Dataset, colours: tuple[str, ...]) -> None:
@@ -481,7 +470,6 @@ def _draw_tests(axes: Axes, tests: xr.Dataset, colours: tuple[str, ...]) -> None
                 axes.plot(best, curve[best], "o", color=colours[m], **ring)
     axes.set_xticks(range(DIM + 1))
     axes.set(xlabel="components m of the regression", ylabel="mean squared difference of answers", ylim=(0, 1.25))
-    axes.set_title("(b) Which regression it is closest to, N = 31")
     axes.legend(loc="upper center", ncols=3, fontsize=8)
 
 
@@ -510,3 +498,18 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colours: tuple[str, 
     far.set(xlabel="context length N, tokens", ylabel="mean squared difference of answers")
     far.set_title("(d) Difference from regression in the context: 1/N")
     far.legend(loc="lower left", fontsize=8)
+
+
+FIGURE = Figure(
+    title="On plateau m, attention does principal component regression with m components in context",
+    caption=CAPTION,
+    source="Section 4.4",
+    settings=Settings(),
+    quick=Settings(
+        seeds=(30,), held_out=2000, points=200, lengths=(10, 100, 1000), length_seeds=1, contexts=1000, tokens=1_000_000
+    ),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

@@ -5,43 +5,33 @@ point it is; JAX differentiates the loss of the model twice, and its Hessian dec
 places shows that there are no others.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from stepwell.objectives import Population
-from stepwell.papers._claim import Claim
-from stepwell.papers._settings import changeable, setting
-from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
+from stepwell.papers import Claim, Data, Figure
+from stepwell.papers.style import BLACK, BLUE, GREEN, GREY, VERMILION, new_figure, styled
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
-from stepwell.trajectory import provenance
 
 from ._critical_points import APART, GRADIENT, SPREADS, WEIGHT, Searched, model_of_weights, search, set_name
 from ._described import described
 
-NAME = "linear/landscape"
-EIGENVALUES = setting("eigenvalues", (0.4, 0.3, 0.2, 0.1))
-CONTEXT = setting("context", 31)
-HEADS = setting("heads", 4)
 STEPS = np.geomspace(1e-2, 0.5, 40)
 """How far the loss is followed away from a fixed point."""
 NEAR = 0.1
 """At this distance the way down is compared with its leading order."""
 
-SEARCH_CONTEXT = setting("search_context", 20)
 TWO, THREE = (0.6, 0.4), (0.5, 0.3, 0.2)
 """Eigenvalues of the covariances of the search."""
-SEED = setting("seed", 7001)
-"""Of the random places. The method and its settings were chosen on seeds 0 and 1."""
 
-TITLE = "The fixed points: two of merged attention, 2^D of separate, and which of them are strict saddles"
 CAPTION = (
     "(a) Fixed points of linear attention with separate keys and queries of rank one, one for each set of principal "
     "components that is learned (in braces): loss against the number of negative directions of the Hessian. Small "
@@ -54,14 +44,18 @@ CAPTION = (
     "dotted line) the loss is one of those that the paper predicts (grey lines): two for merged attention, 2^D for "
     "separate. Elsewhere the search is caught where the gradient is small but not zero."
 )
-PAPER_SETTINGS: dict[str, Any] = {}
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
-    """What a quick run has less of."""
+    """What can be changed. Of the search, method and settings were chosen on seeds 0 and 1."""
 
+    eigenvalues: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
+    context: int = 31
+    heads: int = 4
+    search_context: int = 20
+    seed: int = 7001
+    """Of the random places."""
     searched: tuple[Searched, ...] = (
         Searched("merged", TWO, 2),
         Searched("merged", THREE, 3),
@@ -74,56 +68,52 @@ class Settings:
     steps: int = 100
 
 
-FULL = Settings()
-QUICK = Settings(searched=tuple(each for each in FULL.searched if each.eigenvalues == TWO), starts=120, steps=80)
-
-
-def settings(quick: bool) -> dict[str, Any]:
-    chosen = QUICK if quick else FULL
+def describe(settings: Settings) -> dict[str, Any]:
+    spectrum = settings.eigenvalues
     return {
-        **described(dim=len(EIGENVALUES), context=CONTEXT, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
-        "search: models": [f"{each.name}, {each.heads} heads" for each in chosen.searched],
+        **described(dim=len(spectrum), context=settings.context, heads=settings.heads, rank=1, eigenvalues=spectrum),
+        "search: models": [f"{each.name}, {each.heads} heads" for each in settings.searched],
         "search: eigenvalues": [str(TWO), str(THREE)],
-        "search: context length N": SEARCH_CONTEXT,
-        "search: starts for each model": chosen.starts,
-        "search: steps": chosen.steps,
+        "search: context length N": settings.search_context,
+        "search: starts for each model": settings.starts,
+        "search: steps": settings.steps,
         "search: starting weights": f"standard deviation {SPREADS}, a quarter each; a quarter along eigenvectors",
-        "search: seed": SEED,
+        "search: seed": settings.seed,
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
-    task = InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), CONTEXT)
-    return {"points": survey(task, HEADS), "search": search_all(chosen)}
+def simulate(settings: Settings) -> Data:
+    task = InContextRegression(covariance(settings.eigenvalues, key=jax.random.key(0)), settings.context)
+    return {"points": survey(task, settings.heads), "search": search_all(settings)}
 
 
-def search_task(searched: Searched, *, context: int = SEARCH_CONTEXT) -> InContextRegression:
+def search_task(searched: Searched, context: int) -> InContextRegression:
     return InContextRegression(covariance(searched.eigenvalues, key=jax.random.key(1)), context)
 
 
-def search_all(chosen: Settings, *, theory_context: int = SEARCH_CONTEXT) -> xr.Dataset:
+def search_all(settings: Settings, *, theory_context: int | None = None) -> xr.Dataset:
     """The search for each model, over (model, start); predictions are those for another context if one is given."""
     searches = [
         search(
-            search_task(each),
+            search_task(each, settings.search_context),
             each,
-            starts=chosen.starts,
-            steps=chosen.steps,
-            seed=SEED,
-            theory_task=search_task(each, context=theory_context),
+            starts=settings.starts,
+            steps=settings.steps,
+            seed=settings.seed,
+            theory_task=search_task(each, theory_context or settings.search_context),
         )
-        for each in chosen.searched
+        for each in settings.searched
     ]
-    together = xr.concat(searches, dim="model").assign_coords(model=[each.name for each in chosen.searched])
-    together["family"] = ("model", [each.family for each in chosen.searched])
-    return together.assign_attrs(provenance({"figure": NAME, "seed": SEED, **asdict(chosen)}))
+    together = xr.concat(searches, dim="model").assign_coords(model=[each.name for each in settings.searched])
+    together["family"] = ("model", [each.family for each in settings.searched])
+    return together
 
 
 def survey(
     task: InContextRegression, heads: int, *, theory_task: InContextRegression | None = None, sign: float = 1.0
 ) -> xr.Dataset:
-    """Every fixed point, by theory for the task `theory_task` and by JAX for `task`; `sign` multiplies the values."""
+    """Every fixed point that so many heads can have, by theory for the task `theory_task` and by JAX for `task`; `sign`
+    multiplies the values."""
     theory_task = task if theory_task is None else theory_task
     dim = task.dim
     objective = Population(task)
@@ -137,13 +127,15 @@ def survey(
     directions = theory.modes(theory_task).directions
     rows = []
     for point in theory.fixed_points(theory_task):
+        size = len(point.learned)
+        if size > heads:
+            continue
         values, keys, queries = theory.aligned_weights(theory_task, point.learned, heads=heads)
         flat = np.concatenate([sign * values, keys.ravel(), queries.ravel()])
         value, slope, hessian = (np.asarray(part) for part in measure(jnp.asarray(flat)))
         expected = theory.fixed_point_landscape(theory_task, point.learned, heads=heads)
         eigenvalues, vectors = np.linalg.eigh(hessian)
-        size = len(point.learned)
-        on_path, last = point.learned == tuple(range(size)), size == dim
+        on_path, last = point.learned == tuple(range(size)), size == min(dim, heads)
         if on_path and not last:
             # A spare head along the next eigenvector: v = s, k = q = s e.
             way = np.zeros_like(flat)
@@ -159,6 +151,7 @@ def survey(
                 "learned": set_name(point.learned),
                 "subset": [float(d in point.learned) for d in range(dim)],
                 "on_path": on_path,
+                "last": last,
                 "predicted_loss": point.loss,
                 "loss": float(value),
                 "gradient": float(np.abs(slope).max()),
@@ -180,22 +173,21 @@ def survey(
     return surveyed.assign_attrs(weights=weights)
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     return _curvature_claims(data["points"]) + _search_claims(data["search"])
 
 
 def _curvature_claims(points: xr.Dataset) -> list[Claim]:
     rounding = 10 * points.attrs["weights"] * np.finfo(float).eps
     on_path = points["on_path"].values.astype(bool)
-    last = points["subset"].values.all(axis=1)
-    saddles, others = on_path & ~last, ~on_path
+    saddles, others = on_path & ~points["last"].values.astype(bool), ~on_path
     negative = points["negative"].values
-    drive, end = points["drive"].values, points["end"].values
+    drive, end = (points[name].values[: saddles.sum()] for name in ("drive", "end"))
     fall = points["fall_near"].values[saddles] / (2 * drive * NEAR**3)
     ours: Any = {"kind": "theory", "source": "stepwell.theory.linear.fixed_point_landscape"}
     return [
         Claim.over(
-            f"{NAME}/gradient",
+            "gradient",
             "The 2^D points that the paper names are fixed points of the model: largest entry of the gradient, one for "
             "each set of learned components",
             predicted=0.0,
@@ -207,7 +199,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             source="Section 4.2, equations (16)–(18), with the weights of (20)",
         ),
         Claim.over(
-            f"{NAME}/loss",
+            "loss",
             "The loss of the model at the fixed point that has learned the set S is tr Λ − Σ_{d∈S} λ_d/(1 + (1 + "
             "tr Λ/λ_d)/N): difference, one for each S",
             predicted=points["predicted_loss"].values,
@@ -219,7 +211,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             source="Section 4.3, equation (19), for any set S",
         ),
         Claim.over(
-            f"{NAME}/path",
+            "path",
             "The saddles M_0, …, M_{D−1} on the path have no negative direction: negative eigenvalues of the Hessian "
             "at each",
             predicted=0,
@@ -230,7 +222,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/strict",
+            "strict",
             "Each fixed point off the path is a strict saddle: negative eigenvalues of the Hessian at each",
             predicted=1,
             measured=negative[others],
@@ -241,7 +233,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.close(
-            f"{NAME}/one-minimum",
+            "one-minimum",
             "There is one minimum, with everything learned: number of fixed points with no negative direction, "
             "other than those M_0, …, M_{D-1} of the path",
             predicted=1,
@@ -251,7 +243,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             **ours,
         ),
         Claim.over(
-            f"{NAME}/third-order",
+            "third-order",
             f"The saddles on the path are left at third order: fall of the loss along a spare head, s = {NEAR:g}, over "
             "2λ²s³, is 1 − cs³/2λ, one ratio for each saddle",
             predicted=1 - NEAR**3 / (2 * end),
@@ -279,7 +271,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
         searched: Any = {"kind": "paper", "source": source, "explored": True}
         all_claims += [
             Claim.over(
-                f"{NAME}/{family}-no-others",
+                f"{family}-no-others",
                 f"{words[0].upper()}{words[1:]}: a search from random places finds none but the {number} fixed points "
                 f"in function space: distance of each critical point found ({at.sum()} of {at.size} starts converged) "
                 "from the nearest predicted, as root mean square difference of predictions",
@@ -291,7 +283,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
                 **searched,
             ),
             Claim.over(
-                f"{NAME}/{family}-all",
+                f"{family}-all",
                 f"{words[0].upper()}{words[1:]}: the search finds all of the {number}: number of different maps, for "
                 "each dimension D",
                 predicted=mine["predicted_count"].values,
@@ -316,7 +308,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
     return [
         *all_claims,
         Claim.over(
-            f"{NAME}/c2",
+            "c2",
             "At the critical points found, heads with v ≠ 0 have key and query in the span of the learned eigenvectors "
             "(C2): largest part outside it",
             predicted=0.0,
@@ -329,7 +321,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/more-zeros",
+            "more-zeros",
             "Merged attention has more fixed points with the map zero than w₂ = 0, W₁ = 0: it is enough that w₂ = 0 "
             "and W₁E[y_q z] = 0: critical points found with the map zero and W₁ ≠ 0, for each dimension D",
             predicted=1,
@@ -337,7 +329,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
             **some,
         ),
         Claim.over(
-            f"{NAME}/more-idle-heads",
+            "more-idle-heads",
             "Separate attention has more fixed points than (C3) lists: a head with v = 0 needs no more than "
             "Σ_{d∉S} λ_d²(e_d·k)(e_d·q) = 0: critical points found at which neither key nor query of such a head is in "
             "the span of the learned eigenvectors, for each dimension D",
@@ -348,7 +340,7 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
     ]
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     points, search = data["points"], data["search"]
     with styled():
         figure = new_figure(10.4, 8.6)
@@ -383,12 +375,14 @@ def _draw_points(axes: Axes, points: xr.Dataset) -> None:
     axes.set_xticks(range(int(negative.max()) + 1))
     axes.set_ylim(0, 1.08 * loss.max())
     axes.set(xlabel="negative directions of the Hessian", ylabel="loss")
-    axes.set_title(f"(a) All {points.sizes['point']} fixed points, D = 4, and the path of training")
+    axes.set_title(
+        f"(a) All {points.sizes['point']} fixed points, D = {points.sizes['component']}, and the path of training"
+    )
     axes.legend(loc="lower right", fontsize=8)
 
 
 def _draw_falls(axes: Axes, points: xr.Dataset) -> None:
-    on_path, last = points["on_path"].values.astype(bool), points["subset"].values.all(axis=1)
+    on_path, last = (points[name].values.astype(bool) for name in ("on_path", "last"))
     distance = points["distance"].values
     for number, row in enumerate(np.flatnonzero(~on_path)):
         label = "off the path, along the lowest eigenvector" if number == 0 else None
@@ -431,3 +425,17 @@ def _draw_search(axes: Axes, letter: str, one: xr.Dataset) -> None:
     model = str(one["model"].values)
     axes.set_title(f"({letter}) Search: {model} ({converged} of {one.sizes['start']} converge)")
     axes.legend(loc="upper center", ncols=2, fontsize=8)
+
+
+FULL = Settings()
+FIGURE = Figure(
+    title="The fixed points: two of merged attention, 2^D of separate, and which of them are strict saddles",
+    caption=CAPTION,
+    source="Sections 3.2, 4.2 and 5",
+    settings=FULL,
+    quick=Settings(searched=tuple(each for each in FULL.searched if each.eigenvalues == TWO), starts=120, steps=80),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

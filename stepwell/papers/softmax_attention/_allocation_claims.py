@@ -3,22 +3,15 @@
 import numpy as np
 import xarray as xr
 
-from stepwell.papers._claim import Claim
+from stepwell.papers import Claim, Data
 from stepwell.probes import passage_time
 
-from ._allocation_softmax import MARGIN
-from ._full_model import CONTEXT, DIMS, HEADS, MU
+from ._allocation_settings import MARGIN, Settings, number_word, shared_words
 from ._softmax_search import DEVIATIONS
+from ._unless import unless
 
-NAME = "softmax/allocation"
-STEP = 0.02 / 4
-"""Descent of rate η multiplies a weight that grows as e^{rt} by (1 + ηr/2)² a step: r is low by ηr²/4."""
-FINE = STEP / 4
-"""The same for unbalanced starts, whose rate is a quarter. Steps also shrink δ = o² - v², by ηr²t/4 in ln δ."""
 SMALL = 1e-2
 """Below this size a losing μ is free, but for the variance that it and the others like it add."""
-VARIANCE = 4 * DIMS[0] / CONTEXT
-"""What a losing μ of size 1 takes off the rate of growth of another: 4Sφ/L."""
 LEFT = (0.1, 10.0)
 """The limit has been left when a losing μ has a size between these."""
 ALONE = 0.99
@@ -27,17 +20,18 @@ ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
 RULE = "theory.softmax.allocation.winners, first order in differences of log ω and log μ"
 APART = "theory.softmax.allocation.winners; that tasks which want one head can only be driven apart was observed first"
+UNDECIDED = "no task has a head of its own that leads clearly"
 SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         *_softmax_equal(data["equal"]),
         *_softmax_unequal(data["unequal"]),
         *_winners(data["starts"]),
         *_costs(data["starts"]),
-        *_sharing(data["sharing"]),
-        *_imbalance(data["imbalance"]),
+        *_sharing(data["sharing"], settings),
+        *_imbalance(data["imbalance"], settings),
     ]
 
 
@@ -52,13 +46,16 @@ def _merged(runs: xr.Dataset) -> int:
 
 
 def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
-    clear = runs["lead"].values > MARGIN
+    clear, tasks = runs["lead"].values > MARGIN, runs.sizes["task"]
+    decided = int((clear & ~runs["contested"].values).sum())
     return [
-        Claim.close(
-            f"{NAME}/softmax-winners",
+        unless(
+            "" if decided else UNDECIDED,
+            Claim.close,
+            "softmax-winners",
             "Softmax attention from random ω and μ: a task whose predicted head is no other task's, and leads by more "
             "than second-order terms, gets it: exceptions among "
-            f"{int((clear & ~runs['contested'].values).sum())} tasks",
+            f"{decided} tasks",
             predicted=0,
             measured=(_wrong(runs) & clear).sum(),
             tolerance=0,
@@ -68,7 +65,7 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
             explored=True,
         ),
         Claim.close(
-            f"{NAME}/softmax-contention",
+            "softmax-contention",
             "Softmax attention: contention for a head never adds to sharing: runs of "
             f"{runs.sizes['run']} with fewer heads in use than predicted",
             predicted=0,
@@ -80,9 +77,9 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/softmax-one-head",
+            "softmax-one-head",
             "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the answer, "
-            f"the least of the three tasks, for each run ({ENDED:g} of the runs must have ended)",
+            f"the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have ended)",
             predicted=ALONE,
             measured=runs["share"].min("task").values,
             tolerance=0,
@@ -97,14 +94,14 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
         *[
             _ended(
                 f"softmax-cost-{used}-heads",
-                f"Softmax attention, runs that end with {words}: loss over fresh sequences over the least by "
-                f"quadrature, for each such run ({ENDED:g} of them must have ended)",
+                f"Softmax attention, runs that end with {shared_words(used, tasks)}: loss over fresh sequences over "
+                f"the least by quadrature, for each such run ({ENDED:g} of them must have ended)",
                 runs.isel(run=np.flatnonzero(runs["heads_used"] == used)),
                 float(runs["level"].sel(used=used)),
                 required=ENDED,
                 source="theory.softmax.losses.exact_loss, least over the weights",
             )
-            for used, words in ((3, "a head for each task"), (2, "two tasks in one head"))
+            for used in runs["used"].values[::-1].tolist()
             if np.any(runs["heads_used"] == used)
         ],
     ]
@@ -114,7 +111,7 @@ def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required:
     parameters = 2 * runs.sizes["task"]
     tail = runs["tail"].values if "tail" in runs else 0.0
     return Claim.over(
-        f"{NAME}/{id}",
+        id,
         statement,
         predicted=1.0,
         measured=runs["tested"].values / level,
@@ -134,7 +131,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
     tasks, heads = runs.sizes["task"], runs.sizes["head"]
     return [
         Claim.over(
-            f"{NAME}/softmax-unequal-winners",
+            "softmax-unequal-winners",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: where theory names a head of its "
             "own for every task, by more than second-order terms, each gets it: number of such tasks, for each start",
             predicted=tasks,
@@ -147,7 +144,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/softmax-unequal-one-head",
+            "softmax-unequal-one-head",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: each task is learned by one head, "
             "and the head without a task gives nothing: part of the answer, the least of the tasks, for each start",
             predicted=ALONE,
@@ -177,8 +174,10 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
     decided = clear & ~trained["contested"].values
     return [
         *[
-            Claim.close(
-                f"{NAME}/{id}",
+            unless(
+                "" if decided[kind].any() else UNDECIDED,
+                Claim.close,
+                id,
                 f"Spectral loss, {words}, is no other task's, and leads by more than second-order terms, gets it: "
                 f"exceptions among {int(decided[kind].sum())} tasks",
                 predicted=0,
@@ -195,7 +194,7 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
             )
         ],
         Claim.close(
-            f"{NAME}/contention",
+            "contention",
             "Spectral loss: contention for a head never adds to sharing: runs of "
             f"{trained.sizes['run']} with fewer heads in use than predicted",
             predicted=0,
@@ -212,15 +211,16 @@ def _winners(trained: xr.Dataset) -> list[Claim]:
 def _costs(trained: xr.Dataset) -> list[Claim]:
     end = trained["loss"].values[:, -1]
     cost_claims = []
-    for used, words in ((3, "a head for each task"), (2, "two tasks in one head"), (1, "all tasks in one head")):
+    tasks = trained.sizes["task"]
+    for used in range(tasks, 0, -1):
         chosen = trained["heads_used"].values == used
         if np.any(chosen):
             cost = trained["cost"].values[chosen]
             cost_claims.append(
                 Claim.over(
-                    f"{NAME}/cost-{used}-heads",
-                    f"Spectral loss, runs that end with {words}: final loss, for each such run ({ENDED:g} of them must "
-                    "have ended)",
+                    f"cost-{used}-heads",
+                    f"Spectral loss, runs that end with {shared_words(used, tasks)}: final loss, for each such run "
+                    f"({ENDED:g} of them must have ended)",
                     predicted=cost,
                     measured=end[chosen],
                     tolerance=trained["tail"].values[chosen] + 1e-8 * cost,
@@ -235,26 +235,32 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
     return cost_claims
 
 
-def _sharing(trained: xr.Dataset) -> list[Claim]:
+def _step(rate: float) -> float:
+    """Descent of rate η multiplies a weight that grows as e^{rt} by (1 + ηr/2)² a step: r is low by this times r²."""
+    return rate / 4
+
+
+def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
+    step = _step(settings.rate)
     rate, wanted = trained["rate"].values, trained["predicted_rate"].values
-    worst = int(np.argmax(np.abs(rate - wanted) / (STEP * wanted**2)))
+    worst = int(np.argmax(np.abs(rate - wanted) / (step * wanted**2)))
     root = float(np.interp(0.0, rate, trained["x"].values))
     spacing = float(np.diff(trained["x"].values)[0])
     limit = np.where(trained["revives"], trained["split"], trained["shared"])
     return [
         Claim.close(
-            f"{NAME}/sharing-rate",
+            "sharing-rate",
             "Spectral loss: a small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): rate at the x "
             "furthest off",
             predicted=wanted[worst],
             measured=rate[worst],
-            tolerance=1.1 * STEP * wanted[worst] ** 2,
+            tolerance=1.1 * step * wanted[worst] ** 2,
             basis="descent in steps: ηr²/4, and a tenth of that",
             kind="theory",
             source="theory.softmax.allocation, a small head beside a shared one",
         ),
         Claim.close(
-            f"{NAME}/sharing-threshold",
+            "sharing-threshold",
             "Spectral loss, two tasks in one head: the second head grows if its ω is above x times that of the first: "
             "threshold x",
             predicted=float(trained["threshold"]),
@@ -265,7 +271,7 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
             source="theory.softmax.allocation, x = e^(x/2 − 1)",
         ),
         Claim.over(
-            f"{NAME}/sharing-end",
+            "sharing-end",
             "Spectral loss: two tasks in one head split if x is above 0.464 and stay together if it is below: final "
             f"loss, one for each of {trained.sizes['end']} sizes x of the second head",
             predicted=limit,
@@ -279,13 +285,23 @@ def _sharing(trained: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _imbalance(trained: xr.Dataset) -> list[Claim]:
+def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
+    mu, heads = settings.mu, settings.tasks
+    # The rate is a quarter. Steps also shrink δ = o² - v², by ηr²t/4 in ln δ.
+    step = _step(settings.rate / 4)
+    # What a losing μ of size 1 takes off the rate of growth of another: 4Sφ/L.
+    variance = 4 * settings.dims[0] / settings.context
     limit, bound = float(trained["limit"]), float(trained["bound"])
     time, loss = trained["time"].values, trained["loss"].values
-    fallen = trained["log_mu"].values - np.log(MU)
-    rates, wanted, allowed, left, leave = [], [], [], [], []
+    fallen = trained["log_mu"].values - np.log(mu)
+    alone = "" if heads > 1 else "a single head has no task to lose"
+    rates, wanted, allowed, left, leave, ended = [], [], [], [], [], []
     for row, delta in enumerate(trained["delta"].values[1:], start=1):
-        predicted = np.arcsinh(2 * MU / delta) + fallen
+        # s has gone from ln(4μ(0)/δ) to -ln(4μ/δ) when the limit is left.
+        turned = [2 * np.log(delta / 4) - np.log(mu * size) for size in (LEFT[0], 1.0, LEFT[1])]
+        if turned[-1] > fallen.min():
+            ended.append(row)
+        predicted = np.arcsinh(2 * mu / delta) + fallen
         free = (delta / 2 * np.sinh(np.abs(predicted).clip(0, 100)) < SMALL) & (time > float(trained["settled"]))
         if free.sum() < 3:  # an imbalance so large that the limit is left before it is reached
             continue
@@ -293,18 +309,17 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
         rates.append(np.polyfit(time[free], observed[free], 1)[0])
         wanted.append(np.polyfit(time[free], predicted[free], 1)[0])
         longer = 1 + 2 * time[free][-1] / np.ptp(time[free])
-        allowed.append(FINE * wanted[-1] ** 2 * longer + (HEADS - 1) * VARIANCE * SMALL)
+        allowed.append(step * wanted[-1] ** 2 * longer + (heads - 1) * variance * SMALL)
         left.append((np.log(delta), passage_time(time, loss[row], (limit + bound) / 2)))
-        # s has then gone from ln(4μ(0)/δ) to -ln(4μ/δ).
-        turned = [2 * np.log(delta / 4) - np.log(MU * size) for size in (LEFT[0], 1.0, LEFT[1])]
         leave.append(np.interp(turned, fallen[::-1], time[::-1]))
-    logs, times = (np.array(column) for column in zip(*left, strict=True))
+    logs, times = np.array(left).reshape(-1, 2).T
+    few = "" if times.size > 1 else "a slope needs two imbalances of which the limit is reached"
+    slopes = np.zeros(3) if few else np.polyfit(logs, np.array(leave), 1)[0]
     # The limit may never be left.
-    slope = np.polyfit(logs, times, 1)[0] if np.all(np.isfinite(times)) else np.nan
-    slopes = np.polyfit(logs, np.array(leave), 1)[0]
+    slope = np.polyfit(logs, times, 1)[0] if not few and np.all(np.isfinite(times)) else np.nan
     return [
         Claim.close(
-            f"{NAME}/balanced-end",
+            "balanced-end",
             "Spectral loss, balanced values and outputs: the loss ends at the flow's limit",
             predicted=limit,
             measured=loss[0, -1],
@@ -313,8 +328,10 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             kind="theory",
             source="theory.softmax.limits.flow_limit_loss",
         ),
-        Claim.over(
-            f"{NAME}/unbalanced-rate",
+        unless(
+            alone,
+            Claim.over,
+            "unbalanced-rate",
             "Spectral loss, unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the "
             "rate at which it decays in the balanced flow: d arsinh(2μ/δ)/dt, one for each δ",
             predicted=wanted,
@@ -325,23 +342,27 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             kind="theory",
             source=SADDLE,
         ),
-        Claim.close(
-            f"{NAME}/unbalanced-time",
+        unless(
+            alone or few,
+            Claim.close,
+            "unbalanced-time",
             "Spectral loss, unbalanced: the loss leaves the flow's limit after μ has fallen to δ and grown back: slope "
             "of that time in ln δ, about -2 over the rate of decay",
             predicted=slopes[1],
             measured=slope,
-            tolerance=np.ptp(slopes) / 2 + 6 * FINE,
+            tolerance=np.ptp(slopes) / 2 + 6 * step,
             basis=f"the size of μ that counts, from {LEFT[0]:g} to {LEFT[1]:g}; descent in steps, by which δ shrinks",
             kind="theory",
             source=SADDLE,
         ),
-        Claim.over(
-            f"{NAME}/unbalanced-end",
+        unless(
+            alone,
+            Claim.over,
+            "unbalanced-end",
             "Spectral loss, unbalanced: the loss ends below the middle between the flow's limit and the bound for "
-            "three heads: final loss, one for each imbalance",
+            f"{number_word(heads)} heads: final loss, one for each imbalance",
             predicted=(limit + bound) / 2,
-            measured=loss[1:, -1],
+            measured=loss[ended, -1],
             tolerance=0,
             basis="a level",
             counted="imbalances",
@@ -350,9 +371,9 @@ def _imbalance(trained: xr.Dataset) -> list[Claim]:
             relation="<=",
         ),
         Claim.over(
-            f"{NAME}/unbalanced-bound",
-            "Spectral loss, unbalanced: the loss stays above the bound for three heads: least loss, one for each "
-            "imbalance",
+            "unbalanced-bound",
+            f"Spectral loss, unbalanced: the loss stays above the bound for {number_word(heads)} heads: least loss, "
+            "one for each imbalance",
             predicted=bound,
             measured=loss[1:].min(axis=1),
             tolerance=0,

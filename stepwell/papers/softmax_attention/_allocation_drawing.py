@@ -1,59 +1,58 @@
 """The drawing of the allocation of heads."""
 
+from itertools import cycle
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell._text import scientific
-from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, PALETTE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, GREEN, GREY, PALETTE, VERMILION, new_figure, scientific, styled
 
-from ._allocation_softmax import MARGIN
+from ._allocation_settings import MARGIN, Settings, number_word, shared_words
 
-_COLOURS = {3: BLUE, 2: VERMILION, 1: GREEN}
-_WORDS = {3: "a head for each task", 2: "two tasks in one head", 1: "three tasks in one head"}
 _TIME = "time t = rate × step"
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(15.0, 8.6)
         panels = figure.subplots(2, 3)
-        equal, starts = data["equal"], data["starts"]
+        equal, starts, signal = data["equal"], data["starts"], float(data["equal"].attrs["signal"])
         levels = {int(used): float(level) for used, level in zip(equal["used"], equal["level"], strict=True)}
-        _courses(panels[0, 0], equal, levels, "(a) Softmax attention: random starts")
-        _winners(panels[0, 1], {"softmax\n3 heads": equal, "softmax\n4 heads": data["unequal"], "surrogate": starts})
+        _courses(panels[0, 0], equal, levels, signal, "(a) Softmax attention: random starts")
+        _winners(panels[0, 1], (equal, data["unequal"], starts))
         _converged(panels[0, 2], data["unequal"])
         costs = dict(zip(starts["heads_used"].values.tolist(), starts["cost"].values.tolist(), strict=True))
-        _courses(panels[1, 0], starts, costs, "(d) The surrogate: random starts")
+        _courses(panels[1, 0], starts, costs, signal, "(d) The surrogate: random starts")
         _sharing(panels[1, 1], data["sharing"])
-        _imbalance(panels[1, 2], data["imbalance"])
+        _imbalance(panels[1, 2], data["imbalance"], settings)
     return figure
 
 
-def _courses(axes: Any, trained: xr.Dataset, levels: dict[int, float], title: str) -> None:
-    time, used = trained["time"].values, trained["heads_used"].values
-    for heads, colour in _COLOURS.items():
+def _courses(axes: Any, trained: xr.Dataset, levels: dict[int, float], signal: float, title: str) -> None:
+    time, used, tasks = trained["time"].values, trained["heads_used"].values, trained.sizes["task"]
+    for heads, colour in zip(range(tasks, 0, -1), cycle((BLUE, VERMILION, GREEN)), strict=False):
         chosen = np.flatnonzero(used == heads)
-        axes.plot([], [], color=colour, label=f"{_WORDS[heads]}: {chosen.size} of {used.size} starts")
+        axes.plot([], [], color=colour, label=f"{shared_words(heads, tasks)}: {chosen.size} of {used.size} starts")
         for run in chosen[:25]:
             axes.plot(time, trained["loss"].values[run], color=colour, linewidth=0.7, alpha=0.6)
     for level in levels.values():
         axes.axhline(level, color=BLACK, linestyle="--", linewidth=0.9)
         axes.annotate(f"{level:.2f}", (0.0, level), xytext=(3, 3), textcoords="offset points", fontsize=9)
-    axes.set_xlim(0, 24)
-    axes.set_ylim(0, 39)
+    axes.set_xlim(0, min(24, float(time[-1])))
+    axes.set_ylim(0, 1.3 * signal)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss, summed over tasks")
     axes.set_title(title)
     axes.legend(loc="upper right")
 
 
-def _winners(axes: Any, sets: dict[str, xr.Dataset]) -> None:
+def _winners(axes: Any, sets: tuple[xr.Dataset, ...]) -> None:
     colours = (BLUE, PALETTE[5], PALETTE[1])
     words = ("named for it alone, leads clearly", "named for it alone, leads by little", "named for several tasks")
-    for place, runs in enumerate(sets.values()):
+    for place, runs in enumerate(sets):
         right = (runs["served_by"] == runs["predicted"]).values
         contested, clear = runs["contested"].values, runs["lead"].values > MARGIN
         for step, among in enumerate((~contested & clear, ~contested & ~clear, contested)):
@@ -72,7 +71,8 @@ def _winners(axes: Any, sets: dict[str, xr.Dataset]) -> None:
             )
     for colour, word in zip(colours, words, strict=True):
         axes.bar([0], [0], color=colour, label=word)
-    axes.set_xticks([1, 3.6, 8.2], list(sets))
+    named = [f"softmax\n{runs.sizes['head']} heads" for runs in sets[:2]]
+    axes.set_xticks([1, 3.6, 8.2], [*named, "surrogate"])
     axes.set_ylim(0, 1.62)
     axes.set_yticks(np.linspace(0, 1, 6))
     axes.set_ylabel("tasks learned by the head that theory names")
@@ -121,8 +121,9 @@ def _sharing(axes: Any, trained: xr.Dataset) -> None:
     axes.legend(loc="upper left", fontsize=8.5)
 
 
-def _imbalance(axes: Any, trained: xr.Dataset) -> None:
+def _imbalance(axes: Any, trained: xr.Dataset, settings: Settings) -> None:
     time = trained["time"].values
+    first = min(2.0, float(time[-1]) / 10)
     for row, part in enumerate(trained["part"].values):
         label = (
             "balanced, o = v"
@@ -135,13 +136,14 @@ def _imbalance(axes: Any, trained: xr.Dataset) -> None:
         axes.plot(time[1:], trained["loss"].values[row, 1:], color=colour, label=label)
     for level, word in (
         (float(trained["limit"]), "limit of the flow"),
-        (float(trained["bound"]), "bound for three heads"),
+        (float(trained["bound"]), f"bound for {number_word(settings.tasks)} heads"),
     ):
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.0)
-        axes.annotate(f"{word}, {level:.2f}", (2.2, level), xytext=(0, -12), textcoords="offset points", fontsize=9)
+        below: dict[str, Any] = {"xytext": (0, -12), "textcoords": "offset points", "fontsize": 9}
+        axes.annotate(f"{word}, {level:.2f}", (1.1 * first, level), **below)
     axes.set_xscale("log")
-    axes.set_xlim(2, float(time[-1]))
-    axes.set_ylim(3, 12)
+    axes.set_xlim(first, float(time[-1]))
+    axes.set_ylim(0.1 * sum(settings.dims), 0.4 * sum(settings.dims))
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss, summed over tasks")
     axes.set_title("(f) The surrogate: an imbalance undoes the limit")

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int
 from matplotlib.axes import Axes
 
-from stepwell.papers._style import GREY
+from stepwell.papers.style import GREY
 
 
 def against_batches(axes: Axes, sizes: Int[np.ndarray, " batch"]) -> None:

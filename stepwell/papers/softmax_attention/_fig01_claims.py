@@ -6,43 +6,48 @@ is above its least by $\tfrac12\mathrm{tr}\,H\Sigma = \eta\,\mathrm{tr}\,C/4B$. 
 direction, of curvature h, counts 1/(1 - ηh/2) times.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from stepwell.papers._claim import Claim
+from stepwell.papers import Claim, Data
 from stepwell.probes import head_task_allocation
 
-from ._full_model import CONTEXT, DIMS
+from ._full_model import FirstSetting
 from ._slope import slope
+from ._unless import unless
 
-NAME = "softmax/fig1"
-ROOT = DIMS[0] ** 0.5
 QUIET = 256
 """Sequences in a batch from which on the noise of whole matrices is small beside what is claimed of their curves."""
 DEVIATIONS = 4.0
 """Standard errors allowed of each of some twenty numbers."""
-FINITE = 2 / DIMS[0] + np.e**2 / CONTEXT
-"""What the spectral loss neglects, relatively: the spread of |q|², and of the normaliser."""
+TAIL = (60.0, 120.0)
+"""Between these times the fading of what is off task is measured."""
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    all_claims = _structure(data["gradient"]) + _emergence(data) + _limits(data)
+def claims(data: Data, settings: FirstSetting) -> list[Claim]:
+    all_claims = _structure(data["gradient"]) + _emergence(data, settings) + _limits(data, settings)
     if np.unique(data["descent"]["batch"]).size >= 3:
         all_claims += _without_noise(data)
     return all_claims
 
 
+def _unequal(settings: FirstSetting) -> str:
+    """Why claims for tasks of one dimension cannot be judged, if there are several."""
+    return "tasks have different dimensions" if len(set(settings.dims)) > 1 else ""
+
+
 def _structure(gradient: xr.Dataset) -> list[Claim]:
     logs = np.log(gradient["sequences"].values)
     norms, others = (np.log(gradient[name].values) for name in ("off", "other_off"))
-    fits = [slope(logs, *each) for each in zip(norms, others, strict=True)]
+    fits = [slope(logs, *each) for each in zip(norms, others, strict=True) if np.unique(logs).size > 1]
     squares, their = (gradient[name] / gradient["on"] ** 2 for name in ("square", "error"))
     symmetry: dict[str, Any] = {"kind": "theory", "source": "symmetry of the task: docstring of fig02_blocks"}
     return [
         Claim.over(
-            f"{NAME}/gradient-noise",
+            "gradient-noise",
             "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
             "number of sequences, one for each of the matrices W and U",
             predicted=-0.5,
@@ -52,8 +57,10 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             counted="matrices",
             **symmetry,
         ),
-        Claim.over(
-            f"{NAME}/gradient-population",
+        unless(
+            "" if gradient.sizes["group"] else "there is a single batch",
+            Claim.over,
+            "gradient-population",
             "The population's gradient keeps weights decomposable: its squared norm off the structure over that on it, "
             "one ratio for each of the matrices W and U",
             predicted=0.0,
@@ -64,7 +71,7 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
             **symmetry,
         ),
         Claim.over(
-            f"{NAME}/gradient-eigenvalues",
+            "gradient-eigenvalues",
             "On the structure the gradient of whole matrices is that of the eigenvalues alone on the exact loss: "
             "difference of each derivative by ω and μ, in standard errors",
             predicted=0.0,
@@ -80,22 +87,30 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
     ]
 
 
-def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
+def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
     runs, predictions, scaled = data["descent"], data["theory"], data["emergence"]
     quiet = runs.isel(run=np.flatnonzero(runs["batch"] >= QUIET))
     early, late = (scaled["bracket"].isel(end=end).values for end in (0, 1))
-    width = float(predictions["width"])
+    width, alone = float(predictions["width"]), "" if settings.tasks > 1 else "there is a single head"
     last = runs.isel(time=-1)
     allocated = head_task_allocation(last["omega"].values, last["mu"].values)
     scales, times = scaled["scale"].values, scaled["time"].values
     exponent = np.log(times[-1] / times[-2]) / np.log(scales[-1] / scales[-2])
+    half = float(data["population"]["half"].mean())
+    unknown = "" if np.isfinite(half) else "training on the exact loss ends before half the fall"
+    # What the spectral loss neglects, relatively: the spread of |q|², and of the normaliser.
+    finite = 2 / settings.dims[0] + np.e**2 / settings.context
+    unequal = _unequal(settings)
+    short = "training ends before tasks emerge" if runs["time"][-1] <= predictions["bracket"][0] else ""
     drop = "the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L"
     bracket = "theory.softmax.emergence.emergence_bracket"
     curves = []
     if quiet.sizes["run"]:
         curves = [
-            Claim.over(
-                f"{NAME}/three-phases",
+            unless(
+                short,
+                Claim.over,
+                "three-phases",
                 "The loss waits, falls once and settles: three phases are detected in the curve (1 if so), for each "
                 f"run of whole matrices on batches of {QUIET} sequences and more",
                 predicted=1,
@@ -106,11 +121,13 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
                 source="abstract (three phases) and Fig 1",
                 explored=True,
             ),
-            Claim.over(
-                f"{NAME}/emergence-whole",
+            unless(
+                short or unknown,
+                Claim.over,
+                "emergence-whole",
                 "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
                 f"run on batches of {QUIET} sequences and more",
-                predicted=float(data["population"]["half"].mean()),
+                predicted=half,
                 measured=quiet["half"].values,
                 tolerance=width / 2,
                 basis="half the width of the drop, in which the fall takes place",
@@ -120,11 +137,13 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             ),
         ]
     return [
-        Claim.over(
-            f"{NAME}/one-head-a-task",
+        unless(
+            short,
+            Claim.over,
+            "one-head-a-task",
             "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
             "tasks by the same head: number of such tasks, for each run",
-            predicted=len(DIMS),
+            predicted=settings.tasks,
             measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
             tolerance=0,
             basis="a count",
@@ -132,18 +151,22 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="abstract (task allocation) and Fig 1",
         ),
         *curves,
-        Claim.close(
-            f"{NAME}/emergence-exact",
+        unless(
+            unknown or unequal,
+            Claim.close,
+            "emergence-exact",
             "Softmax attention without noise emerges when the flow of the spectral loss does: time of half the fall",
             predicted=times[0],
-            measured=float(data["population"]["half"].mean()),
-            tolerance=width * FINITE + times[0] / CONTEXT,
+            measured=half,
+            tolerance=width * finite + times[0] / settings.context,
             basis=drop,
             kind="theory",
             source="theory.softmax.losses.spectral_loss, leading order in 1/d and 1/L",
         ),
-        Claim.close(
-            f"{NAME}/emergence-exponent",
+        unless(
+            unequal,
+            Claim.close,
+            "emergence-exponent",
             "Spectral flow: the emergence time goes as one over the size of the initial weights: exponent between the "
             "two smallest",
             predicted=-1.0,
@@ -153,12 +176,14 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
             kind="theory",
             source=bracket,
         ),
-        Claim.over(
-            f"{NAME}/emergence-brackets",
+        unless(
+            alone or unequal,
+            Claim.over,
+            "emergence-brackets",
             "Spectral flow: emergence times lie in the predicted brackets, between those with one effective head (0) "
             f"and with H (1): place in the bracket, for each of {scales.size} sizes of the initial weights",
             predicted=0.5,
-            measured=(times - early) / (late - early),
+            measured=[] if alone else (times - early) / (late - early),
             tolerance=0.5,
             basis="the bracket itself",
             counted="sizes",
@@ -168,19 +193,22 @@ def _emergence(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
+def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
     predictions, population, spectral = data["theory"], data["population"], data["spectral"]
-    end = population.isel(time=-1)
+    end, root, unequal = population.isel(time=-1), settings.dims[0] ** 0.5, _unequal(settings)
     emerged = float(predictions["bracket"][1])
+    early = "training on the exact loss ends before tasks have emerged" if end["time"] <= emerged else ""
     then = spectral.sel(time=float(end["time"]))
-    tail, others = float(then["loss"] - spectral["loss"][-1]), _square(then["omega"].values[0, 1])
+    tail, others = float(then["loss"] - spectral["loss"][-1]), _square(_off(then), settings)
     limit_claims = []
-    for name, unit, word in (("omega", ROOT, "ω√d"), ("mu", 1.0, "μ")):
+    for name, unit, word in (("omega", root, "ω√d"), ("mu", 1.0, "μ")):
         values = _own(end[name].values).ravel() * unit
         scatter, best = (float(each) * unit for each in (data["scatter"][name], predictions[f"best_{name}"].mean()))
         limit_claims.append(
-            Claim.close(
-                f"{NAME}/end-{name}",
+            unless(
+                early or unequal,
+                Claim.close,
+                f"end-{name}",
                 f"Softmax attention without noise: {word} of the heads in use ends where quadrature has the least "
                 "loss, mean over tasks and sets of samples",
                 predicted=best,
@@ -193,8 +221,10 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             )
         )
     limit_claims.append(
-        Claim.close(
-            f"{NAME}/end-loss",
+        unless(
+            early,
+            Claim.close,
+            "end-loss",
             "Softmax attention without noise ends at the least loss by quadrature, mean over sets of samples",
             predicted=float(predictions["best_loss"]),
             measured=float(end["loss"].mean()),
@@ -205,45 +235,52 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="theory.softmax.losses.exact_optimum",
         )
     )
-    final, before = spectral.isel(time=-1), spectral.isel(time=-2)
-    slow = float(np.exp(-predictions["slow"] * (final["time"] - emerged)))
-    others = _off_task(data, float(final["time"]))
-    for name, unit, word in (("omega", ROOT, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
+    before, final = (spectral.sel(time=time) for time in TAIL)
+    alone = "" if settings.tasks > 1 else "there is a single task: nothing is off task"
+    late = f"tasks emerge after t = {TAIL[0]:g}" if emerged >= TAIL[0] else ""
+    slow = float(np.exp(-predictions["slow"] * (TAIL[1] - emerged)))
+    sooner, later = (0.0 if late else _off_task(data, time, settings) for time in TAIL)
+    for name, unit, word in (("omega", root, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
         limit_claims.append(
-            Claim.over(
-                f"{NAME}/limit-{name}",
+            unless(
+                alone or late or unequal,
+                Claim.over,
+                f"limit-{name}",
                 f"The flow of the spectral loss ends at {word}, for each head in use",
                 predicted=float(predictions[name][0]) * unit,
                 measured=_own(final[name].values) * unit,
-                tolerance=float(predictions[name][0]) * unit * (slow + others),
+                tolerance=float(predictions[name][0]) * unit * (slow + later),
                 basis="the slow mode; the square of what is off task",
                 counted="heads",
                 kind="paper",
                 source="abstract (convergence of the flow); limit by theory.softmax.limits.flow_limit",
             )
         )
-    off = [each["omega"].values[0, 1] for each in (before, final)]
-    faded = float((1 / off[1] - 1 / off[0]) / (final["time"] - before["time"]))
+    first, last = _off(before), _off(final)
     mu = float(predictions["mu"][0])
-    cost = np.e / CONTEXT * mu**2 * float(sum(DIMS)) * _square(off[1])
+    cost = np.e / settings.context * mu**2 * float(sum(settings.dims)) * _square(last, settings)
     limit_claims += [
-        Claim.close(
-            f"{NAME}/fading",
+        unless(
+            alone or late or unequal,
+            Claim.close,
+            "fading",
             "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
             predicted=float(predictions["fading"]),
-            measured=faded,
-            tolerance=float(predictions["fading"]) * _off_task(data, float(before["time"])),
+            measured=np.nan if alone else (1 / last - 1 / first) / (TAIL[1] - TAIL[0]),
+            tolerance=float(predictions["fading"]) * sooner,
             basis="next order: the square of what is off task",
             kind="theory",
             source="theory.softmax.flow.off_task_fading",
         ),
-        Claim.close(
-            f"{NAME}/tail",
+        unless(
+            alone or late or unequal,
+            Claim.close,
+            "tail",
             "Spectral flow: the loss is above its limit by what scores off task cost, which fall as one over time and "
             "not exponentially: excess over (eφμ²/L)Σ S Σ dω²",
             predicted=1.0,
-            measured=float(final["loss"] - predictions["loss"]) / cost,
-            tolerance=_off_task(data, float(before["time"])),
+            measured=np.nan if alone else float(final["loss"] - predictions["loss"]) / cost,
+            tolerance=sooner,
             basis="next order: the square of what is off task",
             kind="theory",
             source="theory.softmax.losses.spectral_loss to second order in ω off task",
@@ -252,21 +289,34 @@ def _limits(data: dict[str, xr.Dataset]) -> list[Claim]:
     return limit_claims
 
 
-def _off_task(data: dict[str, xr.Dataset], time: float) -> float:
+def _off(course: xr.Dataset) -> float:
+    """ω of the first head off task, if there is another task."""
+    return float(course["omega"][0, 1]) if course.sizes["task"] > 1 else 0.0
+
+
+def _off_task(data: Data, time: float, settings: FirstSetting) -> float:
     """At most the square of what a head has off task at a time: 1/ω has grown at its rate since the emergence."""
     predictions = data["theory"]
-    return _square(1 / (float(predictions["fading"]) * (time - float(predictions["bracket"][1]))))
+    return _square(1 / (float(predictions["fading"]) * (time - float(predictions["bracket"][1]))), settings)
 
 
-def _square(off: float) -> float:
+def _square(off: float, settings: FirstSetting) -> float:
     """What a head has in its scores off task, squared, given ω there."""
-    return (len(DIMS) - 1) * DIMS[0] * float(off) ** 2
+    return (settings.tasks - 1) * settings.dims[0] * off**2
 
 
-def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
+def late_part(course: xr.Dataset, times: Sequence[float]) -> xr.Dataset:
+    """A course between two times; if it ends before, it has no numbers."""
+    part = course.sel(time=slice(*times))
+    return part if part.sizes["time"] > 1 else course.isel(time=[-1, -1]) * np.nan
+
+
+def _without_noise(data: Data) -> list[Claim]:
     """Runs of whole matrices approach those of the exact loss as batches grow."""
     runs, population, others = data["descent"], data["population"], data["others"]
-    late = population.sel(time=slice(*runs.attrs["late"]))
+    late = late_part(population, runs.attrs["late"])
+    reached = np.isfinite(runs["late_loss"]).all() and np.isfinite(late["loss"]).all()
+    why = "" if reached else "training ends before the drop is over"
     batches, rate = runs["batch"].values, float(np.diff(runs["time"].values[:2])[0])
     cost = rate * float(data["noise"]["total"]) / 4 / batches
     share = cost.max() / float(data["theory"]["best_loss"])
@@ -290,8 +340,10 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
         expected = Mean(float(others[f"late_{name}"].mean()) - reference.value, single)
         measured, allowed = _power(away, expected, reference.error, share)
         noise_claims.append(
-            Claim.close(
-                f"{NAME}/batch-{name}",
+            unless(
+                why,
+                Claim.close,
+                f"batch-{name}",
                 f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
                 f"of {', '.join(str(each) for each in np.unique(batches))}",
                 predicted=-1.0,
@@ -305,8 +357,10 @@ def _without_noise(data: dict[str, xr.Dataset]) -> list[Claim]:
     noisy = batches <= QUIET
     error = loss_error * (batches.min() / batches) ** 0.5
     noise_claims.append(
-        Claim.over(
-            f"{NAME}/noise-cost",
+        unless(
+            why,
+            Claim.over,
+            "noise-cost",
             "Whole matrices: noise raises the loss by at least η tr C/4B, C the covariance of the gradient of a "
             f"sequence, measured apart: excess over it, for each run on batches of {QUIET} sequences and fewer (with "
             "more it is within its error)",

@@ -2,57 +2,62 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, GREY, ORANGE, PALETTE, SKY, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, GREY, ORANGE, PALETTE, SKY, new_figure, styled
 
 from ._batch_axes import against_batches
-from ._full_model import DIMS, HEADS, TASKS
+from ._fig01_claims import late_part
+from ._full_model import FirstSetting
 
 _TIME = "time t = rate × step"
 _NAMES = ("$W_X$", "$W_Y$", "$U_X$", "$U_Y$")
 _CALM = (("population", "--", "exact loss"), ("spectral", ":", "spectral flow"))
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
-    runs = data["descent"]
+def draw(data: Data, settings: FirstSetting) -> matplotlib.figure.Figure:
+    runs, root = data["descent"], settings.dims[0] ** 0.5
     shown = runs.isel(run=int(np.argmax(runs["batch"].values)))
     with styled():
         figure = new_figure(12.0, 7.6)
         halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
         above, below = halves
         a, b, c = above.subplots(1, 3)
-        _course(a, data, shown, "omega", DIMS[0] ** 0.5)
+        _course(a, data, shown, "omega", root)
         _course(b, data, shown, "mu", 1.0)
-        _loss(c, data, shown)
+        _loss(c, data, shown, sum(settings.dims))
         d, e, f = below.subplots(1, 3, width_ratios=(1.3, 0.9, 1))
         _departures(d, data)
-        _converged(e, shown, data["population"].isel(time=-1).mean("set"))
+        _converged(e, shown, data["population"].isel(time=-1).mean("set"), root)
         _approach(f, data)
     return figure
 
 
-def _calm(data: dict[str, xr.Dataset], key: str, until: float) -> xr.Dataset:
+def _calm(data: Data, key: str, until: float) -> xr.Dataset:
     """A course without noise, in the mean over sets of samples if there are several, up to a time."""
     course = data[key].mean("set") if "set" in data[key].dims else data[key]
     return course.sel(time=course["time"] <= until)
 
 
-def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str, unit: float) -> None:
+def _course(axes: Any, data: Data, shown: xr.Dataset, name: str, unit: float) -> None:
     time = shown["time"].values
-    for head in range(HEADS):
-        for task in range(TASKS):
+    tasks = shown.sizes["task"]
+    for head in range(tasks):
+        for task in range(tasks):
             own = head == task
-            line = {"color": PALETTE[head]} if own else {"color": GREY, "linewidth": 0.8}
+            line = {"color": PALETTE[head % len(PALETTE)]} if own else {"color": GREY, "linewidth": 0.8}
             label = f"head {head + 1} on task {task + 1}" if own else None
             axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
     axes.plot([], [], color=GREY, linewidth=0.8, label="heads on other tasks")
     for key, style, label in _CALM:
         course = _calm(data, key, time[-1])
         axes.plot(course["time"], unit * course[name].values[:, 0, 0], style, color=BLACK, linewidth=1.3, label=label)
-        axes.plot(course["time"], unit * course[name].values[:, 0, 1], style, color=BLACK, linewidth=1.0)
+        axes.plot(
+            course["time"], unit * course[name].values[:, 0, min(1, tasks - 1)], style, color=BLACK, linewidth=1.0
+        )
     limit = float(data["theory"][name][0]) * unit
     axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
     words = {
@@ -70,21 +75,21 @@ def _course(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset, name: str
         axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=8.5)
 
 
-def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
+def _loss(axes: Any, data: Data, shown: xr.Dataset, signal: float) -> None:
     time, predictions = shown["time"].values, data["theory"]
     first, last = shown["phase"].values
     edges = (0.0, first, last, float(time[-1]))
     if np.isfinite(first):
         axes.axvspan(first, last, color=SKY, alpha=0.25, linewidth=0)
         for word, left, right in zip(("warm-up", "emergence", "convergence"), edges[:-1], edges[1:], strict=True):
-            axes.text((left + right) / 2, 35.4, word, ha="center", fontsize=9)
+            axes.text((left + right) / 2, 1.18 * signal, word, ha="center", fontsize=9)
     axes.plot(time, shown["loss"], color=PALETTE[0], linewidth=0.8, label=f"batches of {int(shown['batch'])}")
     for key, style, label in _CALM:
         course = _calm(data, key, time[-1])
         axes.plot(course["time"], course["loss"], style, color=BLACK, linewidth=1.4, label=label)
     early, late = predictions["bracket"].values
-    axes.plot([early, late], [2.0, 2.0], "|-", color=ORANGE, markersize=9, label="predicted bracket")
-    axes.set_ylim(0, 37.5)
+    axes.plot([early, late], [signal / 15] * 2, "|-", color=ORANGE, markersize=9, label="predicted bracket")
+    axes.set_ylim(0, 1.25 * signal)
     axes.set_xlim(0, time[-1])
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss, summed over tasks")
@@ -92,17 +97,17 @@ def _loss(axes: Any, data: dict[str, xr.Dataset], shown: xr.Dataset) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.14), fontsize=8.5)
 
 
-def _departures(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _departures(axes: Any, data: Data) -> None:
     gradient, runs, predictions = data["gradient"], data["descent"], data["theory"]
     for matrix, marker in (("W", "o"), ("U", "s")):
         one = gradient.sel(matrix=matrix)
         style: dict[str, Any] = {"color": BLACK, "markersize": 4, "fillstyle": "none"}
         axes.plot(one["sequences"], one["off"] / one["on"], marker, label=f"gradient in {matrix}", **style)
     for column, (name, marker) in enumerate(zip(_NAMES, "v<>^", strict=True)):
-        on = TASKS**0.5 * (float(predictions["mu"][0]) if column > 1 else 1.0)
+        on = runs.sizes["task"] ** 0.5 * (float(predictions["mu"][0]) if column > 1 else 1.0)
         style = {"color": PALETTE[column], "markersize": 6, "fillstyle": "none"}
         axes.plot(runs["batch"], runs["late_off"].values[:, column] / on, marker, label=f"trained {name}", **style)
-    ends = np.array([float(runs["batch"].min()), float(max(runs["batch"].max(), gradient["sequences"].max()))])
+    ends = np.array([runs["batch"].min(), max(*runs["batch"].values, *gradient["sequences"].values, 0)], dtype=float)
     for height in (0.03, 6.0):
         label = "one over the root" if height > 1 else None
         axes.plot(ends, height * (ends / ends[0]) ** -0.5, "--", color=GREY, linewidth=1.0, label=label)
@@ -114,18 +119,19 @@ def _departures(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
-def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset) -> None:
-    values, later = (DIMS[0] ** 0.5 * each for each in (shown["omega"].values[-1], calm["omega"].values))
+def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset, root: float) -> None:
+    tasks = shown.sizes["task"]
+    values, later = (root * each for each in (shown["omega"].values[-1], calm["omega"].values))
     axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, aspect="equal")
-    for head in range(HEADS):
-        for task in range(TASKS):
+    for head in range(tasks):
+        for task in range(tasks):
             colour = "white" if abs(values[head, task]) > 0.6 else BLACK
             axes.text(task, head - 0.12, f"{values[head, task]:.2f}", ha="center", va="center", color=colour)
             axes.text(
                 task, head + 0.2, f"({later[head, task]:.2f})", ha="center", va="center", color=colour, fontsize=8
             )
-    axes.set_xticks(range(TASKS), [str(task + 1) for task in range(TASKS)])
-    axes.set_yticks(range(HEADS), [str(head + 1) for head in range(HEADS)])
+    axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)])
+    axes.set_yticks(range(tasks), [str(head + 1) for head in range(tasks)])
     axes.tick_params(length=0)
     axes.set_xlabel("task")
     axes.set_ylabel("head")
@@ -134,9 +140,14 @@ def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset) -> None:
         side.set_visible(False)
 
 
-def _approach(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _approach(axes: Any, data: Data) -> None:
     runs = data["descent"]
-    late = data["population"].sel(time=slice(*runs.attrs["late"]))
+    late = late_part(data["population"], runs.attrs["late"])
+    axes.set_ylabel("relative difference from the exact loss")
+    axes.set_title("(f) Whole matrices as batches grow")
+    if not np.isfinite(late["loss"] + runs["late_loss"]).any():
+        axes.text(0.5, 0.5, "training ends before the drop is over", ha="center", transform=axes.transAxes)
+        return
     every = np.unique(runs["batch"].values)
     for name, word, marker, colour in (
         ("omega", "ω", "o", PALETTE[0]),
@@ -150,6 +161,4 @@ def _approach(axes: Any, data: dict[str, xr.Dataset]) -> None:
         first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
         axes.plot(every, first * every[0] / every, "--", color=colour, linewidth=1.0)
     against_batches(axes, every)
-    axes.set_ylabel("relative difference from the exact loss")
-    axes.set_title("(f) Whole matrices as batches grow")
     axes.legend(loc="lower left", fontsize=8.5)

@@ -2,18 +2,19 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, new_figure, styled
 
 SHIFT = 4.0
 """Times are drawn later by this."""
 _TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
     predictions = data["theory"]
     with styled():
         figure = new_figure(12.0, 7.4)
@@ -30,7 +31,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _course(axes: Any, data: dict[str, xr.Dataset], name: str, limit: float) -> None:
+def _course(axes: Any, data: Data, name: str, limit: float) -> None:
     course, first = data["course"], data["softmax"].isel(dim=0)
     dim = float(first["dim"])
     trained = {"omega": first["x"] / dim**0.5, "mu": first["y"] * dim**0.5}[name]
@@ -74,7 +75,7 @@ def _speed(axes: Any, speeds: xr.Dataset, limit: float) -> None:
     axes.set_title("(c) Slow, fast, slow")
 
 
-def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _plane(axes: Any, data: Data) -> None:
     course, speeds, predictions = data["course"], data["speed"], data["theory"]
     field = speeds["field"].values
     wide, high = np.ptp(speeds["grid_omega"].values), np.ptp(speeds["grid_mu"].values)
@@ -87,8 +88,8 @@ def _plane(axes: Any, data: dict[str, xr.Dataset]) -> None:
     axes.plot(course["full_omega"], course["full_mu"], color=BLUE, label="two equations")
     axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="start")
     axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
-    axes.set_xlim(0, 0.36)
-    axes.set_ylim(0, 7.6)
+    axes.set_xlim(0, 0.36 / 0.34 * float(speeds["grid_omega"][-1]))
+    axes.set_ylim(0, 7.6 / 4.6 * float(speeds["grid_mu"][-1]))
     axes.set_xlabel("ω")
     axes.set_ylabel("μ")
     axes.set_title(f"(d) Directions of the flow, κ = {float(predictions['kappa']):.2f}")
@@ -101,8 +102,9 @@ def _sweep(axes: Any, by_kappa: xr.Dataset) -> None:
     axes.plot(kappa, lag, "o-", color=VERMILION, markersize=5, label="reduced equation")
     axes.plot(kappa, lag[-1] * kappa / kappa[-1], ":", color=BLACK, label="in proportion to κ")
     axes.plot(kappa[0], lag[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    if (lag > 0).any():
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     axes.set_xlabel("κ = L/(φ d √d_e), by wider heads")
     axes.set_ylabel("relative error of the time to half")
     axes.set_title("(e) Right as κ → 0")
@@ -123,7 +125,7 @@ def _sizes(axes: Any, runs: xr.Dataset) -> None:
     axes.set_yscale("log")
     axes.set_xticks(dims, [str(dim) for dim in dims])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("dimension d, with L = 10 d")
+    axes.set_xlabel(f"dimension d, with L = {runs.attrs['pairs_by_dim']:g} d")
     axes.set_ylabel("largest difference of μω\nfrom the two equations")
     axes.set_title("(f) Softmax attention at finite size")
     axes.legend(loc="upper right", fontsize=8.5)

@@ -1,17 +1,19 @@
 """The drawing of Fig 4."""
 
+from itertools import cycle
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, GREY, PALETTE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, GREY, PALETTE, VERMILION, new_figure, styled
 
 _SHADES = (*PALETTE[:5], BLACK)
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(12.6, 8.2)
         halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
@@ -27,9 +29,9 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
 
 
 def _bounds(axes: Any, curve: xr.Dataset) -> None:
-    every = curve["heads"].values
-    for heads, colour in zip(every, _SHADES, strict=True):
-        label = f"H = {heads}" if heads < every[-1] else f"H ≥ {heads}"
+    tasks = curve.attrs["tasks"]
+    for heads, colour in zip(curve["heads"].values, cycle(_SHADES), strict=False):
+        label = f"H = {heads}" if heads <= tasks else f"H ≥ {heads}"
         axes.plot(curve["ratio"], curve["bound"].sel(heads=heads), color=colour, label=label)
     axes.plot(curve["ratio"], curve["flow"], "--", color=BLACK, linewidth=1.4, label="limit of the flow")
     axes.plot(curve["ratio"], curve["bayes"], ":", color=GREY, linewidth=2.4, label="Bayes risk")
@@ -38,7 +40,7 @@ def _bounds(axes: Any, curve: xr.Dataset) -> None:
     axes.set_xlim(0.01, 5)
     axes.set_xlabel("dimension of a task over context, d/L")
     axes.set_ylabel("loss of a task / its signal")
-    axes.set_title(f"(a) Lower bound for H heads, I = {every[-1] - 1} tasks")
+    axes.set_title(f"(a) Lower bound for H heads, I = {tasks} tasks")
     axes.legend(loc="lower right", ncols=2)
 
 
@@ -66,7 +68,8 @@ def _softmax(axes: Any, minima: xr.Dataset) -> None:
     over, error = minima["loss"] / minima["bound"], minima["error"] / minima["bound"]
     heads, count = minima["heads"].values, minima.sizes["run"]
     axes.axhline(1, color=GREY, linewidth=1.0)
-    for size, (colour, marker) in zip(range(minima.sizes["size"]), ((VERMILION, "o"), (PALETTE[0], "s")), strict=True):
+    styles = cycle(((VERMILION, "o"), (PALETTE[0], "s"), (PALETTE[2], "D")))
+    for size, (colour, marker) in zip(range(minima.sizes["size"]), styles, strict=False):
         one = minima.isel(size=size)
         label = f"d = {int(one['dim'])}, L = {int(one['context'])}"
         mean, spread = over.isel(size=size).mean("run"), 2 * error.isel(size=size).max("run") / count**0.5
@@ -76,7 +79,7 @@ def _softmax(axes: Any, minima: xr.Dataset) -> None:
         axes.plot(heads[many], linear, "--", color=colour, linewidth=1.0)
     axes.plot([], [], "--", color=GREY, linewidth=1.0, label="linear attention, L − 1 pairs")
     axes.annotate("bound", (heads[0], 1.0), xytext=(-8, -12), textcoords="offset points", color="#555555", fontsize=9)
-    axes.set_ylim(0.994, 1 + 1.75 * (float(over.max()) - 1))
+    axes.set_ylim(0.994, 1 + 1.75 * max(0.01, float(over.max()) - 1))
     axes.set_xticks(heads)
     axes.set_xlim(heads[0] - 0.4, heads[-1] + 0.4)
     axes.set_xlabel("heads H, on two tasks")
@@ -86,7 +89,7 @@ def _softmax(axes: Any, minima: xr.Dataset) -> None:
 
 
 def _factor(axes: Any, curve: xr.Dataset, trained: xr.Dataset) -> None:
-    many = curve["bound"].isel(heads=-1)
+    many = curve["many"]
     axes.axhline(np.e, color=GREY, linestyle="--", linewidth=1.0)
     axes.annotate("e", (4.2, np.e), xytext=(0, 3), textcoords="offset points", color="#555555")
     axes.axhline(1, color=GREY, linewidth=1.0)
@@ -105,9 +108,9 @@ def _factor(axes: Any, curve: xr.Dataset, trained: xr.Dataset) -> None:
 
 
 def _angles(axes: Any, runs: xr.Dataset) -> None:
-    fills, tasks = ("none", "full"), runs["heads"] - 1
+    fills, tasks = ["none", *["full"] * (runs.sizes["size"] - 1)], runs["heads"] - 1
     loss, error = runs["loss"] / tasks, 2 * runs["error"] / tasks
-    for heads, colour in zip(runs["heads"].values, (VERMILION, *PALETTE[2:4]), strict=False):
+    for heads, colour in zip(runs["heads"].values, cycle((VERMILION, *PALETTE[2:4])), strict=False):
         axes.plot(
             runs["fine"], runs["curve"].sel(heads=heads), color=colour, linewidth=1.4, label=f"H = {heads}, formula"
         )
@@ -121,7 +124,8 @@ def _angles(axes: Any, runs: xr.Dataset) -> None:
     axes.set_xscale("log")
     axes.set_xticks(runs["flatness"].values, [f"{a:g}" for a in runs["flatness"].values])
     axes.set_xticks([], minor=True)
-    axes.set_ylim(0.275, 0.43)
+    low, high = float(min(loss.min(), runs["curve"].min())), float(max(loss.max(), runs["curve"].max()))
+    axes.set_ylim(low - 0.1 * (high - low), high + 0.22 * (high - low))
     axes.set_xlabel("size of a head's scores, |ω|²")
     axes.set_ylabel("loss of a task / its signal")
     axes.set_title("(e) Interacting heads at equal angles")

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import matplotlib.figure
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, BLUE, GREY, PURPLE, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, BLUE, GREY, PURPLE, VERMILION, new_figure, styled
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(11.6, 4.9)
         left, right = figure.subplots(1, 2, width_ratios=(2.1, 1))
@@ -17,7 +18,7 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _learners(axes: Any, data: dict[str, xr.Dataset]) -> None:
+def _learners(axes: Any, data: Data) -> None:
     curve, drawn, trained, gains = (data[name] for name in ("curves", "drawn", "softmax", "gain"))
     ratio = drawn["dim"] / drawn.attrs["context"]
     lines = {
@@ -42,7 +43,7 @@ def _learners(axes: Any, data: dict[str, xr.Dataset]) -> None:
         ("o", f"contexts drawn, L = {drawn.attrs['context']}"),
         ("x", "regressions carried out"),
         ("D", f"softmax trained, a head a task, L = {trained.attrs['context']}"),
-        ("s", "softmax trained, single head, d = 50"),
+        ("s", f"softmax trained, single head, d = {int(gains['dim'][0])}"),
     ):
         axes.plot([], [], marker, color=GREY, markersize=5, label=label)
     axes.set_xscale("log")

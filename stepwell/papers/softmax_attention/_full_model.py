@@ -3,6 +3,8 @@ r"""The paper's first setting, with whole matrices: three tasks, three heads, fr
 Times here are those of the flow dW/dt = -∂L/∂W, rate times step: half of the t/τ of a trajectory.
 """
 
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal
 
 import equinox as eqx
@@ -14,68 +16,91 @@ from jaxtyping import Array, Float
 
 from stepwell.dynamics import online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
-from stepwell.papers._completed import completed
-from stepwell.papers._settings import setting
+from stepwell.papers import completed
 from stepwell.tasks import MultiTaskRegression
 from stepwell.trajectory import model_at
 
-DIMS = setting("dims", (10, 10, 10))
-TASKS = HEADS = len(DIMS)
-DIM = sum(DIMS)
-EMBEDDING = setting("embedding", 30)
-CONTEXT = setting("context", 100)
-OMEGA = setting("omega", 0.004)
-ADVANTAGE = setting("advantage", 0.004)
-MU = setting("mu", 0.3)
 UNIT = "t, with dW/dt = -dL/dW (rate times step)"
-SETTING: dict[str, Any] = {
-    "tasks, heads": f"{TASKS}, {HEADS}",
-    "dimensions of the tasks": list(DIMS),
-    "context length L": CONTEXT,
-    "strength λ, noise σ": "1 in each coordinate, 0",
-    "width of a head d_e": EMBEDDING,
-    "scores divided by": "√d_e",
-    "initial weights": f"ω = {OMEGA:g} + {ADVANTAGE:g} where head and task have one number, μ = {MU:g}",
-}
 BLOCKS = ("score_inputs", "score_labels", "readout_inputs", "readout_labels")
 """What is left of W_X, W_Y, U_X and U_Y without their decomposable part."""
 
 
-def start(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """ω and μ at the start, times `scale`."""
-    return scale * (OMEGA + ADVANTAGE * np.eye(HEADS)), scale * np.full((HEADS, TASKS), MU)
+@dataclass(frozen=True)
+class FirstSetting:
+    """Tasks, sizes and initial weights, to which a figure adds settings of its own."""
 
+    dims: tuple[int, ...] = (10, 10, 10)
+    embedding: int = 30
+    context: int = 100
+    omega: float = 0.004
+    advantage: float = 0.004
+    mu: float = 0.3
 
-def spectral_model(scale: float = 1.0) -> SpectralAttention:
-    """The start, as eigenvalues alone."""
-    return SpectralAttention.balanced(*start(scale), DIMS, embedding=EMBEDDING)
+    @property
+    def tasks(self) -> int:
+        """As many as there are heads."""
+        return len(self.dims)
+
+    @cached_property
+    def task(self) -> MultiTaskRegression:
+        return MultiTaskRegression(self.dims, 1.0, self.context)
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "tasks, heads": f"{self.tasks}, {self.tasks}",
+            "dimensions of the tasks": list(self.dims),
+            "context length L": self.context,
+            "strength λ, noise σ": "1 in each coordinate, 0",
+            "width of a head d_e": self.embedding,
+            "scores divided by": "√d_e",
+            "initial weights": f"ω = {self.omega:g} + {self.advantage:g} where head and task have one number, "
+            f"μ = {self.mu:g}",
+        }
+
+    def added(self) -> dict[str, Any]:
+        """The settings that a figure has beside these, by name."""
+        common = {field.name for field in fields(FirstSetting)}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in common}
+
+    def initial_weights(self, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """ω and μ, times `scale`."""
+        omega = self.omega + self.advantage * np.eye(self.tasks)
+        return scale * omega, scale * np.full((self.tasks, self.tasks), self.mu)
+
+    def spectral_model(self, scale: float = 1.0) -> SpectralAttention:
+        """The initial weights, as eigenvalues alone."""
+        return self.with_eigenvalues(*self.initial_weights(scale))
+
+    def with_eigenvalues(self, omega: np.ndarray, mu: np.ndarray) -> SpectralAttention:
+        return SpectralAttention.balanced(omega, mu, self.dims, embedding=self.embedding)
 
 
 def whole_model(
-    seed: int, spectral: SpectralAttention | None = None, *, context: int = CONTEXT
+    setting: FirstSetting, seed: int, spectral: SpectralAttention | None = None
 ) -> tuple[MultiTaskRegression, MultiHeadAttention]:
-    """A task with random bases Φ and Ψ, and whole matrices with given eigenvalues in them, by default the start's."""
+    """A task with random bases Φ and Ψ, and whole matrices with given eigenvalues in them, by default the initial."""
     key = jax.random.key(seed)
-    task = MultiTaskRegression(DIMS, 1.0, context, inputs_rotation="random", outputs_rotation="random", key=key)
-    given = spectral_model() if spectral is None else spectral
-    return task, decomposable(given, task, embedding=EMBEDDING, key=jax.random.fold_in(key, 2))
+    bases: dict[str, Any] = {"inputs_rotation": "random", "outputs_rotation": "random"}
+    task = MultiTaskRegression(setting.dims, 1.0, setting.context, key=key, **bases)
+    given = setting.spectral_model() if spectral is None else spectral
+    return task, decomposable(given, task, embedding=setting.embedding, key=jax.random.fold_in(key, 2))
 
 
 def train(
+    setting: FirstSetting,
     seed: int,
     *,
     batch: int,
     rate: float,
     steps: int,
     spectral: SpectralAttention | None = None,
-    configuration: dict[str, Any],
 ) -> xr.Dataset:
-    """Gradient descent on `batch` fresh sequences a step, from the eigenvalues `spectral`, by default the start's.
+    """Gradient descent on `batch` fresh sequences a step, from the eigenvalues `spectral`, by default the initial ones.
 
     Over `time`: `loss`, that of the step's batch; `omega`, `mu` over (head, task); `off` over `block`, Frobenius norms
     over all heads of what is not decomposable. `scores` and `readout` are the last W and U, in the bases of the task.
     """
-    task, model = whole_model(seed, spectral)
+    task, model = whole_model(setting, seed, spectral)
     observe: dict[str, Any] = {"omega": _Part(task, "omega"), "mu": _Part(task, "mu"), "off": _Part(task, "off")}
     run = completed(
         online(
@@ -89,7 +114,6 @@ def train(
             observe=observe,
             progress=False,
             key=jax.random.fold_in(jax.random.key(seed), 3),
-            configuration=configuration,
         )
     )
     scores, readout = in_the_bases(model_at(run, model), task)
@@ -103,7 +127,6 @@ def train(
             "readout": (("head", "output", "token"), readout),
         },
         {"time": ("time", rate * run["step"].values, {"units": UNIT}), "block": list(BLOCKS)},
-        {**run.attrs, "batch": batch, "seed": seed},
     )
 
 
@@ -113,7 +136,8 @@ def in_the_bases(
     r"""W and U of a model in the bases Φ of inputs and Ψ of labels: $\Phi^\top W_X\Phi$, and so on."""
     q, k, v, o = (np.asarray(weight) for weight in model.weights().values())
     phi, psi = task.inputs_rotation, task.outputs_rotation
-    both = np.block([[phi, np.zeros((DIM, TASKS))], [np.zeros((TASKS, DIM)), psi]])
+    corner = np.zeros((task.dim, len(task.dims)))
+    both = np.block([[phi, corner], [corner.T, psi]])
     return (
         both.T @ (k.swapaxes(1, 2) @ q * model.score_scale) @ phi,
         psi.T @ (o @ v) @ both,
@@ -134,3 +158,12 @@ class _Part(eqx.Module):
             return parts.mu
         norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
         return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))
+
+
+# For `allocation` alone, until it has settings of its own.
+_DEFAULT = FirstSetting()
+DIMS, EMBEDDING, CONTEXT = _DEFAULT.dims, _DEFAULT.embedding, _DEFAULT.context
+OMEGA, MU = _DEFAULT.omega, _DEFAULT.mu
+TASKS = HEADS = _DEFAULT.tasks
+SETTING = _DEFAULT.described()
+start = _DEFAULT.initial_weights

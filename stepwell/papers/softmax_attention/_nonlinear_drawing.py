@@ -2,20 +2,21 @@
 
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
-import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import BLACK, GREY, PALETTE, new_figure, styled
 
 
-def drawing(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
     losses, along = data["losses"], data["overlaps"]
     names = losses["target"].values.tolist()  # the last is the constant, whose loss hardly depends on the sample
     with styled():
         figure = new_figure(13.6, 4.8)
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.1, 1.1, 0.9))
-        one = losses.sel(dim=50)
+        shown = int(losses["dim"][losses.sizes["dim"] // 2])
+        one = losses.sel(dim=shown)
         places = np.arange(len(names))
         for name, label, look in (
             ("leading", "leading order in d", {"marker": "_", "color": PALETTE[0], "markersize": 20}),
@@ -29,14 +30,15 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
         left.set_yscale("log")
         left.set_ylim(0.07, 90)
         left.set_ylabel("loss / power of the target")
-        left.set_title("(a) Losses, d = 50")
+        left.set_title(f"(a) Losses, d = {shown}")
         left.legend(loc="upper left")
 
         for number, dim in enumerate(losses["dim"].values):
             at = losses.sel(dim=dim)
             ratio = at["mean"].mean("run") / at["first_order"]
             error = 2 * np.sqrt((at["error"] ** 2).mean("run") / at.sizes["run"]) / at["first_order"]
-            style: dict[str, Any] = {"fmt": "o", "color": PALETTE[number], "markersize": 4.5, "label": f"d = {dim}"}
+            colour = PALETTE[number % len(PALETTE)]
+            style: dict[str, Any] = {"fmt": "o", "color": colour, "markersize": 4.5, "label": f"d = {dim}"}
             middle.errorbar(places[:-1] + 0.2 * (number - 1), ratio[:-1], error[:-1], **style)
         middle.axhline(1, color=GREY, linewidth=1.0)
         middle.set_ylabel("sampled / first order, ± 2 standard errors")

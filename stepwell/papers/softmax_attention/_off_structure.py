@@ -34,20 +34,22 @@ def off_structure_gradient(
     drawn = [_gradient(model, task, size, jax.random.fold_in(jax.random.key(seed), b)) for b in range(every)]
     parts = [_split(np.stack(each), task) for each in zip(*drawn, strict=True)]
     half = blocks // 2
+    groups = (blocks - half) // _TOGETHER
     off, other_off, slopes, errors = [], [], [], []
     square, error, on = np.empty((3, 2))
     for row, (derivatives, structured, rest) in enumerate(parts):
         flat, others = np.split(rest.reshape(every, -1), [blocks])
-        averaged = flat[half:].reshape(-1, _TOGETHER, flat.shape[1]).mean(axis=1)
+        averaged = flat[half : half + groups * _TOGETHER].reshape(groups, _TOGETHER, flat.shape[1]).mean(axis=1)
         off.append(np.linalg.norm(np.concatenate([flat[:half], averaged]), axis=1))
         other_off.append(np.linalg.norm(others, axis=1))
         pairs, other_pairs = _products(flat), _products(others)
         # Products of pairs that share a batch are uncorrelated if the population has no such gradient.
-        square[row], error[row] = pairs.mean(), np.sqrt(2 * np.mean(other_pairs**2) / pairs.size)
+        count = max(1, pairs.size)  # a single batch has no pairs
+        square[row], error[row] = pairs.sum() / count, np.sqrt(2 * np.mean(other_pairs**2) / count)
         on[row] = np.linalg.norm(structured[:blocks].mean(axis=0))
         slopes.append(derivatives[:blocks].mean(axis=0))
         errors.append(derivatives[blocks:].std(axis=0, ddof=1) / blocks**0.5)
-    sequences = size * np.repeat([1, _TOGETHER], [half, (blocks - half) // _TOGETHER])
+    sequences = size * np.repeat([1, _TOGETHER], [half, groups])
     return xr.Dataset(
         {
             "off": (("matrix", "group"), np.array(off)),

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize
 
-from stepwell._threads import one_blas_thread
+from stepwell.papers import one_blas_thread
 from stepwell.tasks import MultiTaskRegression
 
 FLATTEST = 1e-2

@@ -3,10 +3,10 @@
 import numpy as np
 import xarray as xr
 
-from stepwell.papers._claim import Claim, Known
+from stepwell.papers import Claim, Data, Known
 
 from ._search import FLATTEST
-from ._sign_pairs_settings import CONTEXT, DEVIATIONS, NAME, OFF_BALANCE, SIZES, SPACING
+from ._sign_pairs_settings import DEVIATIONS, OFF_BALANCE, SIZES, SPACING, Settings
 from ._softmax_search import DEVIATIONS as DRAWN_DEVIATIONS
 from ._worst import worst_point
 
@@ -23,17 +23,17 @@ BALANCED = 0.01
 """The same sum of the eigenvalues, which have less noise, relative to Σ|μ|."""
 
 
-def expectations(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         *_of_random_starts(data),
-        *_of_pairs(data),
-        *_of_training(data),
+        *_of_pairs(data, settings),
+        *_of_training(data, settings),
         *_of_falls(data["signed"], data["unbalanced"], data["laws"]),
         *_of_heads(data["heads"]),
     ]
 
 
-def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
+def _of_random_starts(data: Data) -> list[Claim]:
     whole, runs = data["whole"], data["random"]
     agree = np.sign(whole["omega"].values) == np.sign(whole["mu"].values)
     opposite = np.sign(whole["omega"].values).sum(axis=1) == 0
@@ -46,7 +46,7 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
     )
     return [
         Claim.over(
-            f"{NAME}/random-signs",
+            "random-signs",
             "Softmax attention, whole matrices from Gaussian weights: one of two heads has positive ω and μ and one "
             "negative (1 if so), for each seed",
             predicted=1,
@@ -60,7 +60,7 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
         ),
         *[
             Claim.over(
-                f"{NAME}/random-{name}",
+                f"random-{name}",
                 f"Softmax attention, whole matrices from Gaussian weights: {words}, for each seed",
                 predicted=level,
                 measured=whole[name].values,
@@ -75,7 +75,7 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
             for name, words, level in levels
         ],
         Claim.over(
-            f"{NAME}/random-zero-sum",
+            "random-zero-sum",
             "Softmax attention, eigenvalues from Gaussian weights, "
             f"{' and '.join(str(h) for h in runs['heads'].values)} heads: |Σμ| over Σ|μ|, for each run",
             predicted=BALANCED,
@@ -89,7 +89,7 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
             explored=True,
         ),
         Claim.over(
-            f"{NAME}/random-linear",
+            "random-linear",
             "Softmax attention, eigenvalues from Gaussian weights: the loss over fresh sequences is that of linear "
             "attention on centred labels, with L − 1 pairs: ratio, for each run",
             predicted=1.0,
@@ -109,25 +109,25 @@ def _of_random_starts(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
+def _of_pairs(data: Data, settings: Settings) -> list[Claim]:
     curve, sampled = data["curves"], data["sampled"]
     flat = sampled.isel(a=0).sel(kind="pair")
     pairs = sampled.sel(kind="pair")
     return [
         Claim.over(
-            f"{NAME}/flat-pair",
+            "flat-pair",
             f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centred scores: loss",
             predicted=float(flat["limit"]),
             measured=flat["mean"].values,
             tolerance=DEVIATIONS * flat["error"].values
-            + (SIZES[0] ** 2 + 8 * SIZES[0] / CONTEXT) * float(flat["limit"]),
+            + (SIZES[0] ** 2 + 8 * SIZES[0] / settings.context) * float(flat["limit"]),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
             "a² and 8a/L (centred_linear_loss)",
             kind="theory",
             source="theory.softmax.bounds, sign pairs are linear attention as a → 0",
         ),
         worst_point(
-            f"{NAME}/linear-variance",
+            "linear-variance",
             "Linear attention, sampled: its variance is (dφ+1)/L: loss",
             measured=sampled["mean"].sel(kind="linear"),
             predicted=float(curve["linear_exact"][0]),
@@ -137,7 +137,7 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="linear attention, variance (dφ+1)/L",
         ),
         Claim.over(
-            f"{NAME}/pairs-beat-one-head",
+            "pairs-beat-one-head",
             "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
             predicted=float(curve["best_exact"]),
             measured=(pairs["mean"] + DEVIATIONS * pairs["error"]).max("a").values,
@@ -150,15 +150,18 @@ def _of_pairs(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
+def _of_training(data: Data, settings: Settings) -> list[Claim]:
     curve, left = data["curves"], data["unbalanced"]
     limit = float(curve["flow"])
     logs = np.log(1 / left["delta"].values)
     slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
+    rate = left["rate"].values
+    # A run that had less than twice the time of the plateau need not leave it.
+    judged = np.isfinite(slope) | (2 * logs[-1] / rate <= settings.until)
     exact = data["exact"]
     return [
         Claim.over(
-            f"{NAME}/balanced-end",
+            "balanced-end",
             "Spectral loss, from positive balanced weights: two heads end at the limit of the flow: loss",
             predicted=limit,
             measured=data["balanced"]["loss"].values[:, -1],
@@ -168,18 +171,18 @@ def _of_training(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="theory.softmax.limits.flow_limit_loss",
         ),
         Claim.over(
-            f"{NAME}/plateau-slope",
+            "plateau-slope",
             "Spectral loss, off balance: the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), "
             "times κ",
             predicted=1.0,
-            measured=slope * left["rate"].values,
-            tolerance=2 * SPACING / (logs[-1] - logs[0]) * left["rate"].values + OFF_BALANCE[0],
+            measured=(slope * rate)[judged],
+            tolerance=2 * SPACING / (logs[-1] - logs[0]) * rate[judged] + OFF_BALANCE[0],
             basis="twice the spacing of saved times; the largest δ; κ by theory",
             kind="theory",
             source="docs/differences.md, the limit of the flow is a saddle",
         ),
         Claim.over(
-            f"{NAME}/exact-leaves",
+            "exact-leaves",
             "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
             "of one head, for each seed",
             predicted=float(curve["best_exact"]),
@@ -207,7 +210,7 @@ def _of_falls(signed: xr.Dataset, left: xr.Dataset, laws: xr.Dataset) -> list[Cl
         a = float(law["unit"] * (law["growth"] * time[half]) ** -law["power"])
         fall_claims.append(
             Claim.over(
-                f"{NAME}/{kind}-fall",
+                f"{kind}-fall",
                 f"Spectral loss, {words}: growth over the last half of the time of what grows evenly by the law, over "
                 "the law's",
                 predicted=1.0,
@@ -235,7 +238,7 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
     slack = FLATTEST**2 * searched["heads"] * searched["bound"] + searched["rounding"]
     return [
         worst_point(
-            f"{NAME}/heads-signed",
+            "heads-signed",
             "Spectral loss, three tasks, weights of either sign: the least loss of a search is the bound: loss, at "
             "the H furthest off",
             measured=searched["signed"],
@@ -246,7 +249,7 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
             source="theory.softmax.bounds",
         ),
         worst_point(
-            f"{NAME}/heads-positive",
+            "heads-positive",
             "Spectral loss, three tasks, weights not negative: the least loss of a search is that of tasks divided "
             "among heads: loss, at the H furthest off",
             measured=searched["positive"],

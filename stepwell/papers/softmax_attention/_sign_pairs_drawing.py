@@ -1,21 +1,36 @@
 """The drawing of `sign_pairs`."""
 
+from itertools import cycle
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from stepwell._text import scientific
-from stepwell.papers._style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, new_figure, styled
+from stepwell.papers import Data
+from stepwell.papers.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    new_figure,
+    scientific,
+    styled,
+)
+
+from ._sign_pairs_settings import Settings
 
 
-def drawing(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     with styled():
         figure = new_figure(15.0, 9.2)
         panels = figure.subplots(2, 3)
-        _random(panels[0, 0], data["whole"], data["random"])
+        _random(panels[0, 0], data["whole"], data["random"], settings.dim)
         _matrices(panels[0, 1], data["whole"])
         _kernels(panels[0, 2], data["curves"], data["sampled"])
         _courses(panels[1, 0], data)
@@ -24,19 +39,19 @@ def drawing(data: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset) -> None:
-    calm = whole[["loss"]].coarsen(time=5, boundary="trim").mean()
+def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset, dim: int) -> None:
+    calm = whole[["loss"]].coarsen(time=min(5, whole.sizes["time"]), boundary="trim").mean()
     for run in range(whole.sizes["run"]):
         label = "whole matrices, 2 heads, d = 5" if run == 0 else None
         axes.plot(calm["time"], calm["loss"][run], color=PURPLE, linewidth=0.9, alpha=0.8, label=label)
-    for heads, colour in zip(runs["heads"].values, (VERMILION, ORANGE), strict=False):
+    for heads, colour in zip(runs["heads"].values, cycle((VERMILION, ORANGE)), strict=False):
         for run in range(runs.sizes["run"]):
-            label = f"eigenvalues, {heads} heads, d = 10" if run == 0 else None
+            label = f"eigenvalues, {heads} heads, d = {dim}" if run == 0 else None
             loss = runs["loss"].sel(heads=heads)[run, 1:]
             axes.plot(runs["time"][1:], loss, color=colour, linewidth=1.2, label=label)
     for level, style, words in (
         (float(whole["linear"]), PURPLE, "linear attention on centred labels, d = 5"),
-        (float(runs["linear"]), VERMILION, "linear attention on centred labels, d = 10"),
+        (float(runs["linear"]), VERMILION, f"linear attention on centred labels, d = {dim}"),
         (float(whole["one_head"]), GREY, "best of one head, d = 5"),
     ):
         axes.axhline(level, color=style, linestyle="--", linewidth=1.1, label=words)
@@ -44,7 +59,7 @@ def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset) -> None:
     axes.set_yscale("log")
     axes.set_ylim(0.08, 9)
     axes.set_yticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
-    axes.set_xlim(0.3, float(whole["time"][-1]))
+    axes.set_xlim(min(0.3, float(whole["time"][-1]) / 10), float(whole["time"][-1]))
     axes.set_xlabel("time, rate × steps")
     axes.set_ylabel("loss / signal")
     axes.set_title("(a) Softmax attention from random weights")
@@ -104,7 +119,7 @@ def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
     axes.legend(loc="upper left", bbox_to_anchor=(0.43, 1.0), fontsize=8.5)
 
 
-def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
+def _courses(axes: Axes, data: Data) -> None:
     balanced, left, signed, exact = (data[name] for name in ("balanced", "unbalanced", "signed", "exact"))
     for run in range(balanced.sizes["run"]):
         label = "positive, balanced" if run == 0 else None
@@ -128,7 +143,7 @@ def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
         }
         axes.annotate(words, (float(left["time"][-1]), level), color="#555555", **place)
     axes.set_xscale("log")
-    axes.set_xlim(0.05, float(left["time"][-1]))
+    axes.set_xlim(min(0.05, float(left["time"][-1]) / 10), float(left["time"][-1]))
     axes.set_ylim(0, 1.05)
     axes.set_xlabel("time, rate × steps")
     axes.set_ylabel("loss / signal")
@@ -136,7 +151,7 @@ def _courses(axes: Axes, data: dict[str, xr.Dataset]) -> None:
     axes.legend(loc="upper right", fontsize=8.5)
 
 
-def _falls(axes: Axes, data: dict[str, xr.Dataset]) -> None:
+def _falls(axes: Axes, data: Data) -> None:
     signed, left, laws = data["signed"], data["unbalanced"], data["laws"]
     bound = float(data["curves"]["bound"])
     for run in range(signed.sizes["run"]):
@@ -158,7 +173,7 @@ def _falls(axes: Axes, data: dict[str, xr.Dataset]) -> None:
         axes.plot(time, excess, style, color=BLACK, linewidth=1.4, label=words)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(0.5, 2000)
+    axes.set_xlim(min(0.5, float(signed["time"][-1]) / 10), float(signed["time"][-1]))
     axes.set_ylim(1e-5, 1)
     axes.set_xlabel("time, rate × steps")
     axes.set_ylabel("loss / signal, above the bound")

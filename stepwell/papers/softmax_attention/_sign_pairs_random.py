@@ -11,15 +11,15 @@ import xarray as xr
 from stepwell.dynamics import Ensemble, descend, online
 from stepwell.models import MultiHeadAttention, SpectralAttention
 from stepwell.objectives import ReducedSampled
-from stepwell.papers._completed import completed
+from stepwell.papers import completed
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._sign_pairs_settings import DIM, RANDOM_SCALE, SIGNAL, WHOLE, Settings
+from ._sign_pairs_settings import RANDOM_SCALE, WHOLE, Settings
 from ._softmax_search import Weights, softmax_losses
 
 
-def whole_matrices(chosen: Settings) -> xr.Dataset:
+def whole_matrices(settings: Settings) -> xr.Dataset:
     """Two heads, every weight Gaussian at the start, on fresh sequences; W and U at the end, and the loss's course.
 
     `keys` is what of W_X and W_Y is not ±ω I, with one ω for both heads, relative to ω I. `inputs` is U_X, and
@@ -28,7 +28,7 @@ def whole_matrices(chosen: Settings) -> xr.Dataset:
     task = MultiTaskRegression((WHOLE.dim,), 1.0, WHOLE.context, noise_variance=WHOLE.noise)
     models = [
         MultiHeadAttention.random(dim=WHOLE.dim, outputs=1, heads=2, scale=RANDOM_SCALE, key=jax.random.key(seed))
-        for seed in chosen.whole_seeds
+        for seed in settings.whole_seeds
     ]
     run = completed(
         online(
@@ -37,11 +37,11 @@ def whole_matrices(chosen: Settings) -> xr.Dataset:
             batch=WHOLE.batch,
             reduce="sum",
             rate=WHOLE.rate,
-            steps=chosen.whole_steps,
+            steps=settings.whole_steps,
             record=20,
             snapshots=2,
             progress=False,
-            key=jax.random.key(chosen.whole_seeds[0]),
+            key=jax.random.key(settings.whole_seeds[0]),
         )
     )
     q, k, v, o = (run[name].values[:, -1] for name in ("query", "key", "value", "output"))
@@ -65,40 +65,41 @@ def whole_matrices(chosen: Settings) -> xr.Dataset:
             "linear": _centred(task) / WHOLE.dim,
             "one_head": theory.losses.exact_optimum(task).loss[0] / WHOLE.dim,
         },
-        {"run": list(chosen.whole_seeds), "time": WHOLE.rate * run["step"].values},
+        {"run": list(settings.whole_seeds), "time": WHOLE.rate * run["step"].values},
     )
 
 
-def random_eigenvalues(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
+def random_eigenvalues(settings: Settings) -> xr.Dataset:
     """Several heads from Gaussian weights, on stored sequences; `tested` is the loss over fresh ones."""
-    rows, steps = [], np.unique(np.linspace(0, chosen.random_steps, 121).astype(int))
-    for heads in chosen.random_heads:
+    task, root, signal = settings.task, settings.dim**0.5, settings.signal
+    rows, steps = [], np.unique(np.linspace(0, settings.random_steps, 121).astype(int))
+    for heads in settings.random_heads:
         models = []
-        for seed in chosen.seeds:
+        for seed in settings.seeds:
             drawn = np.random.default_rng([seed, heads]).normal(0, RANDOM_SCALE, (4, heads, 1))
             # The root of d eigenvalues moves with each weight of a score: they start as large as those of a readout.
-            k, q, v, o = (jax.device_put(w) for w in (drawn[0] * DIM**0.5, drawn[1] * DIM**0.5, drawn[2], drawn[3]))
+            k, q, v, o = (jax.device_put(w) for w in (drawn[0] * root, drawn[1] * root, drawn[2], drawn[3]))
             models.append(SpectralAttention(k, q, v, o, dims=task.dims))
-        key = jax.random.key(chosen.seeds[0] + heads)
+        key = jax.random.key(settings.seeds[0] + heads)
         run = completed(
             descend(
                 Ensemble.of(models),
-                ReducedSampled(task, chosen.random_sequences, precision="float32", key=key),
-                rate=chosen.rate / 2,
-                steps=chosen.random_steps,
+                ReducedSampled(task, settings.random_sequences, precision="float32", key=key),
+                rate=settings.rate / 2,
+                steps=settings.random_steps,
                 record=steps,
                 snapshots=2,
                 progress=False,
             )
         )
         k, q, v, o = (run[name].values[:, -1] for name in ("key", "query", "value", "output"))
-        omega, mu = k * q * models[0].score_scale / DIM, v * o
+        omega, mu = k * q * models[0].score_scale / settings.dim, v * o
         weights = [Weights(*each) for each in zip(omega, mu, strict=True)]
-        tested = np.array(softmax_losses(task, weights, chosen.random_sequences, key=jax.random.fold_in(key, 1)))
-        unused = [(0, 0), (0, max(chosen.random_heads) - heads)]
+        tested = np.array(softmax_losses(task, weights, settings.random_sequences, key=jax.random.fold_in(key, 1)))
+        unused = [(0, 0), (0, max(settings.random_heads) - heads)]
         kept = [np.pad(each[..., 0], unused, constant_values=np.nan) for each in (omega, mu)]
         added = np.abs(mu.sum(axis=(1, 2))) / np.abs(mu).sum(axis=(1, 2))
-        rows.append((run["loss"].values / SIGNAL, *(tested / SIGNAL).T, *kept, added))
+        rows.append((run["loss"].values / signal, *(tested / signal).T, *kept, added))
     loss, mean, error, omega, mu, added = (np.array(column) for column in zip(*rows, strict=True))
     each = ("heads", "run")
     return xr.Dataset(
@@ -109,10 +110,10 @@ def random_eigenvalues(task: MultiTaskRegression, chosen: Settings) -> xr.Datase
             "omega": ((*each, "head"), omega),
             "mu": ((*each, "head"), mu),
             "added": (each, added),
-            "linear": _centred(task) / SIGNAL,
+            "linear": _centred(task) / signal,
         },
-        {"heads": list(chosen.random_heads), "run": list(chosen.seeds), "time": chosen.rate / 2 * steps},
-        {"sequences": chosen.random_sequences},
+        {"heads": list(settings.random_heads), "run": list(settings.seeds), "time": settings.rate / 2 * steps},
+        {"sequences": settings.random_sequences},
     )
 
 

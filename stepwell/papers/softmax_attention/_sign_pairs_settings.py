@@ -1,29 +1,19 @@
 """Settings of `sign_pairs`."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from stepwell.papers._settings import changeable, setting
+from stepwell.tasks import MultiTaskRegression
 
-NAME = "softmax/sign-pairs"
-DIM = setting("dim", 10)
-CONTEXT = setting("context", 100)
-NOISE = setting("noise", 1.0)
-SIGNAL = float(DIM)
 SIZES = (0.02, 0.1, 0.5, 1.0)
 """Variances a at which softmax itself is sampled."""
 OFF_BALANCE = (1e-3, 1e-5, 1e-7)
 EXACT_OFF_BALANCE = 0.1
 SPACING = 0.1
 """Of the saved times, in which a passage is interpolated."""
-UNTIL = setting("until", 300.0)
-"""Where runs off balance end. The loser's score then is about 1e-11; later the solver's errors give it a sign, which
-the flow itself, balanced in k and q, cannot."""
-SIGNED_UNTIL = setting("signed_until", 2000.0)
 DEVIATIONS = 4.0
 """Standard errors allowed."""
-
-
 RANDOM_SCALE = 0.3
 """Standard deviation of random weights."""
 
@@ -40,9 +30,15 @@ WHOLE = _Whole()
 """Of whole matrices."""
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
+    dim: int = 10
+    context: int = 100
+    noise: float = 1.0
+    until: float = 300.0
+    """Where runs off balance end. The loser's score then is about 1e-11; later the solver's errors give it a sign,
+    which the flow itself, balanced in k and q, cannot."""
+    signed_until: float = 2000.0
     seeds: tuple[int, ...] = (120, 121, 122)
     sequences: int = 8000
     rate: float = 0.02
@@ -56,16 +52,10 @@ class Settings:
     random_sequences: int = 1000
     random_steps: int = 6000
 
+    @property
+    def signal(self) -> float:
+        return float(self.dim)
 
-FULL = Settings()
-QUICK = Settings(
-    seeds=(120,),
-    sequences=3000,
-    steps=5000,
-    exact_steps=1500,
-    exact_sequences=200,
-    starts=2,
-    whole_seeds=(130, 131),
-    random_heads=(2,),
-    random_sequences=500,
-)
+    @cached_property
+    def task(self) -> MultiTaskRegression:
+        return MultiTaskRegression((self.dim,), 1.0, self.context, noise_variance=self.noise)

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
-from stepwell._threads import one_blas_thread
 from stepwell.dynamics.fast import gradient_form
 from stepwell.models import SpectralAttention
 from stepwell.objectives import AbstractObjective, ReducedSampled
+from stepwell.papers import one_blas_thread
 from stepwell.tasks import MultiTaskRegression
 
 DRAWS = 16

@@ -5,7 +5,7 @@ from typing import Unpack
 import numpy as np
 import xarray as xr
 
-from stepwell.papers._claim import Claim, Origin
+from stepwell.papers import Claim, Origin
 
 
 def worst_point(

@@ -16,20 +16,17 @@ import xarray as xr
 from stepwell.dynamics import descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled
-from stepwell.papers._claim import Claim
-from stepwell.papers._completed import completed
-from stepwell.papers._settings import changeable, setting
+from stepwell.papers import Claim, Data, Figure, completed
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._fig04_drawing import draw as draw
+from ._fig04_drawing import draw
 from ._search import FLATTEST, RCOND, least_signed
 from ._sizes import like_tasks
 from ._softmax_search import DEVIATIONS, Weights, least_softmax, softmax_loss, softmax_losses
+from ._unless import unless
 from ._worst import worst_point
 
-NAME = "softmax/fig4"
-TITLE = "No weights of H heads go below the bound, which I + 1 heads exhaust"
 CAPTION = (
     "Loss of a task divided by its signal, for tasks of dimension d and signal-to-noise ratio 1 (φ = 2). (a) Closed "
     "forms for 10 equal tasks, to leading order in d and the context length L: the lower bound for H heads, the limit "
@@ -47,21 +44,22 @@ CAPTION = (
 )
 
 TASKS = 10
-HEADS = setting("heads", (1, 2, 3, 5, 10, 11))
 MOST = 5
 """Heads of the small models are at most this many."""
 ROUNDING = 4 * MOST * np.finfo(float).eps / RCOND
 """Of a searched loss, relatively: large readouts of either sign cancel, up to one over the search's condition."""
 PAIR = 2
 """Tasks of softmax attention in (c) and (d)."""
-PAPER_SETTINGS: dict[str, Any] = {"tasks I": TASKS}
+FLATNESS = (0.1, 0.3, 1.0)
+"""Values of $a = |\\omega^h|^2$ of heads at equal angles; the last is drawn, the others are claimed."""
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
     """`sizes` are dimension and context of softmax attention; losses are over 16 times as many fresh sequences."""
 
+    bound_heads: tuple[int, ...] = (1, 2, 3, 5, 10, 11)
+    """Those of the closed forms; `heads` are those of softmax attention."""
     seeds: tuple[int, ...] = (20, 21, 22)
     starts: int = 2
     points: int = 80
@@ -78,59 +76,42 @@ class Settings:
     angle_seed: int = 50
 
 
-FULL = Settings()
-QUICK = Settings(
-    seeds=(20,),
-    points=40,
-    sizes=((10, 50), (20, 100)),
-    heads=(2, 3),
-    softmax_seeds=(30,),
-    sequences=1000,
-    positive=((20, 200),),
-    steps=300,
-    angles=(2, 3),
-    angle_sizes=((10, 50), (20, 100)),
-    angle_sequences=1500,
-)
-FLATNESS = (0.1, 0.3, 1.0)
-"""Values of $a = |\\omega^h|^2$ of heads at equal angles; the last is drawn, the others are claimed."""
-
-
-def settings(quick: bool) -> dict[str, Any]:
-    chosen = asdict(QUICK if quick else FULL)
+def describe(settings: Settings) -> dict[str, Any]:
+    chosen = asdict(settings)
     for name in ("sizes", "positive", "angle_sizes"):
         chosen[name] = [f"d = {d}, L = {n}" for d, n in chosen[name]]
     return {
         "tasks I": TASKS,
         "signal and noise of a task": "S = 1 in total, σ² = 1 (inferred: φ = 2)",
-        "heads H": list(HEADS),
+        "heads H": chosen.pop("bound_heads"),
         "searched": f"1 to 3 tasks, 1 to {MOST} heads, equal and unequal tasks",
         **chosen,
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
+def simulate(settings: Settings) -> Data:
     return {
-        "curves": curves(np.geomspace(0.01, 5, chosen.points)),
-        "searched": searched(chosen),
-        "softmax": softmax_minima(chosen),
-        "positive": positive(chosen),
-        "angles": equal_angles(chosen),
+        "curves": curves(np.geomspace(0.01, 5, settings.points), settings.bound_heads),
+        "searched": searched(settings),
+        "softmax": softmax_minima(settings),
+        "positive": positive(settings),
+        "angles": equal_angles(settings),
     }
 
 
-def curves(ratios: np.ndarray) -> xr.Dataset:
-    """Losses of one of the tasks over its signal, to leading order."""
+def curves(ratios: np.ndarray, heads: tuple[int, ...]) -> xr.Dataset:
+    """Losses of one of the tasks over its signal, to leading order; `many` is the bound for I + 1 heads and more."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
-    bound = [[theory.bounds.lower_bound(task, heads)[0] for task in tasks] for heads in HEADS]
+    *bound, many = ([theory.bounds.lower_bound(task, each)[0] for task in tasks] for each in (*heads, TASKS + 1))
     return xr.Dataset(
         {
             "bound": (("heads", "ratio"), bound),
+            "many": ("ratio", many),
             "bayes": ("ratio", [theory.bayes.bayes_risk(task)[0] for task in tasks]),
             "flow": ("ratio", [theory.limits.flow_limit_loss(task)[0] for task in tasks]),
         },
-        coords={"heads": list(HEADS), "ratio": ("ratio", ratios, {"long_name": "dimension of a task over context"})},
+        coords={"heads": list(heads), "ratio": ("ratio", ratios, {"long_name": "dimension of a task over context"})},
+        attrs={"tasks": TASKS},
     )
 
 
@@ -145,15 +126,15 @@ def small_tasks() -> dict[str, MultiTaskRegression]:
     return tasks
 
 
-def searched(chosen: Settings) -> xr.Dataset:
+def searched(settings: Settings) -> xr.Dataset:
     """The least loss of a search from each seed for every small model, and the bounds."""
     names, rows = [], []
     for name, task in small_tasks().items():
         count = len(task.dims)
         for heads in range(1, count + 3):
             minima = [
-                least_signed(task, heads, chosen.starts, rng=np.random.default_rng([seed, heads, count]))
-                for seed in chosen.seeds
+                least_signed(task, heads, settings.starts, rng=np.random.default_rng([seed, heads, count]))
+                for seed in settings.seeds
             ]
             bounds = [theory.bounds.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
             names.append(f"{name}, {heads}")
@@ -168,7 +149,7 @@ def searched(chosen: Settings) -> xr.Dataset:
             "heads": ("case", heads),
             "signal": ("case", signal),
         },
-        coords={"case": names, "run": list(chosen.seeds)},
+        coords={"case": names, "run": list(settings.seeds)},
     )
 
 
@@ -176,22 +157,22 @@ def pair(dim: int, context: int, tasks: int = PAIR) -> MultiTaskRegression:
     return MultiTaskRegression((dim,) * tasks, 1.0, context, noise_variance=1.0, convention="total")
 
 
-def softmax_minima(chosen: Settings) -> xr.Dataset:
+def softmax_minima(settings: Settings) -> xr.Dataset:
     """The least loss of softmax attention found for each size, number of heads and seed, over fresh sequences.
 
     `linear` is that of linear attention with the labels centred, which leaves L - 1 pairs.
     """
-    shape = (len(chosen.sizes), len(chosen.heads), len(chosen.softmax_seeds))
+    shape = (len(settings.sizes), len(settings.heads), len(settings.softmax_seeds))
     loss, error = np.empty((2, *shape))
     bound, linear = np.empty(shape[:2]), np.empty(shape[0])
-    for row, (dim, context) in enumerate(chosen.sizes):
+    for row, (dim, context) in enumerate(settings.sizes):
         task = pair(dim, context)
         linear[row] = theory.losses.linear_attention_loss(pair(dim, context - 1)).sum()
-        for place, seed in enumerate(chosen.softmax_seeds):
+        for place, seed in enumerate(settings.softmax_seeds):
             key, rng = jax.random.key(seed), np.random.default_rng([seed, dim])
-            for column, heads in enumerate(chosen.heads):
-                best = least_softmax(task, heads, chosen.sequences, key=key, rng=rng)
-                fresh = softmax_loss(task, best, chosen.sequences, key=jax.random.fold_in(key, 1))
+            for column, heads in enumerate(settings.heads):
+                best = least_softmax(task, heads, settings.sequences, key=key, rng=rng)
+                fresh = softmax_loss(task, best, settings.sequences, key=jax.random.fold_in(key, 1))
                 loss[row, column, place], error[row, column, place] = fresh
                 bound[row, column] = theory.bounds.lower_bound(task, heads).sum()
     return xr.Dataset(
@@ -202,30 +183,30 @@ def softmax_minima(chosen: Settings) -> xr.Dataset:
             "linear": ("size", linear),
         },
         {
-            "dim": ("size", [d for d, _ in chosen.sizes]),
-            "context": ("size", [n for _, n in chosen.sizes]),
-            "heads": list(chosen.heads),
-            "run": list(chosen.softmax_seeds),
+            "dim": ("size", [d for d, _ in settings.sizes]),
+            "context": ("size", [n for _, n in settings.sizes]),
+            "heads": list(settings.heads),
+            "run": list(settings.softmax_seeds),
         },
-        {"sequences": chosen.sequences},
+        {"sequences": settings.sequences},
     )
 
 
-def positive(chosen: Settings) -> xr.Dataset:
+def positive(settings: Settings) -> xr.Dataset:
     """Softmax attention by gradient descent, three heads on two equal tasks from positive balanced weights: its loss
     over fresh sequences.
 
     Descent keeps k = q and o = v to the last bit, and so the signs; a solver of the flow does not (`sign_pairs`).
     """
     rows = []
-    for dim, context in chosen.positive:
+    for dim, context in settings.positive:
         task, start = pair(dim, context), np.array([[0.3, 0.1], [0.1, 0.3], [0.1, 0.1]])
         model = SpectralAttention.balanced(dim**-0.5 * start, dim**0.5 * start, task.dims)
         # The longer the context the less a sequence varies.
-        count = max(400, chosen.sequences * 200 // max(context, 200))
+        count = max(400, settings.sequences * 200 // max(context, 200))
         objective = ReducedSampled(task, count, precision="float32", key=jax.random.key(context))
-        options: dict[str, Any] = {"record": chosen.steps, "snapshots": 2, "progress": False}
-        run = completed(descend(model, objective, rate=chosen.rate, steps=chosen.steps, **options))
+        options: dict[str, Any] = {"record": settings.steps, "snapshots": 2, "progress": False}
+        run = completed(descend(model, objective, rate=settings.rate, steps=settings.steps, **options))
         last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
         weights = Weights(*(np.asarray(each) for each in (last.omega(), last.mu())))
         fresh = softmax_loss(task, weights, count, key=jax.random.fold_in(jax.random.key(context), 1))
@@ -235,30 +216,30 @@ def positive(chosen: Settings) -> xr.Dataset:
     columns = {"loss": loss, "error": error, "bound": bound, "limit": limit}
     return xr.Dataset(
         {name: ("ratio", values) for name, values in columns.items()},
-        {"ratio": ratio, "dim": ("ratio", [d for d, _ in chosen.positive])},
+        {"ratio": ratio, "dim": ("ratio", [d for d, _ in settings.positive])},
     )
 
 
-def equal_angles(chosen: Settings) -> xr.Dataset:
+def equal_angles(settings: Settings) -> xr.Dataset:
     """Heads at equal angles on one task fewer: the spectral loss, and that of softmax attention over sequences.
 
     The readout is the best for the spectral loss. `curve` is that loss from the sum T of the shares, which
     `theory.bounds.equiangular_budget` gives in closed form: of a task of signal 1 it is 1/(1 + LT/(φdI)).
     """
-    shape = (len(chosen.angles), len(chosen.angle_sizes), len(FLATNESS))
+    shape = (len(settings.angles), len(settings.angle_sizes), len(FLATNESS))
     loss, error, formula = np.empty((3, *shape))
-    for i, heads in enumerate(chosen.angles):
-        for j, (dim, context) in enumerate(chosen.angle_sizes):
+    for i, heads in enumerate(settings.angles):
+        for j, (dim, context) in enumerate(settings.angle_sizes):
             task = pair(dim, context, heads - 1)
             weights = []
             for flatness in FLATNESS:
                 omega = (flatness / dim) ** 0.5 * directions(heads)
                 weights.append(Weights(omega, theory.bounds.profile_loss(task, omega).mu))
-            key = jax.random.fold_in(jax.random.key(chosen.angle_seed), heads)
-            loss[i, j], error[i, j] = np.array(softmax_losses(task, weights, chosen.angle_sequences, key=key)).T
+            key = jax.random.fold_in(jax.random.key(settings.angle_seed), heads)
+            loss[i, j], error[i, j] = np.array(softmax_losses(task, weights, settings.angle_sequences, key=key)).T
             formula[i, j] = [theory.losses.spectral_loss(task, *each).sum() for each in weights]
-    dims, fine, (dim, context) = ("heads", "size", "flatness"), np.geomspace(0.07, 1.4, 60), chosen.angle_sizes[0]
-    shares = [[theory.bounds.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in chosen.angles]
+    dims, fine, (dim, context) = ("heads", "size", "flatness"), np.geomspace(0.07, 1.4, 60), settings.angle_sizes[0]
+    shares = [[theory.bounds.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
     curve = 1 / (1 + context / (2 * dim) * np.array(shares))
     return xr.Dataset(
         {
@@ -268,9 +249,9 @@ def equal_angles(chosen: Settings) -> xr.Dataset:
             "curve": (("heads", "fine"), curve),
         },
         {
-            "heads": list(chosen.angles),
-            "dim": ("size", [d for d, _ in chosen.angle_sizes]),
-            "context": ("size", [n for _, n in chosen.angle_sizes]),
+            "heads": list(settings.angles),
+            "dim": ("size", [d for d, _ in settings.angle_sizes]),
+            "context": ("size", [n for _, n in settings.angle_sizes]),
             "flatness": list(FLATNESS),
             "fine": fine,
         },
@@ -284,7 +265,7 @@ def directions(heads: int) -> np.ndarray:
     return corners / np.linalg.norm(corners, axis=1, keepdims=True)
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         *_searched(data["searched"]),
         *_softmax(data["softmax"]),
@@ -303,7 +284,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
     shortfall = f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding"
     return [
         Claim.over(
-            f"{NAME}/none-below",
+            "none-below",
             "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
             "loss)/(bound) − 1, for each seed",
             predicted=0.0,
@@ -315,7 +296,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
             source="theory.softmax.bounds.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
         ),
         Claim.over(
-            f"{NAME}/sharp",
+            "sharp",
             "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1, for each seed",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
@@ -326,7 +307,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
             source="theory.softmax.bounds.attention_budget",
         ),
         Claim.over(
-            f"{NAME}/enough-heads",
+            "enough-heads",
             "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
             "and I + 2, for each seed",
             predicted=0.0,
@@ -348,7 +329,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
     origin: dict[str, Any] = {"kind": "theory"}
     return [
         Claim.over(
-            f"{NAME}/softmax-none-below",
+            "softmax-none-below",
             "Softmax attention: the least loss found from weights of either sign is not below the bound: loss/bound "
             "− 1, for each size, number of heads and seed",
             predicted=0.0,
@@ -360,8 +341,10 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
             source="theory.softmax.bounds.lower_bound, to leading order",
             **origin,
         ),
-        Claim.over(
-            f"{NAME}/softmax-sharp",
+        unless(
+            _one_size(minima),
+            Claim.over,
+            "softmax-sharp",
             f"Softmax attention comes down to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
             f"{dims[-1]}, from that at {dims[0]}, for each number of heads from 2 on",
             predicted=predicted,
@@ -372,8 +355,10 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
             source="theory.softmax.bounds.lower_bound, to leading order",
             **origin,
         ),
-        worst_point(
-            f"{NAME}/softmax-linear",
+        unless(
+            "" if many.sizes["heads"] else "there are not more heads than tasks",
+            worst_point,
+            "softmax-linear",
             "Softmax attention with more heads than tasks is at its best linear attention on centred labels: least "
             "loss over that of linear attention with L − 1 pairs, at the size and number of heads furthest off, for "
             "each seed",
@@ -390,7 +375,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
 def _trained(trained: xr.Dataset) -> list[Claim]:
     return [
         Claim.over(
-            f"{NAME}/trained",
+            "trained",
             "Softmax attention trained from positive weights, 3 heads on 2 tasks, ends within a factor e of the bound "
             "for any number of heads: ratio, over fresh sequences, for each d/L",
             predicted=np.e,
@@ -403,6 +388,11 @@ def _trained(trained: xr.Dataset) -> list[Claim]:
             source="abstract (optimal up to a constant factor); the factor is e by limits.flow_limit_loss",
         )
     ]
+
+
+def _one_size(runs: xr.Dataset) -> str:
+    """Why a fall with d cannot be judged, if the last `size` has the dimension of the first."""
+    return "a fall with d needs two dimensions" if runs["dim"][0] == runs["dim"][-1] else ""
 
 
 def _fall(away: xr.DataArray, error: xr.DataArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -420,8 +410,10 @@ def _angles(runs: xr.Dataset) -> list[Claim]:
     away, error = flat["loss"] / flat["formula"] - 1, flat["error"] / flat["formula"]
     predicted, measured, allowed = _fall(away, error)
     return [
-        Claim.over(
-            f"{NAME}/interacting",
+        unless(
+            _one_size(flat),
+            Claim.over,
+            "interacting",
             "The loss formula with several interacting heads is that of softmax attention over sampled sequences as d "
             f"and L grow, but for 1/d: their relative difference at d = {dims[-1]}, from that at {dims[0]}, for heads "
             f"at equal angles, H = {', '.join(str(h) for h in flat['heads'].values)} and |ω|² = "
@@ -435,3 +427,29 @@ def _angles(runs: xr.Dataset) -> list[Claim]:
             source="theory.softmax.losses.spectral_loss",
         )
     ]
+
+
+FIGURE = Figure(
+    title="No weights of H heads go below the bound, which I + 1 heads exhaust",
+    caption=CAPTION,
+    source="Fig 4",
+    settings=Settings(),
+    quick=Settings(
+        seeds=(20,),
+        points=40,
+        sizes=((10, 50), (20, 100)),
+        heads=(2, 3),
+        softmax_seeds=(30,),
+        sequences=1000,
+        positive=((20, 200),),
+        steps=300,
+        angles=(2, 3),
+        angle_sizes=((10, 50), (20, 100)),
+        angle_sequences=1500,
+    ),
+    described=describe,
+    paper_settings={"tasks I": TASKS},
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

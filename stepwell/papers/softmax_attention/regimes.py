@@ -5,23 +5,21 @@ $e^{a^2}/L$, which holds until a single token can rival all others, at $a^2 = \t
 """
 
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 from numpy.polynomial.hermite_e import hermegauss
 
-from stepwell.papers._claim import Claim
-from stepwell.papers._settings import changeable, setting
-from stepwell.papers._style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.papers import Claim, Data, Figure
+from stepwell.papers.style import BLACK, GREY, PALETTE, new_figure, styled
 from stepwell.tasks import softmax_moments
 from stepwell.theory import softmax as theory
 
 from ._worst import worst_point
 
-NAME = "softmax/regimes"
-TITLE = "The exponential regime of softmax attention, and where it ends"
 CAPTION = (
     "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
     "are Gaussian of variance a²: one over R is the number of tokens attended to. The paper's theory, and the spectral "
@@ -32,7 +30,6 @@ CAPTION = (
     "1 % at L = 1000. Most contexts leave it at (1/2) ln L, their mean R later."
 )
 
-CONTEXTS = setting("contexts", (20, 100, 1000, 10_000))
 LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
 RATIOS = (0.95, 0.9, 0.5)
 SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
@@ -46,39 +43,37 @@ OTHER_SEED = 1000
 """Of contexts from which the standard errors of all seeds are."""
 
 
-@changeable
 @dataclass(frozen=True)
 class Settings:
+    contexts: tuple[int, ...] = (20, 100, 1000, 10_000)
     seeds: tuple[int, ...] = (0, 1, 2)
     tokens: int = 2_000_000
     """Drawn for each L, in as many contexts as that makes, but not more than 20,000."""
     points: int = 160
 
-
-FULL = Settings()
-QUICK = Settings(seeds=(0,), tokens=500_000, points=100)
-
-
-PAPER_SETTINGS: dict[str, Any] = {}
-"""The paper has no such figure."""
+    @property
+    def lengths(self) -> list[int]:
+        """Of which it is known where the exponential law ends: the contexts too."""
+        return sorted({*LENGTHS, *self.contexts})
 
 
-def settings(quick: bool) -> dict[str, Any]:
-    return {"contexts L": list(CONTEXTS), "sampled a²": list(SQUARES), **asdict(QUICK if quick else FULL)}
+def describe(settings: Settings) -> dict[str, Any]:
+    values = asdict(settings)
+    return {"contexts L": values.pop("contexts"), "sampled a²": list(SQUARES), **values}
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen = QUICK if quick else FULL
+def simulate(settings: Settings) -> Data:
     return {
-        "curves": curves(np.geomspace(0.1, 400, chosen.points)),
-        "sampled": sampled(chosen),
-        "points": saturation(chosen),
-        "hard": hardmax(),
+        "curves": curves(settings),
+        "sampled": sampled(settings),
+        "points": saturation(settings),
+        "hard": hardmax(settings.contexts),
     }
 
 
-def curves(squares: np.ndarray) -> xr.Dataset:
+def curves(settings: Settings) -> xr.Dataset:
     """R by quadrature, and the laws of one rival token and of the hardmax."""
+    squares, contexts = np.geomspace(0.1, 400, settings.points), settings.contexts
     root = np.sqrt(squares)
     rows = [
         (
@@ -86,13 +81,13 @@ def curves(squares: np.ndarray) -> xr.Dataset:
             one_rival(squares, n),
             theory.saturation.hardmax_concentration(root, n),
         )
-        for n in CONTEXTS
+        for n in contexts
     ]
     exact, rival, hard = np.array(rows).swapaxes(0, 1)
     dims = ("context", "square")
     return xr.Dataset(
         {"exact": (dims, exact), "rival": (dims, rival), "hardmax": (dims, hard)},
-        coords={"context": list(CONTEXTS), "square": ("square", squares, {"long_name": "variance of the scores"})},
+        coords={"context": list(contexts), "square": ("square", squares, {"long_name": "variance of the scores"})},
     )
 
 
@@ -108,30 +103,30 @@ def one_rival(squares: np.ndarray, context: int) -> np.ndarray:
     return np.exp(-2 * np.logaddexp(0.0, exponent)) @ weights / weights.sum()
 
 
-def sampled(chosen: Settings) -> xr.Dataset:
+def sampled(settings: Settings) -> xr.Dataset:
     r"""R and $m = \mathbb E\sum_lp_lz_l$ over drawn contexts.
 
     $R = L\,\mathbb E[p_1^2]$ is sampled with $z_1\sim\mathcal N(b, 1)$, weighted by $e^{-bz_1+b^2/2}$, where
     $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
     """
-    estimates = _over_contexts(chosen, {n: np.array(SQUARES) for n in CONTEXTS}, stream=0)
-    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in CONTEXTS])
+    estimates = _over_contexts(settings, {n: np.array(SQUARES) for n in settings.contexts}, stream=0)
+    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
     return xr.Dataset(
         {
             **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
             "exact": (("context", "square"), exact),
         },
-        coords={"run": list(chosen.seeds), "context": list(CONTEXTS), "square": list(SQUARES)},
+        coords={"run": list(settings.seeds), "context": list(settings.contexts), "square": list(SQUARES)},
     )
 
 
-def _over_contexts(chosen: Settings, squares: dict[int, np.ndarray], *, stream: int) -> dict[str, np.ndarray]:
+def _over_contexts(settings: Settings, squares: dict[int, np.ndarray], *, stream: int) -> dict[str, np.ndarray]:
     """Means (seed, L, a²) for each L at its own a², and their standard errors, from contexts of no seed's."""
-    shape = (len(chosen.seeds), len(squares), len(next(iter(squares.values()))))
+    shape = (len(settings.seeds), len(squares), len(next(iter(squares.values()))))
     estimates = {name: np.empty(shape) for name in ("concentration", "concentration_error", "mean", "mean_error")}
     for column, (n, own) in enumerate(squares.items()):
-        count = min(20_000, chosen.tokens // n)
-        for row, seed in enumerate((*chosen.seeds, OTHER_SEED)):
+        count = min(20_000, settings.tokens // n)
+        for row, seed in enumerate((*settings.seeds, OTHER_SEED)):
             z = np.random.default_rng([seed, n, stream]).standard_normal((count, n))
             for place, square in enumerate(own):
                 values = _values(z, float(square) ** 0.5)
@@ -163,13 +158,14 @@ def _second(z: np.ndarray) -> np.ndarray:
     return z[:, 1:].max(axis=1)
 
 
-def saturation(chosen: Settings) -> xr.Dataset:
+def saturation(settings: Settings) -> xr.Dataset:
     """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
-    squares = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in LENGTHS}
-    drawn = _over_contexts(chosen, {n: squares[n] for n in CONTEXTS}, stream=1)
-    sampled_ratio, error = np.full((2, len(chosen.seeds), len(LENGTHS), len(RATIOS)), np.nan)
-    for column, n in enumerate(CONTEXTS):
-        growth, place = n * np.exp(-squares[n]), LENGTHS.index(n)
+    lengths = settings.lengths
+    squares = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in lengths}
+    drawn = _over_contexts(settings, {n: squares[n] for n in settings.contexts}, stream=1)
+    sampled_ratio, error = np.full((2, len(settings.seeds), len(lengths), len(RATIOS)), np.nan)
+    for column, n in enumerate(settings.contexts):
+        growth, place = n * np.exp(-squares[n]), lengths.index(n)
         sampled_ratio[:, place] = drawn["concentration"][:, column] * growth
         error[:, place] = drawn["concentration_error"][:, column] * growth
     return xr.Dataset(
@@ -177,35 +173,36 @@ def saturation(chosen: Settings) -> xr.Dataset:
             "square": (("context", "ratio"), np.array(list(squares.values()))),
             "sampled": (("run", "context", "ratio"), sampled_ratio),
             "error": (("run", "context", "ratio"), error),
-            "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in LENGTHS]),
-            "typical": ("context", [theory.saturation.typical_threshold(n) for n in LENGTHS]),
+            "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in lengths]),
+            "typical": ("context", [theory.saturation.typical_threshold(n) for n in lengths]),
             "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in squares.items()]),
         },
-        coords={"context": list(LENGTHS), "ratio": list(RATIOS), "run": list(chosen.seeds)},
+        coords={"context": lengths, "ratio": list(RATIOS), "run": list(settings.seeds)},
     )
 
 
-def hardmax() -> xr.Dataset:
+def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
-    exact = [softmax_moments(sharp, n).concentration for n in CONTEXTS]
-    law = [theory.saturation.hardmax_concentration(sharp, n) for n in CONTEXTS]
-    largest = [theory.saturation.expected_maximum(n) for n in CONTEXTS]
+    exact = [softmax_moments(sharp, n).concentration for n in contexts]
+    law = [theory.saturation.hardmax_concentration(sharp, n) for n in contexts]
+    largest = [theory.saturation.expected_maximum(n) for n in contexts]
     return xr.Dataset(
         {"exact": (("context", "a"), exact), "law": (("context", "a"), law), "largest": ("context", largest)},
-        coords={"context": list(CONTEXTS), "a": sharp},
+        coords={"context": list(contexts), "a": sharp},
     )
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
+def claims(data: Data, settings: Settings) -> list[Claim]:
     estimates, points, hard = data["sampled"], data["points"], data["hard"]
     root = estimates["square"] ** 0.5
+    ends, points = points.sel(context=list(settings.contexts)), points.sel(context=list(LENGTHS))
     half, rival = points["square"].sel(ratio=0.5), points.sel(context=points["context"] >= LONG)
     above = (hard["exact"] - hard["law"]) / (hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3))
-    ends = points.sel(context=list(CONTEXTS))
+    first, last = (f"{end(settings.contexts):.4g}".replace("e+0", "e") for end in (min, max))
     return [
         worst_point(
-            f"{NAME}/sampled",
+            "sampled",
             "R sampled agrees with quadrature: R at the point furthest off",
             measured=estimates["concentration"],
             predicted=estimates["exact"],
@@ -215,7 +212,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="tasks.softmax_moments (quadrature), against sampling",
         ),
         worst_point(
-            f"{NAME}/stein",
+            "stein",
             "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
             measured=estimates["mean"],
             predicted=root * (1 - estimates["exact"]),
@@ -225,7 +222,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="Stein's lemma; R by tasks.softmax_moments",
         ),
         worst_point(
-            f"{NAME}/points",
+            "points",
             "R has fallen to 0.95, 0.9 and 0.5 of e^(a²)/L where quadrature says: R sampled, at the one furthest off",
             measured=ends["sampled"],
             predicted=ends["ratio"],
@@ -235,7 +232,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="tasks.softmax_moments (quadrature), against sampling",
         ),
         Claim.over(
-            f"{NAME}/halved-before",
+            "halved-before",
             "R falls to half of e^(a²)/L before a² = (2/3) ln L, for L from 20 to 1e6: a² where it does",
             predicted=points["annealed"].values,
             measured=half.values,
@@ -247,7 +244,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="theory.softmax.saturation.annealed_threshold",
         ),
         Claim.over(
-            f"{NAME}/halved-after",
+            "halved-after",
             "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1), for L from 20 to 1e6: a² where it does",
             predicted=2 / 3 * (np.log(points["context"].values) - 1),
             measured=half.values,
@@ -259,7 +256,7 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="docstring of one_rival in papers/softmax_attention/regimes.py",
         ),
         Claim.over(
-            f"{NAME}/rival",
+            "rival",
             "Where R is half of e^(a²)/L by quadrature, the law of one rival token gives half too, for L from 1e3 to "
             "1e6: its R over e^(a²)/L",
             predicted=0.5,
@@ -271,9 +268,9 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
             source="docstring of one_rival in papers/softmax_attention/regimes.py",
         ),
         Claim.over(
-            f"{NAME}/hard",
+            "hard",
             "Sharp scores attend to the largest: what R has above 1 - E[max z]/a, over E[max z]π²/(12a³), for L from "
-            "20 to 1e4 and a = 15, 30, 60",
+            f"{first} to {last} and a = 15, 30, 60",
             predicted=1.0,
             measured=above.stack(point=("context", "a")).values,
             tolerance=(2 * hard["largest"] / hard["a"]).stack(point=("context", "a")).values,
@@ -286,13 +283,13 @@ def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
     ]
 
 
-def draw(data: dict[str, xr.Dataset]) -> Figure:
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     curve, estimates, points = data["curves"], data["sampled"], data["points"]
     square = curve["square"].values
     with styled():
         figure = new_figure(13.0, 4.5)
         left, middle, right = figure.subplots(1, 3)
-        for n, colour in zip(CONTEXTS, PALETTE, strict=False):
+        for n, colour in zip(settings.contexts, cycle(PALETTE), strict=False):
             one, drawn = curve.sel(context=n), estimates.sel(context=n)
             left.plot(square, one["exact"], color=colour, label=f"L = {n:,}".replace(",", " "))
             early = np.exp(square) / n < 1.0
@@ -349,3 +346,15 @@ def draw(data: dict[str, xr.Dataset]) -> Figure:
         right.set_title("(c) Where the exponential law ends")
         right.legend(loc="upper left", fontsize=8.5)
     return figure
+
+
+FIGURE = Figure(
+    title="The exponential regime of softmax attention, and where it ends",
+    caption=CAPTION,
+    settings=Settings(),
+    quick=Settings(seeds=(0,), tokens=500_000, points=100),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

@@ -13,33 +13,19 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from stepwell.papers._claim import Claim
+from stepwell.papers import Data, Figure
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
 from ._search import FLATTEST, least_positive, least_signed
-from ._sign_pairs_claims import expectations
-from ._sign_pairs_drawing import drawing
+from ._sign_pairs_claims import claims
+from ._sign_pairs_drawing import draw
 from ._sign_pairs_random import random_eigenvalues, whole_matrices
-from ._sign_pairs_settings import (
-    CONTEXT,
-    DIM,
-    FULL,
-    NOISE,
-    OFF_BALANCE,
-    QUICK,
-    RANDOM_SCALE,
-    SIGNAL,
-    SIZES,
-    WHOLE,
-    Settings,
-)
+from ._sign_pairs_settings import OFF_BALANCE, RANDOM_SCALE, SIZES, WHOLE, Settings
 from ._sign_pairs_training import balanced, exact_softmax, signed, unbalanced
 from ._tokens import sampled_loss, softmax
 
-TITLE = "Beyond the paper: heads of opposite sign turn softmax attention into linear attention"
 CAPTION = (
     "Above, softmax attention itself, from Gaussian weights of either sign, as in He, Pan, Chen and Yang "
     "(arXiv 2503.12734): a positive and a negative head emerge, key-query weights are diagonal and of one size, "
@@ -60,63 +46,58 @@ CAPTION = (
 )
 
 
-PAPER_SETTINGS: dict[str, Any] = {}
-"""The paper has no such figure."""
-
-
-def settings(quick: bool) -> dict[str, Any]:
+def describe(settings: Settings) -> dict[str, Any]:
+    values = asdict(settings)
+    dim, context, noise = (values.pop(name) for name in ("dim", "context", "noise"))
+    del values["until"], values["signed_until"]
     return {
-        "dimension d": DIM,
-        "context length L": CONTEXT,
-        "noise σ²": NOISE,
+        "dimension d": dim,
+        "context length L": context,
+        "noise σ²": noise,
         "heads off balance, o/v = (1+δ)⁻²": list(OFF_BALANCE),
         "random weights": f"Gaussian of deviation {RANDOM_SCALE:g}; times √d for keys and queries of eigenvalues",
         "whole matrices": ", ".join(f"{name} {value:g}" for name, value in WHOLE._asdict().items()),
-        **asdict(QUICK if quick else FULL),
+        **values,
     }
 
 
-def simulate(quick: bool) -> dict[str, xr.Dataset]:
-    chosen, task = QUICK if quick else FULL, one_task()
+def simulate(settings: Settings) -> Data:
     return {
-        "curves": curves(task),
-        "sampled": sampled(task, chosen),
-        "balanced": balanced(task, chosen),
-        "unbalanced": unbalanced(task, chosen),
-        "signed": signed(task, chosen),
-        "exact": exact_softmax(task, chosen),
-        "heads": by_heads(chosen),
-        "laws": falling_laws(task),
-        "whole": whole_matrices(chosen),
-        "random": random_eigenvalues(task, chosen),
+        "curves": curves(settings),
+        "sampled": sampled(settings),
+        "balanced": balanced(settings),
+        "unbalanced": unbalanced(settings),
+        "signed": signed(settings),
+        "exact": exact_softmax(settings),
+        "heads": by_heads(settings),
+        "laws": falling_laws(settings),
+        "whole": whole_matrices(settings),
+        "random": random_eigenvalues(settings),
     }
 
 
-def one_task() -> MultiTaskRegression:
-    return MultiTaskRegression((DIM,), 1.0, CONTEXT, noise_variance=NOISE)
-
-
-def curves(task: MultiTaskRegression) -> xr.Dataset:
+def curves(settings: Settings) -> xr.Dataset:
     """Losses over the signal, with the best μ, of one head, a sign pair and linear attention."""
+    task, dim, signal = settings.task, settings.dim, settings.signal
     a = np.geomspace(0.015, 4, 60)
     single, pair = [], []
     for size in a:
-        omega = np.array([[(size / DIM) ** 0.5]])
+        omega = np.array([[(size / dim) ** 0.5]])
         single.append(theory.bounds.profile_loss(task, omega).loss[0])
         pair.append(theory.bounds.sign_pair_loss(task, np.array([size]))[0, 0])
-    variance = float(task.noise_factors[0]) * DIM / CONTEXT
+    variance = float(task.noise_factors[0]) * dim / settings.context
     flow_limit = theory.limits.flow_limit(task)
     return xr.Dataset(
         {
-            "single": ("a", np.array(single) / SIGNAL),
-            "single_exact": ("a", np.array([_best_exact(task, size) for size in a]) / SIGNAL),
-            "pair": ("a", np.array(pair) / SIGNAL),
+            "single": ("a", np.array(single) / signal),
+            "single_exact": ("a", np.array([_best_exact(task, size) for size in a]) / signal),
+            "pair": ("a", np.array(pair) / signal),
             "linear": ("a", np.full(a.size, variance / (1 + variance))),
-            "linear_exact": ("a", np.full(a.size, theory.losses.linear_attention_loss(task)[0] / SIGNAL)),
-            "flow": theory.limits.flow_limit_loss(task)[0] / SIGNAL,
-            "flow_exact": theory.losses.exact_loss(task, *map(theory.limits.as_heads, flow_limit))[0] / SIGNAL,
-            "best_exact": theory.losses.exact_optimum(task).loss[0] / SIGNAL,
-            "bound": theory.bounds.lower_bound(task, 2)[0] / SIGNAL,
+            "linear_exact": ("a", np.full(a.size, theory.losses.linear_attention_loss(task)[0] / signal)),
+            "flow": theory.limits.flow_limit_loss(task)[0] / signal,
+            "flow_exact": theory.losses.exact_loss(task, *map(theory.limits.as_heads, flow_limit))[0] / signal,
+            "best_exact": theory.losses.exact_optimum(task).loss[0] / signal,
+            "bound": theory.bounds.lower_bound(task, 2)[0] / signal,
         },
         coords={"a": a},
     )
@@ -124,40 +105,41 @@ def curves(task: MultiTaskRegression) -> xr.Dataset:
 
 def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarray]:
     r"""ω, μ of a sign pair at $a = d\omega^2$; best is $2\mu\omega = 1/(1+\gamma\sinh(a)/a)$, $\gamma = \phi d/L$."""
-    omega = (size / DIM) ** 0.5 * np.array([[1.0], [-1.0]])
-    reached = 1 / (1 + float(task.noise_factors[0]) * DIM / CONTEXT * np.sinh(size) / size)
+    omega = (size / task.dims[0]) ** 0.5 * np.array([[1.0], [-1.0]])
+    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.lengths.longest * np.sinh(size) / size)
     return omega, reached / (2 * omega)
 
 
 def _best_exact(task: MultiTaskRegression, size: float) -> float:
     """The exact loss of one head with the best μ: a parabola through three points."""
-    omega = np.array([[(size / DIM) ** 0.5]])
+    omega = np.array([[(size / task.dims[0]) ** 0.5]])
     zero, one, two = (theory.losses.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
     curvature = (two - 2 * one + zero) / 2
     return zero - (one - zero - curvature) ** 2 / (4 * curvature)
 
 
-def sampled(task: MultiTaskRegression, chosen: Settings) -> xr.Dataset:
+def sampled(settings: Settings) -> xr.Dataset:
     """Sign pairs of softmax heads, and linear attention, over drawn contexts."""
-    shape = (2, len(chosen.seeds), len(SIZES))
+    task, dim, context, noise = settings.task, settings.dim, settings.context, settings.noise
+    shape = (2, len(settings.seeds), len(SIZES))
     mean, error, limit = np.empty(shape), np.empty(shape), []
-    c = 1 / (1 + (DIM * float(task.noise_factors[0]) + 1) / CONTEXT)
+    c = 1 / (1 + (dim * float(task.noise_factors[0]) + 1) / context)
     for column, size in enumerate(SIZES):
         omega, mu = (weights[0, 0] for weights in _pair(task, size))
         limit.append(centred_linear_loss(task, 2 * mu * omega))
         kinds = (
             (omega, lambda s, mu=mu: mu * (softmax(s) - softmax(-s))),
-            (1.0, lambda s: c / CONTEXT * s),
+            (1.0, lambda s: c / context * s),
         )
-        for row, seed in enumerate(chosen.seeds):
+        for row, seed in enumerate(settings.seeds):
             rng = np.random.default_rng([seed, column])
             for kind, (scale, attend) in enumerate(kinds):
-                estimate = sampled_loss(scale * np.eye(DIM), attend, CONTEXT, chosen.sequences, noise=NOISE, rng=rng)
+                estimate = sampled_loss(scale * np.eye(dim), attend, context, settings.sequences, noise=noise, rng=rng)
                 mean[kind, row, column], error[kind, row, column] = estimate
     dims = ("kind", "run", "a")
     return xr.Dataset(
         {"mean": (dims, mean), "error": (dims, error), "limit": ("a", limit)},
-        coords={"kind": ["pair", "linear"], "run": list(chosen.seeds), "a": list(SIZES)},
+        coords={"kind": ["pair", "linear"], "run": list(settings.seeds), "a": list(SIZES)},
     )
 
 
@@ -171,25 +153,26 @@ def centred_linear_loss(task: MultiTaskRegression, reached: float) -> float:
     average at right angles to s: its square adds $a^2/6$ of the variance, and the finite context $-4a/L$, each times
     moments of $|q|^2/d$ that are less than 2 for the second and less than 6 for the first.
     """
-    c = reached * (CONTEXT - 1) / CONTEXT
-    return float((1 - c) ** 2 + c**2 * (DIM * task.noise_factors[0] + 1) / (CONTEXT - 1))
+    dim, context = task.dims[0], task.lengths.longest
+    c = reached * (context - 1) / context
+    return float((1 - c) ** 2 + c**2 * (dim * task.noise_factors[0] + 1) / (context - 1))
 
 
-def by_heads(chosen: Settings) -> xr.Dataset:
+def by_heads(settings: Settings) -> xr.Dataset:
     """Least losses over the signal for three equal tasks, by number of heads; and a construction with I + 1."""
     count, heads = 3, (1, 2, 3, 4, 5)
-    task = MultiTaskRegression((DIM,) * count, 1.0, CONTEXT, noise_variance=NOISE)
+    task = MultiTaskRegression((settings.dim,) * count, 1.0, settings.context, noise_variance=settings.noise)
     signal = float(task.signals.sum())
-    rows = np.empty((2, len(heads), len(chosen.seeds)))
+    rows = np.empty((2, len(heads), len(settings.seeds)))
     rounding = np.empty(rows.shape[1:])
     for row, h in enumerate(heads):
-        for column, seed in enumerate(chosen.seeds):
+        for column, seed in enumerate(settings.seeds):
             rng = np.random.default_rng([seed, h])
-            free, kept = (search(task, h, chosen.starts, rng=rng) for search in (least_signed, least_positive))
+            free, kept = (search(task, h, settings.starts, rng=rng) for search in (least_signed, least_positive))
             rows[:, row, column] = free.loss / signal, kept.loss / signal
             rounding[row, column] = free.rounding / signal
     # Each task on a contrast of the heads that adds up to zero.
-    contrasts = FLATTEST * DIM**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
+    contrasts = FLATTEST * settings.dim**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
     contrast_loss = (
         theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
     )
@@ -202,12 +185,12 @@ def by_heads(chosen: Settings) -> xr.Dataset:
             "partition": ("heads", [theory.allocation.best_partition(task, h).loss.sum() / signal for h in heads]),
             "contrast": contrast_loss,
         },
-        coords={"heads": list(heads), "run": list(chosen.seeds)},
+        coords={"heads": list(heads), "run": list(settings.seeds)},
         attrs={"tasks": count},
     )
 
 
-def falling_laws(task: MultiTaskRegression) -> xr.Dataset:
+def falling_laws(settings: Settings) -> xr.Dataset:
     r"""How two heads near the bound once they are flat, $a = d\omega^2 \ll 1$: heads (ω, -ω), and (ω, 0) off balance.
 
     Readouts are then at their best, $c = 2\mu\omega$ of a pair and $\mu\omega$ of (ω, 0) with (μ, -μ), and move with
@@ -221,7 +204,8 @@ def falling_laws(task: MultiTaskRegression) -> xr.Dataset:
     So a falls as $t^{-2/5}$ and $t^{-2/3}$, and the loss nears the bound as $t^{-4/5}$ and $t^{-2/3}$. The second terms
     are what ω itself adds to the inertia of the readouts.
     """
-    d, gamma, signal = DIM, float(task.noise_factors[0]) * DIM / CONTEXT, SIGNAL
+    d, signal = settings.dim, settings.signal
+    gamma = float(settings.task.noise_factors[0]) * d / settings.context
     scale = d**-0.5 / (1 + gamma)
     rows = {
         "order": (2, 1),
@@ -235,9 +219,23 @@ def falling_laws(task: MultiTaskRegression) -> xr.Dataset:
     return xr.Dataset({**variables, "gamma": gamma, "unit": float(d)}, {"kind": ["signed", "unbalanced"]})
 
 
-def claims(data: dict[str, xr.Dataset]) -> list[Claim]:
-    return expectations(data)
-
-
-def draw(data: dict[str, xr.Dataset]) -> Figure:
-    return drawing(data)
+FIGURE = Figure(
+    title="Beyond the paper: heads of opposite sign turn softmax attention into linear attention",
+    caption=CAPTION,
+    settings=Settings(),
+    quick=Settings(
+        seeds=(120,),
+        sequences=3000,
+        steps=5000,
+        exact_steps=1500,
+        exact_sequences=200,
+        starts=2,
+        whole_seeds=(130, 131),
+        random_heads=(2,),
+        random_sequences=500,
+    ),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)
