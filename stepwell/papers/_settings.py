@@ -51,7 +51,8 @@ def _taken(name: str, given: Any, default: Any) -> Any:
         return _seeds(name, given, default)
     value = _read(given) if isinstance(given, str) and not isinstance(default, str) else given
     if isinstance(default, tuple) and not isinstance(value, tuple | list):
-        value = (value,)
+        words = isinstance(value, str) and bool(default) and isinstance(default[0], str)
+        value = tuple(word.strip() for word in value.split(",")) if words else (value,)
     if not _is_like(value, default):
         raise InvalidInput(f"{name} is {shown(given)}; it must be {_kind(default)}, as {shown(default)} is")
     return _as(value, default)

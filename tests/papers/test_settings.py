@@ -44,6 +44,7 @@ def test_what_is_derived_follows_and_the_figure_itself_stays():
     assert figure("linear/fig3").settings == unchanged.settings and unchanged.settings.seeds[0] == 300
 
 
+LEFT_OUT = "one left out"
 VALUES = {
     "whole number": ("linear/conservation", "heads", "2", 2),
     "number": ("linear/conservation", "init", "1", 1.0),
@@ -53,6 +54,7 @@ VALUES = {
     "switch": ("linear/fig6", "every_scale", "false", False),
     "none": ("linear/fig3", "sequences", "none", None),
     "pairs": ("softmax/fig5", "gains", "((50, 500),)", ((50, 500),)),
+    "several texts": ("softmax/single-head", "instances", "one left out, two left out", (LEFT_OUT, "two left out")),
     "text": ("linear/fig5", "precision", "float64", "float64"),
     "seeds by number": ("linear/fig6", "seeds", SeedWords(["2"]), (100, 101)),
     "seeds by name": ("linear/fig6", "seeds", SeedWords(["7", "3"]), (7, 3)),

@@ -158,12 +158,3 @@ class _Part(eqx.Module):
             return parts.mu
         norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
         return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))
-
-
-# For `allocation` alone, until it has settings of its own.
-_DEFAULT = FirstSetting()
-DIMS, EMBEDDING, CONTEXT = _DEFAULT.dims, _DEFAULT.embedding, _DEFAULT.context
-OMEGA, MU = _DEFAULT.omega, _DEFAULT.mu
-TASKS = HEADS = _DEFAULT.tasks
-SETTING = _DEFAULT.described()
-start = _DEFAULT.initial_weights
