@@ -10,12 +10,39 @@ _RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def superscript(power: int | str) -> str:
-    """A whole number, raised: `10` + superscript(-3) is 10⁻³."""
+    """Return an integer as a superscript.
+
+    **Arguments:**
+
+    - `power`: the integer.
+
+    **Returns:** its digits and sign, raised.
+
+    **Example:**
+
+    >>> from stepwell.papers.style import superscript
+    >>> "10" + superscript(-3)
+    '10⁻³'
+    """
     return str(power).translate(_RAISED)
 
 
 def scientific(value: float, digits: int = 1) -> str:
-    """A number as a mantissa of so many digits and a power of ten: 2·10⁻⁸; 10⁻³ rather than 1·10⁻³."""
+    """Return a number as a mantissa and a power of ten.
+
+    **Arguments:**
+
+    - `value`: the number.
+    - `digits`: of the mantissa.
+
+    **Returns:** such as 2·10⁻⁸; 10⁻³ rather than 1·10⁻³.
+
+    **Example:**
+
+    >>> from stepwell.papers.style import scientific
+    >>> scientific(2e-8), scientific(0.00123, 2)
+    ('2·10⁻⁸', '1.2·10⁻³')
+    """
     mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
     plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
     return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")

@@ -19,7 +19,20 @@ _IDENTIFIER = re.compile(rf"({PART}/{PART}/)?{PART}")
 
 
 def slug(words: str) -> str:
-    """Words as a part of an identifier: "separate, rank 1" becomes "separate-rank-1"."""
+    """Return words as a part of an identifier.
+
+    **Arguments:**
+
+    - `words`: any string.
+
+    **Returns:** lower-case letters, digits and dots, with hyphens between them.
+
+    **Example:**
+
+    >>> from stepwell.papers import slug
+    >>> slug("separate, rank 1")
+    'separate-rank-1'
+    """
     return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
 
 

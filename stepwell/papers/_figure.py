@@ -22,6 +22,11 @@ Writers = dict[str, Callable[[str], None]]
 """Further files of a figure, by the ending of their names: functions that write to a path."""
 
 
+def all_fields(settings: Any) -> dict[str, Any]:
+    """All settings by name."""
+    return dataclasses.asdict(settings)
+
+
 def no_extras(data: Data, settings: Any) -> Writers:
     """No files beside the figure and its data."""
     return {}
@@ -76,7 +81,7 @@ class Figure(Generic[Settings]):
     simulate: Callable[[Settings], Data]
     claims: Callable[[Data, Settings], list[Claim]]
     draw: Callable[[Data, Settings], Any]
-    described: Callable[[Settings], dict[str, Any]] = dataclasses.asdict  # pyright: ignore[reportAssignmentType]
+    described: Callable[[Settings], dict[str, Any]] = all_fields
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     extras: Callable[[Data, Settings], Writers] = no_extras
     source: str = ""
