@@ -307,7 +307,7 @@ LEFT_OUT = re.compile(
     r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"
     r"experiments\.(canonical_text|name_of|sections_of|training_of|add_experiment_flags|experiment_from|seeds_from|"
-    r"seeds_of|keys_of|find_kind|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
+    r"seeds_of|keys_of|find_kind|note_of|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
 )
 """What the rooms call of each other, is for the command line or for developers, takes nothing, or is always refused."""
 
