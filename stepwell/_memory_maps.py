@@ -5,8 +5,8 @@ sweep over thousands of shapes in one process would, and so would a worker, or a
 """
 
 import gc
-import time
 from pathlib import Path
+from time import monotonic
 
 _MAPS, _ALLOWED = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _PART = 0.5
@@ -24,9 +24,9 @@ def free_programs_if_many() -> bool:
     **Returns:** whether they were freed.
     """
     global _next_count
-    if time.monotonic() < _next_count:
+    if monotonic() < _next_count:
         return False
-    _next_count = time.monotonic() + _EVERY
+    _next_count = monotonic() + _EVERY
     try:
         many = _MAPS.read_bytes().count(b"\n") > _PART * int(_ALLOWED.read_text())
     except (OSError, ValueError):

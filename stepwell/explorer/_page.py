@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from bokeh.embed import components
 from jinja2 import Environment, FileSystemLoader
 
-from stepwell.experiments import SECTIONS, kinds
+from stepwell.experiments import SECTIONS, kinds, registrations
 
 from ._controls import HINTS, PRESETS, Control, all_controls, seed_control
 from ._figures import pictures
@@ -34,7 +34,6 @@ class Page(NamedTuple):
     """The one script inside the page, by its hash, as a Content-Security-Policy names it."""
 
 
-@functools.cache
 def page(start: Start, token: str) -> Page:
     """The page, the same for every reader.
 
@@ -43,6 +42,12 @@ def page(start: Start, token: str) -> Page:
     - `start`: which title and introduction it has until its address is read.
     - `token`: the word without which nothing is stored; another start of the server has another one.
     """
+    return _page(start, token, registrations())
+
+
+@functools.lru_cache(maxsize=16)
+def _page(start: Start, token: str, registered: int) -> Page:
+    """The page with the controls of the kinds that are registered by now."""
     script, places = components(pictures(), wrap_script=False)
     script = script.replace("</", "<\\/")
     presets = [(name, f"?{urlencode(preset.words)}", preset.title) for name, preset in PRESETS.items()]

@@ -83,6 +83,6 @@ def load_run(store: Store, experiment: Experiment, seeds: Sequence[int] | None =
         return None
     made = made.assign_coords(run=own)
     # The same run may have been described in other words then.
-    described = {**experiment.to_dict(), **({} if seeds is None else {"seeds": own})}
+    described = {**experiment.to_dict(), "seed": own[0], **({} if seeds is None else {"seeds": own})}
     made.attrs = {**{name: attributes[name] for name in _ATTRIBUTES}, "experiment": json.dumps(described)}
     return made

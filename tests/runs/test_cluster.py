@@ -45,7 +45,7 @@ seed = { from = 0, count = 160 }
 [record]
 points = 3
 [limits]
-gigabytes = 0.0006
+gigabytes = 0.0005
 """
 """Ten shards of some hundredths of a second: enough of them to end a process between two."""
 
