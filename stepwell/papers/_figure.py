@@ -3,20 +3,15 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stepwell._errors import InvalidInput
 
 from ._claim import Claim
 from ._settings import changed_settings
 
-if TYPE_CHECKING:
-    import xarray as xr
-
-    Data = dict[str, xr.Dataset]
-else:
-    Data = dict[str, Any]  # the list of figures needs no xarray
-"""What a figure simulates: data sets by name, each of which becomes a netCDF file."""
+Data = dict[str, Any]
+"""What a figure simulates: `xarray.Dataset`s by name, each of which becomes a netCDF file."""
 Settings = TypeVar("Settings")
 Writers = dict[str, Callable[[str], None]]
 """Further files of a figure, by the ending of their names: functions that write to a path."""
