@@ -20,7 +20,7 @@ help:
 	@echo "make reproduce   run the papers' figures and claims, write the report (ARGS=\"--quick\" for a short run)"
 	@echo "make test        lint, types and tests (ARGS go to pytest)"
 	@echo "make test-fast   ruff and the tests that take a moment each: what to run while working (ARGS go to pytest)"
-	@echo "make one-answer  200 random experiments through every door, some of which make test runs (a quarter of an hour)"
+	@echo "make one-answer  200 random experiments through every door, some of which make test runs (some six minutes)"
 	@echo "make lint        ruff alone"
 	@echo "make types       pyright alone"
 	@echo "make bench       speed beside PyTorch (installs it on first use)"

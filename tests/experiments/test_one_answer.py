@@ -18,7 +18,7 @@ from stepwell import _time
 from stepwell.experiments import Experiment, _keys
 
 EVERYTHING = os.environ.get("STEPWELL_ONE_ANSWER") == "all"
-"""Whether the slow test is the whole one, which takes a quarter of an hour on two cores: `make one-answer`."""
+"""Whether the slow test is the whole one, which takes some six minutes on two cores: `make one-answer`."""
 EACH = 4 if EVERYTHING else 1
 """Experiments of each combination of kinds in the slow test."""
 assert not EVERYTHING or EACH * len(COMBINATIONS) >= 200
