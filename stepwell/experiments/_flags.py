@@ -162,7 +162,7 @@ def _help(name: str, owners: list[Kind], total: int) -> str:
     for kind in owners:
         texts.setdefault(kind.fields[name].about.help, []).append(kind.name)
     if len(texts) > 1:
-        text = "; ".join(f"{', '.join(names)}: {told}" for told, names in texts.items())
+        text = "; ".join(f"{', '.join(names)}: {line}" for line, names in texts.items())
     defaults = {kind.name: kind.fields[name].default for kind in owners}
     known = {_shown(value) for value in defaults.values() if value is not None and value is not False and value != ()}
     if len(known) == 1:
