@@ -59,7 +59,7 @@ class Kernels(BuildHookInterface):
         kept = Path("stepwell", "_commit.txt")
         if (Path(self.root) / kept).exists() or not (Path(self.root) / ".git").exists():
             return
-        # As stepwell/_versions.py has it, which cannot be imported where a build is isolated from the dependencies.
+        # As in stepwell/_util/versions.py, which cannot be imported where a build is isolated from the dependencies.
         command = ["git", "-C", self.root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         try:
             made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout

@@ -28,7 +28,7 @@ class Training:
     def __init__(self, predict: Callable[[], Any], targets: Any, parameters: list[Any], rate: float):
         self._torch = pytorch()
         self._predict, self._targets = predict, targets
-        self._optimiser = self._torch.optim.SGD(parameters, lr=rate)
+        self._optimizer = self._torch.optim.SGD(parameters, lr=rate)
 
     def descend(self, steps: int, threads: int | None = None) -> np.ndarray:
         """Take so many steps; the loss before each."""
@@ -36,10 +36,10 @@ class Training:
             self._torch.set_num_threads(threads)
         losses = []
         for _ in range(steps):
-            self._optimiser.zero_grad()
+            self._optimizer.zero_grad()
             loss = self._torch.nn.functional.mse_loss(self._predict(), self._targets)
             loss.backward()
-            self._optimiser.step()
+            self._optimizer.step()
             losses.append(loss.detach())
         return np.array([float(loss) for loss in losses])
 

@@ -27,7 +27,7 @@ def run(quick: bool) -> Iterator[Row]:
     pytorch()
     dim, heads, sequences = 4, 8, 200 if quick else 5000
     covariance_key, data_key, start_key = jax.random.split(jax.random.key(10), 3)
-    task = InContextRegression(published_covariance(dim, key=covariance_key), 31, centred=True, whitened=True)
+    task = InContextRegression(published_covariance(dim, key=covariance_key), 31, centered=True, whitened=True)
     batch = task.sample(sequences, key=data_key)
     model = CubicMLP.random(dim=dim, heads=heads, scale=SCALE, key=start_key)
     moments = Moments.of_batch(batch, features="cubic")

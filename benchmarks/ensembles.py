@@ -1,4 +1,4 @@
-"""A thousand runs as one vectorised program, against one run after another.
+"""A thousand runs as one vectorized program, against one run after another.
 
 Gradient descent of separate rank-one attention in population, D = 4, H = 4, 10,000 steps, from a hundred seeds at ten
 initial scales. Both sides call `descend` and keep the loss at the ends only. Of the runs one by one a few are timed,

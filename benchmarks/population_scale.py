@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from stepwell._errors import WouldNotFit
+from stepwell._util.errors import WouldNotFit
 from stepwell.models import AbstractModel, SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.tasks import InContextRegression, covariance

@@ -56,7 +56,7 @@ def run(quick: bool) -> Iterator[Row]:
 def published(quick: bool, machine: Limits) -> Iterator[Row]:
     dim, sequences = 4, 200 if quick else 5000
     covariance_key, data_key, start_key = jax.random.split(jax.random.key(10), 3)
-    task = InContextRegression(published_covariance(dim, key=covariance_key), 31, centred=True, whitened=True)
+    task = InContextRegression(published_covariance(dim, key=covariance_key), 31, centered=True, whitened=True)
     batch = task.sample(sequences, key=data_key)
     models = {
         "attnM, 8 heads": MergedAttention.random(dim=dim, heads=8, scale=SCALE, activation="softmax", key=start_key),

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from stepwell.runs import Shard, Store
+from stepwell.store import Shard, Store
 
 from ._row import Row
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 import stepwell as sw
-from stepwell.runs import Shard, Store, Study, compute_in_process, on_cluster, plan_sweep, run_job, sweep
+from stepwell.store import Shard, Store
+from stepwell.sweeps import Study, compute_in_process, on_cluster, plan_sweep, run_job, sweep
 
 from ._row import Row
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from stepwell.analysis import effective_map, nearest_fixed_point
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import AbstractModel, Form
 from stepwell.objectives import Population, Sampled
-from stepwell.probes import effective_map, nearest_fixed_point
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear
 from stepwell.trajectory import load, model_at, save
@@ -67,17 +67,17 @@ def main() -> None:
     print(f"gated: loss {float(run.loss[0, -1]):.4f}, theory's lowest {linear.minimal_loss(task):.4f}")
     print(f"components learned: {nearest_fixed_point(run, task, gated)['learned'].values[0, [0, -1]].tolist()}")
 
-    normalised = NormalisedKeys(2, heads=2, key=jax.random.key(2))
+    normalized = NormalisedKeys(2, heads=2, key=jax.random.key(2))
     seeds = Ensemble.of([NormalisedKeys(2, heads=2, key=key) for key in jax.random.split(jax.random.key(3), 3)])
-    flow(normalised, Sampled(batch), until=5.0, progress=False)
+    flow(normalized, Sampled(batch), until=5.0, progress=False)
     online(seeds, task, batch=32, rate=0.1, steps=100, key=jax.random.key(4), progress=False)
-    run = descend(normalised, Sampled(batch), rate=0.5, steps=500, progress=False)
-    run = load(save(run, "normalised_keys.nc"))
-    last = model_at(run, normalised)
-    print(f"normalised keys: loss {float(Sampled(batch)(last)):.4f} with weights {list(last.weight_dims)}")
-    maps = effective_map(run, normalised, batch=batch)
+    run = descend(normalized, Sampled(batch), rate=0.5, steps=500, progress=False)
+    run = load(save(run, "normalized_keys.nc"))
+    last = model_at(run, normalized)
+    print(f"normalized keys: loss {float(Sampled(batch)(last)):.4f} with weights {list(last.weight_dims)}")
+    maps = effective_map(run, normalized, batch=batch)
     print(f"its map, which leaves {float(maps.unexplained[0, -1]):.1%} of the answers: {maps.values[0, -1].round(2)}")
-    run.loss[0].plot()[0].figure.savefig("normalised_keys.png")
+    run.loss[0].plot()[0].figure.savefig("normalized_keys.png")
 
 
 if __name__ == "__main__":

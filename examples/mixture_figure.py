@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 from mixture_of_gaussians import MixtureOfGaussians
 
+from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 from stepwell.dynamics import Ensemble, flow
+from stepwell.figures import Claim, Data, Figure, completed
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers import Claim, Data, Figure, completed
-from stepwell.papers.style import GREY, PALETTE, new_figure, styled
 from stepwell.tasks import ContextLengths, InContextRegression
 from stepwell.theory import linear
 
@@ -79,7 +79,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         axes = drawn.subplots()
         for name, style in (("mixture", "--"), ("gaussian", ":")):
             for level in data["theory"][name].values:
-                axes.axhline(level, color=GREY, linestyle=style, linewidth=1)
+                axes.axhline(level, color=GRAY, linestyle=style, linewidth=1)
         for number, loss in enumerate(data["runs"]["loss"]):
             axes.plot(data["runs"]["time"], loss, color=PALETTE[number % len(PALETTE)])
         axes.set(xlabel="time t/τ", ylabel="loss")

@@ -29,38 +29,38 @@ class MixtureOfGaussians(AbstractTask):
     r"""Inputs around two points: $x = \pm\mu + s\,g$, with a fair coin for each token; $w \sim \mathcal N(0, I)$."""
 
     lengths: ContextLengths
-    centre: tuple[float, ...] = (0.8, 0.0)
+    center: tuple[float, ...] = (0.8, 0.0)
     spread: float = 0.5
     outputs: int = 1
 
     @property
     def dim(self) -> int:
-        return len(self.centre)
+        return len(self.center)
 
     @property
     def inputs_covariance(self) -> np.ndarray:
         r"""$\Lambda = \mu\mu^\top + s^2 I$."""
-        return np.outer(self.centre, self.centre) + self.spread**2 * np.eye(self.dim)
+        return np.outer(self.center, self.center) + self.spread**2 * np.eye(self.dim)
 
     def draw(self, size: int, *, key) -> Batch:
         coins, inputs, vectors = jax.random.split(key, 3)
         shape = size, self.lengths.tokens, self.dim
         sides = jax.random.rademacher(coins, (*shape[:2], 1), float)
-        x = sides * jnp.array(self.centre) + self.spread * jax.random.normal(inputs, shape)
+        x = sides * jnp.array(self.center) + self.spread * jax.random.normal(inputs, shape)
         y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (size, self.dim)))[..., None]
         return assemble(x, y, y, self.lengths)
 
-    def moments(self, normalisation="1/N") -> PopulationMoments:
+    def moments(self, normalization="1/N") -> PopulationMoments:
         r"""$M = \Lambda$, $C = (1 + \tfrac1n)\Lambda^2 + \tfrac1n(\mathrm{tr}(\Lambda)\Lambda - 2|\mu|^2\mu\mu^\top)$.
 
         From $E[xx^\top xx^\top] = 2\Lambda^2 + \mathrm{tr}(\Lambda)\Lambda - 2|\mu|^2\mu\mu^\top$: the last term is
         what inputs of this covariance have less than Gaussian ones.
         """
-        lam, mu = self.inputs_covariance, np.array(self.centre)
+        lam, mu = self.inputs_covariance, np.array(self.center)
         less = 2 * (mu @ mu) * np.outer(mu, mu)
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
         for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
-            ratio = n * attention_scale(normalisation, n)
+            ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam
             second += probability * ratio**2 * ((1 + 1 / n) * lam @ lam + (np.trace(lam) * lam - less) / n)
         return PopulationMoments(lam, cross, second, float(np.trace(lam)))

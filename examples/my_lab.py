@@ -40,9 +40,9 @@ class Sparse(AbstractTask):
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
         return assemble(x, y, y, self.lengths)
 
-    def moments(self, normalisation="1/N"):  # in closed form: for the objective population, and for the theory
+    def moments(self, normalization="1/N"):  # in closed form: for the objective population, and for the theory
         covariance, tasks = np.diag(1 / np.arange(1, self.dim + 1)), self.density * np.eye(self.dim)
-        return InContextRegression(covariance, self.lengths, task_covariance=tasks).moments(normalisation)
+        return InContextRegression(covariance, self.lengths, task_covariance=tasks).moments(normalization)
 
 
 @register("task", "sparse", follows="gated")

@@ -13,28 +13,28 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from . import _cache, _compiler
+from ._util import cache, compiler
 
 if TYPE_CHECKING:
+    from .analysis import animate as animate
+    from .analysis import compare as compare
+    from .analysis import draw_map as draw_map
+    from .analysis import draw_staircase as draw_staircase
+    from .analysis import draw_weights as draw_weights
+    from .analysis import effective_map as effective_map
     from .dynamics import Ensemble as Ensemble
     from .dynamics import descend as descend
     from .dynamics import flow as flow
     from .dynamics import online as online
     from .experiments import Experiment as Experiment
+    from .experiments.recorded import rerun as rerun
     from .models import MergedAttention as MergedAttention
     from .models import MultiHeadAttention as MultiHeadAttention
     from .models import SeparateAttention as SeparateAttention
     from .objectives import Moments as Moments
     from .objectives import Population as Population
     from .objectives import Sampled as Sampled
-    from .plots import animate as animate
-    from .plots import draw_map as draw_map
-    from .plots import draw_staircase as draw_staircase
-    from .plots import draw_weights as draw_weights
-    from .probes import compare as compare
-    from .probes import effective_map as effective_map
-    from .replay import rerun as rerun
-    from .runs import sweep as sweep
+    from .sweeps import sweep as sweep
     from .tasks import InContextRegression as InContextRegression
     from .tasks import MultiTaskRegression as MultiTaskRegression
     from .tasks import covariance as covariance
@@ -53,14 +53,12 @@ _ROOMS = (
     "dynamics",
     "trajectory",
     "theory",
+    "analysis",
     "experiments",
-    "probes",
-    "plots",
-    "replay",
-    "published",
+    "store",
+    "sweeps",
+    "figures",
     "papers",
-    "report",
-    "runs",
 )
 
 _NAMES = {
@@ -80,16 +78,16 @@ _NAMES = {
     "online": "dynamics",
     "levels": "theory.linear",
     "drop_schedule": "theory.linear",
-    "compare": "probes",
-    "effective_map": "probes",
-    "draw_staircase": "plots",
-    "draw_weights": "plots",
-    "draw_map": "plots",
-    "animate": "plots",
+    "compare": "analysis",
+    "effective_map": "analysis",
+    "draw_staircase": "analysis",
+    "draw_weights": "analysis",
+    "draw_map": "analysis",
+    "animate": "analysis",
     "save": "trajectory",
     "load": "trajectory",
-    "rerun": "replay",
-    "sweep": "runs",
+    "rerun": "experiments.recorded",
+    "sweep": "sweeps",
 }
 """What one needs most, and the room that has it."""
 
@@ -101,7 +99,7 @@ _SETTINGS = {
     # gradients a stiff solver asks for one by one, comes back three times sooner.
     "jax_cpu_enable_async_dispatch": False,
 }
-_CACHE = _cache.cache()
+_CACHE = cache.cache()
 _KEEP_COMPILED = {
     "jax_compilation_cache_dir": _CACHE.folder,
     # Most programs here are small and many: reading one back is ten times faster than compiling it.
@@ -119,7 +117,7 @@ def _set_up_jax(settings: dict[str, Any]) -> None:
 
 
 _set_up_jax(_SETTINGS)
-_compiler.compile_quickly()
+compiler.compile_quickly()
 if _CACHE.unsafe:
     warnings.warn(_CACHE.reason, RuntimeWarning, stacklevel=2)
 _chosen = (

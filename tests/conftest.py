@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # The import hook of jaxtyping (pyproject.toml) decorates all of the package with this.
 jaxtyping.jaxtyped = watched
 
-# Most of a test's time would be XLA's optimisation of programs that run once, and numbers differ in their last digits
+# Most of a test's time would be XLA's optimization of programs that run once, and numbers differ in their last digits
 # alone. Commands started by tests do not inherit this, and run as users run them.
 jax.config.update("jax_disable_most_optimizations", True)
 
@@ -80,7 +80,7 @@ def pytest_make_collect_report():
 
 
 def pytest_runtest_teardown() -> None:
-    from stepwell._memory_maps import free_programs_if_many  # not before its types are watched
+    from stepwell._util.memory_maps import free_programs_if_many  # not before its types are watched
 
     free_programs_if_many()
 
@@ -111,8 +111,8 @@ def own_traces(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
-def optimised():
-    """XLA's optimisation is on: for a test that computes for longer than that takes."""
+def optimized():
+    """XLA's optimization is on: for a test that computes for longer than that takes."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -134,3 +134,11 @@ def with_and_without(monkeypatch: pytest.MonkeyPatch):
         return found[0], found[1]
 
     return both
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    """An empty store."""
+    from stepwell.store import Store
+
+    return Store(tmp_path / "store")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from stepwell.papers import Claim
+from stepwell.figures import Claim
 
 
 def failing_claims(claims: Iterable[Claim]) -> set[str]:

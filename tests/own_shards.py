@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from stepwell._netcdf import END, checksum_line
-from stepwell.runs import Shard
+from stepwell._util.netcdf import END, checksum_line
+from stepwell.store import Shard
 
 
 def shard_of(first: int = 0, runs: int = 5, **model: Any) -> Shard:

@@ -29,8 +29,8 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, experiments, explorer, models, objectives, replay, runs, tasks, theory, trajectory
-from stepwell._errors import InvalidInput
+from stepwell import dynamics, experiments, explorer, models, objectives, store, tasks, theory, trajectory
+from stepwell._util.errors import InvalidInput
 
 SECONDS = 60
 """How long a call may take: what takes longer was accepted, and should not have been."""
@@ -79,7 +79,7 @@ RUN = dynamics.descend(SEPARATE, objectives.Population(REGRESSION), rate=0.1, st
 
 EXPERIMENT = experiments.Experiment(task={"dim": 2, "context": 5}, training={"until": 1.0}, record={"points": 5})
 
-SHARD = runs.Shard({"model.kind": "separate"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]})
+SHARD = store.Shard({"model.kind": "separate"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]})
 
 BY_NAME: dict[str, Any] = {
     "key": KEY,
@@ -129,7 +129,7 @@ BY_NAME: dict[str, Any] = {
     "ratios": np.full((3, 2), 0.5),
     "rng": np.random.default_rng(0),
     "samples": 4,
-    "penalised": "mean",
+    "penalized": "mean",
     "divided_by": "test",
     "target": np.tanh,
     "degree": 3,
@@ -170,7 +170,7 @@ EXAMPLES: list[Any] = [
     dynamics.Ensemble.of([SEPARATE, SEPARATE]),
     RUN,
     EXPERIMENT,
-    runs.Store("store"),
+    store.Store("store"),
     SHARD,
 ]
 """An object of each class that users construct. The first that fits is the argument where one is asked for."""
@@ -186,7 +186,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "experiments.Experiment.from_dict": {"document": EXPERIMENT.to_dict()},
     "experiments.experiment_of": {"trajectory": EXPERIMENT.run(progress=False)},
     "experiments.compare_run": {"trajectory": EXPERIMENT.run(progress=False)},
-    "dynamics.renormalised": {"normalisation": "none"},
+    "dynamics.renormalized": {"normalization": "none"},
     "models.ConvolutionalAttention": {"key": jnp.ones((2, 2))},
     "models.CubicMLP": {"hidden": jnp.ones((2, 4))},
     "models.decompose": {"model": SPECTRAL},
@@ -202,16 +202,16 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "dim": 2,
         "outputs": 1,
         "features": "full",
-        "normalisation": "1/N",
+        "normalization": "1/N",
     },
     "objectives.ReducedSampled": {"sequences": 64},
-    "dynamics.named_optimiser": {"optimiser": "adam"},
-    "papers.figure": {"name": "linear/fig2"},
-    "papers.parsed_changes": {"words": []},
-    "report.reproduce": {"progress": lambda *_: None},
-    "probes.head_task_allocation": {"omega": np.ones((2, 2)), "mu": np.ones((2, 2))},
-    "replay.load": {"path": RECORDING},
-    "replay.replay": {"recording": replay.load(RECORDING)},
+    "dynamics.named_optimizer": {"optimizer": "adam"},
+    "figures.figure": {"name": "linear/fig2"},
+    "figures.parsed_changes": {"words": []},
+    "figures.reproduce": {"progress": lambda *_: None},
+    "analysis.head_task_allocation": {"omega": np.ones((2, 2)), "mu": np.ones((2, 2))},
+    "experiments.recorded.load": {"path": RECORDING},
+    "experiments.recorded.replay": {"recording": experiments.recorded.load(RECORDING)},
     "tasks.assemble": {"inputs": INPUTS, "shown": NOISE, "truth": NOISE},
     "tasks.prefix": {"tokens": jnp.ones((2, 6, 3)), "length": 3},
     "tasks.InContextInWeightMixture.compose": COMPOSED,
@@ -221,19 +221,19 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "explorer.controls": {"section": "model", "kind": "separate"},
     "explorer.query_all": {"states": [explorer.State.default()]},
     "explorer.read_all": {"words": {"task.dim": "2"}},
-    "runs.export": {"path": "exported"},
-    "runs.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
-    "runs.Shard.take": {"rows": np.array([1])},
-    "runs.Store.known": {"names": np.zeros((1, 16), np.uint8)},
-    "runs.Store.lookup": {"names": np.zeros((1, 16), np.uint8)},
-    "runs.Store.merge": {"other": "."},
-    "runs.sweep": {"study": {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 2}}},
+    "store.export": {"path": "exported"},
+    "store.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
+    "store.Shard.take": {"rows": np.array([1])},
+    "store.Store.known": {"names": np.zeros((1, 16), np.uint8)},
+    "store.Store.lookup": {"names": np.zeros((1, 16), np.uint8)},
+    "store.Store.merge": {"other": "."},
+    "sweeps.sweep": {"study": {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 2}}},
     "dynamics.Ensemble.like": {"member": SEPARATE, "weights": np.ones((2, 16))},
     "dynamics.Ensemble": {"stacked": SEPARATE, "size": 2},
     "dynamics.Ensemble.member": {"number": 1},
     "dynamics.Ensemble.of": {"members": [SEPARATE, SEPARATE]},
     "models.require_linear": {"measured": models.measured_map(SEPARATE, BATCH)},
-    "papers.add_figure": {"path": __file__},
+    "figures.add_figure": {"path": __file__},
     "models.ConvolutionalAttention.__call__": {"example": jnp.ones(4)},
     **{
         f"models.{owner}.predict": {"inputs": jnp.ones((3, 2)), "labels": jnp.ones(3), "query": jnp.ones(2)}
@@ -317,7 +317,7 @@ def public() -> Iterator[tuple[str, Callable]]:
     seen: set[int] = set()
     constructed = {type(example) for example in EXAMPLES}
     for package in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
-        if re.search(r"\._|attention\.|cli|__main__", package.name):
+        if re.search(r"\._|papers\.|cli|__main__", package.name):
             continue
         for name, value in [*vars(importlib.import_module(package.name)).items()]:
             full = f"{package.name.removeprefix('stepwell.')}.{name}"

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, Int
 
-from stepwell._arguments import checked, with_axes
-from stepwell._errors import InvalidInput
-from stepwell._text import shown
-from stepwell._types import RandomKey
+from stepwell._util.arguments import checked, with_axes
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
+from stepwell._util.types import RandomKey
 from stepwell.models import AbstractModel
 
 KEY = jax.random.key(0)
@@ -142,7 +142,7 @@ def test_axes_may_be_those_of_an_object():
 
 
 class Options(TypedDict, total=False):
-    colour: Literal["red", "green"]
+    color: Literal["red", "green"]
 
 
 def test_options_that_are_passed_on_are_checked():
@@ -150,9 +150,9 @@ def test_options_that_are_passed_on_are_checked():
     def model(**options: Unpack[Options]) -> dict:
         return dict(options)
 
-    assert model(colour="red") == {"colour": "red"}
-    with pytest.raises(InvalidInput, match="colour is 'blue'; it must be 'red' or 'green'"):
-        model(colour="blue")  # pyright: ignore
+    assert model(color="red") == {"color": "red"}
+    with pytest.raises(InvalidInput, match="color is 'blue'; it must be 'red' or 'green'"):
+        model(color="blue")  # pyright: ignore
 
 
 def test_no_public_function_answers_nonsense_with_an_error_of_a_library():

@@ -10,7 +10,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from stepwell import _cache
+from stepwell._util import cache
 
 PROGRAM = """
 import stepwell, jax, numpy as np
@@ -44,7 +44,7 @@ def test_shared_filled_damaged_and_off(tmp_path: Path):
         first, second = map(finish, together)
         assert first == second
         (folder,) = tmp_path.iterdir()
-        assert all(_cache.untrusted(path) is None for path in folder.iterdir())
+        assert all(cache.untrusted(path) is None for path in folder.iterdir())
         programs = sorted(path for path in folder.iterdir() if path.name.endswith("-cache"))
         damaged, whole = programs[:3], {path: path.stat().st_mtime_ns for path in programs[3:]}
         assert len(whole) > 2
@@ -86,7 +86,7 @@ class TestWhoseItIs:
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "mine"))
         before = os.umask(0)
         try:
-            found = _cache.cache()
+            found = cache.cache()
         finally:
             os.umask(before)
         assert found.folder is not None and not found.unsafe
@@ -95,26 +95,26 @@ class TestWhoseItIs:
 
     def test_an_older_folder_that_others_can_read_is_closed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
-        folder = tmp_path / _cache.folder_name()
+        folder = tmp_path / cache.folder_name()
         folder.mkdir(mode=0o755)
-        assert _cache.compiled_programs() == str(folder)
+        assert cache.compiled_programs() == str(folder)
         assert folder.stat().st_mode & 0o777 == 0o700
 
     @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
     def test_writable_by_others(self, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
-        folder = tmp_path / _cache.folder_name()
+        folder = tmp_path / cache.folder_name()
         folder.mkdir()
         folder.chmod(mode)
-        found = _cache.cache()
+        found = cache.cache()
         assert found.folder is None and found.unsafe
         assert str(folder) in found.reason and "by others" in found.reason and "STEPWELL_CACHE" in found.reason
 
     def test_somebody_elses(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
-        assert _cache.compiled_programs() is not None
+        assert cache.compiled_programs() is not None
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        found = _cache.cache()
+        found = cache.cache()
         assert found.folder is None and found.unsafe and "another user" in found.reason
 
     def test_a_parent_in_which_others_could_exchange_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -123,9 +123,9 @@ class TestWhoseItIs:
         parent.mkdir()
         monkeypatch.setenv("STEPWELL_CACHE", str(parent))
         parent.chmod(0o777)
-        assert _cache.cache().unsafe
+        assert cache.cache().unsafe
         parent.chmod(0o1777)
-        assert _cache.compiled_programs() is not None
+        assert cache.compiled_programs() is not None
 
     def test_a_folder_further_up_in_which_others_could_exchange_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,19 +134,19 @@ class TestWhoseItIs:
         shared.mkdir()
         monkeypatch.setenv("STEPWELL_CACHE", str(shared / "mine" / "cache"))
         shared.chmod(0o777)
-        status = _cache.cache()
+        status = cache.cache()
         assert status.unsafe and f"{shared} can be written to by others" in status.reason
         shared.chmod(0o1777)
-        assert _cache.compiled_programs() is not None
+        assert cache.compiled_programs() is not None
 
     def test_a_link_is_followed_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """And its end is what is used: else it could be set anew after the check."""
         (tmp_path / "link").symlink_to("real")
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "link" / "cache"))
-        assert _cache.compiled_programs() == str(tmp_path / "real" / "cache" / _cache.folder_name())
+        assert cache.compiled_programs() == str(tmp_path / "real" / "cache" / cache.folder_name())
 
     def test_it_is_said_once_and_the_run_goes_on(self, tmp_path: Path):
-        folder = tmp_path / _cache.folder_name()
+        folder = tmp_path / cache.folder_name()
         folder.mkdir()
         folder.chmod(0o777)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_")}
@@ -173,10 +173,10 @@ class TestAnotherUser:
         """In a sticky folder, as the system's temporary one, they can be first."""
         tmp_path.chmod(0o1777)
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
-        folder = tmp_path / _cache.folder_name()
+        folder = tmp_path / cache.folder_name()
         folder.mkdir(mode=0o700)
         self.leave(folder)
-        status = _cache.cache()
+        status = cache.cache()
         assert status.folder is None and status.unsafe and f"another user (number {self.OTHER})" in status.reason
         assert folder.stat().st_mode & 0o777 == 0o700 and list(folder.iterdir()) == []
 
@@ -186,10 +186,10 @@ class TestAnotherUser:
         monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
         mine = tmp_path / "mine"
         mine.mkdir(mode=0o755)
-        link = tmp_path / _cache.folder_name()
+        link = tmp_path / cache.folder_name()
         link.symlink_to(mine)
         self.leave(link)
-        status = _cache.cache()
+        status = cache.cache()
         assert status.folder is None and status.unsafe and "another user" in status.reason
         assert mine.stat().st_mode & 0o777 == 0o755
 
@@ -200,7 +200,7 @@ class TestAnotherUser:
             parent.chmod(mode)
             self.leave(parent)
             monkeypatch.setenv("STEPWELL_CACHE", str(parent))
-            assert _cache.cache().unsafe
+            assert cache.cache().unsafe
 
     def test_a_program(self, tmp_path: Path):
         """It would be run. It is replaced, and so is one that others can write to."""
@@ -218,36 +218,36 @@ class TestAnotherUser:
 
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "mine"))
-    found = _cache.compiled_programs()
+    found = cache.compiled_programs()
     assert found is not None and Path(found).parent == tmp_path / "mine"
     monkeypatch.setenv("STEPWELL_CACHE", "off")
-    assert _cache.compiled_programs() is None
+    assert cache.compiled_programs() is None
     monkeypatch.delenv("STEPWELL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = _cache.compiled_programs()
+    found = cache.compiled_programs()
     assert found is not None and Path(found).parent == tmp_path / "cache" / "stepwell"
 
 
 def test_a_folder_that_cannot_be_made_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "file"))
-    assert _cache.compiled_programs() is None
+    assert cache.compiled_programs() is None
 
 
 def test_a_name_that_jax_cannot_take(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """It would fail at the first compiled program, with an error of its own."""
     monkeypatch.setenv("STEPWELL_CACHE", os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
-    assert _cache.compiled_programs() is None and "not UTF-8" in _cache.cache().reason
+    assert cache.compiled_programs() is None and "not UTF-8" in cache.cache().reason
 
 
 def test_the_oldest_half_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path))
-    monkeypatch.setattr(_cache, "_MOST", 5)
-    folder = Path(str(_cache.compiled_programs()))
+    monkeypatch.setattr(cache, "_MOST", 5)
+    folder = Path(str(cache.compiled_programs()))
     for number in range(6):
         (folder / f"{number}-cache").write_text("")
         os.utime(folder / f"{number}-cache", (1000 + number, 1000 + number))
-    _cache.compiled_programs()
+    cache.compiled_programs()
     assert sorted(path.name for path in folder.iterdir()) == ["3-cache", "4-cache", "5-cache"]
 
 
@@ -258,7 +258,7 @@ def test_no_home_is_no_trouble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.chdir(tmp_path)
-    assert _cache.compiled_programs() is None
+    assert cache.compiled_programs() is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -266,5 +266,5 @@ def test_an_older_platformdirs_without_a_home(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.delenv("STEPWELL_CACHE", raising=False)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: Path("~/.cache/stepwell"))
     monkeypatch.chdir(tmp_path)
-    assert _cache.compiled_programs() is None
+    assert cache.compiled_programs() is None
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import numpy as np
 import numpy_descent
 import pytest
 
-from stepwell import _compiler
+from stepwell._util import compiler
 from stepwell.dynamics import _loop, descend
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
@@ -18,24 +18,24 @@ from stepwell.tasks import InContextRegression
 
 def test_a_choice_of_the_user_stands(monkeypatch: pytest.MonkeyPatch):
     older, whole = "--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"
-    monkeypatch.setattr(_compiler, "_KNOWN", True)
+    monkeypatch.setattr(compiler, "_KNOWN", True)
     monkeypatch.setenv("XLA_FLAGS", "--xla_other=1")
-    _compiler.compile_quickly()
+    compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_other=1 {older} {whole}"
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
-    _compiler.compile_quickly()
+    compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == f"--xla_cpu_use_fusion_emitters=true {whole}"
-    _compiler.disable_optimisation()
+    compiler.disable_optimization()
     assert os.environ["XLA_FLAGS"].endswith(f"{whole} --xla_backend_optimization_level=0")
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
-    _compiler.disable_optimisation()
+    compiler.disable_optimization()
     assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"
     monkeypatch.setenv("XLA_FLAGS", "file-of-options")
-    _compiler.compile_quickly()
+    compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == "file-of-options"
     monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr(_compiler, "_KNOWN", False)
-    _compiler.compile_quickly()
+    monkeypatch.setattr(compiler, "_KNOWN", False)
+    compiler.compile_quickly()
     assert os.environ["XLA_FLAGS"] == ""
 
 
@@ -43,11 +43,11 @@ def test_xla_knows_the_options():
     """An unknown one would end the process."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     program = (
-        "import stepwell._compiler, os, jax; stepwell._compiler.disable_optimisation(); "
+        "import stepwell._util.compiler, os, jax; stepwell._util.compiler.disable_optimization(); "
         "jax.numpy.zeros(1) + 1; print(os.environ.get('XLA_FLAGS', ''))"
     )
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert len(run.stdout.split()) == (3 if _compiler._KNOWN else 0) and run.stderr == ""
+    assert len(run.stdout.split()) == (3 if compiler._KNOWN else 0) and run.stderr == ""
 
 
 def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):

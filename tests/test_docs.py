@@ -21,7 +21,7 @@ import pytest
 
 from stepwell.cli import main
 from stepwell.experiments import LOADED, SECTIONS, kinds
-from stepwell.papers import FIGURES
+from stepwell.figures import FIGURES
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]

@@ -25,7 +25,7 @@ def _public_modules() -> Iterator[ModuleType]:
     """Packages and modules without an underscore, but for the figures, which all follow one protocol."""
     yield stepwell
     for module in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
-        if not re.search(r"\._|attention\.", module.name):
+        if not re.search(r"\._|papers\.", module.name):
             yield importlib.import_module(module.name)
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from stepwell import _files
-from stepwell._files import keep_elsewhere, write_bytes, write_text, write_whole
+from stepwell._util import files
+from stepwell._util.files import keep_elsewhere, write_bytes, write_text, write_whole
 
 _WRITES_UNTIL_TOLD_TO_END = """
 import gc, signal, sys, time
 from pathlib import Path
-from stepwell._files import end_at_once, write_whole
+from stepwell._util.files import end_at_once, write_whole
 
 signal.signal(signal.SIGTERM, lambda *_: end_at_once(3))
 
@@ -61,7 +61,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write_but_not_too_soo
     writing: subprocess.Popen, tmp_path: Path
 ):
     (part,) = tmp_path.iterdir()
-    others = [".mine", ".stepwell-00000000-1-00000000.part", f".stepwell-{_files._machine()}-x-00000000.part"]
+    others = [".mine", ".stepwell-00000000-1-00000000.part", f".stepwell-{files._machine()}-x-00000000.part"]
     for name in others:
         (tmp_path / name).touch()
 
@@ -69,7 +69,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write_but_not_too_soo
         for path in tmp_path.iterdir():
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - seconds))
 
-    age(2 * _files._ABANDONED)
+    age(2 * files._ABANDONED)
     write_text(tmp_path / "b.txt", "b")
     assert part.exists()  # the process is alive
     writing.kill()
@@ -77,7 +77,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write_but_not_too_soo
     os.utime(part)
     write_text(tmp_path / "b.txt", "b")
     assert part.exists()  # it ended a moment ago: it might be on a machine of the same name
-    age(2 * _files._ABANDONED)
+    age(2 * files._ABANDONED)
     write_text(tmp_path / "b.txt", "b")
     assert names(tmp_path) == sorted([*others, "b.txt"])
 
@@ -154,6 +154,6 @@ def test_data_are_kept_where_there_is_room(tmp_path: Path, monkeypatch: pytest.M
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(_files, "write_bytes", full)
+    monkeypatch.setattr(files, "write_bytes", full)
     before = names(tmp_path / "temporary")
     assert keep_elsewhere("run.nc", b"four") is None and names(tmp_path / "temporary") == before

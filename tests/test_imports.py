@@ -18,15 +18,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trajectory": {"tasks", "models"},
     "dynamics": {"native", "tasks", "models", "objectives", "trajectory"},
     "theory": {"tasks"},
-    "probes": _RUN | {"theory"},
-    "plots": _RUN | {"theory", "probes"},
-    "experiments": _RUN | {"theory", "probes"},
-    "published": {"experiments"},
-    "replay": _RUN | {"experiments"},
-    "papers": _RUN | {"theory", "probes", "plots", "experiments", "published"},
-    "report": {"native", "papers", "trajectory"},
-    "runs": _RUN | {"theory", "probes", "plots", "experiments"},
-    "explorer": _RUN | {"theory", "probes", "plots", "experiments", "runs"},
+    "analysis": _RUN | {"theory"},
+    "experiments": _RUN | {"theory", "analysis"},
+    "store": {"experiments"},
+    "sweeps": _RUN | {"theory", "analysis", "experiments", "store"},
+    "figures": {"native", "trajectory", "analysis", "experiments"},
+    "papers": _RUN | {"theory", "analysis", "experiments", "figures"},
+    "explorer": _RUN | {"theory", "analysis", "experiments", "store", "sweeps"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 
@@ -60,7 +58,7 @@ def violations(source: str, path: Path) -> list[str]:
     room = path.parts[0].removesuffix(".py")
     if room in ("__init__", "__main__"):
         return []
-    helper = len(path.parts) == 1 and room.startswith("_")
+    helper = room == "_util"
     if not helper and room not in MAY_IMPORT:
         return [f"{path}: `{room}` is not a room; add it to ARCHITECTURE.md and to the table in tests/test_imports.py"]
     allowed = set() if helper else MAY_IMPORT[room] | {room}
@@ -87,7 +85,7 @@ def test_imports_point_left(path: Path):
 
 
 def test_rooms_are_the_folders():
-    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    folders = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "_util")}
     assert folders == set(MAY_IMPORT)
 
 
@@ -120,14 +118,15 @@ def test_architecture_has_the_same_table():
         ("theory/_levels.py", "import importlib\nimportlib.import_module('stepwell.models')"),
         ("theory/_levels.py", "import stepwell"),
         ("theory/_levels.py", "from .. import something_else"),
-        ("papers/_claim.py", "from ..report import write"),
+        ("figures/_claim.py", "from ..papers import linear"),
         ("cli/_train.py", "def run():\n    from stepwell.experiments._run import run"),
         ("cli/_train.py", "from ..experiments import _run"),
-        ("experiments/_run.py", "from stepwell.published import published_flags"),
+        ("experiments/_run.py", "from stepwell.store import Store"),
         ("dynamics/_flow.py", "from ..experiments import Experiment"),
-        ("report/_figure.py", "import stepwell.papers._claim"),
-        ("probes/_fixed_point.py", "from stepwell.theory.linear._levels import levels"),
-        ("_errors.py", "from .tasks import Regression"),
+        ("papers/linear/fig01.py", "import stepwell.figures._claim"),
+        ("analysis/_fixed_point.py", "from stepwell.theory.linear._levels import levels"),
+        ("_util/errors.py", "from ..tasks import Regression"),
+        ("_util.py", "from .tasks import Regression"),
         ("kitchen/_stove.py", ""),
         ("kitchen.py", ""),
     ],
@@ -145,12 +144,12 @@ def test_the_checker_catches(path: str, source: str):
         ),
         (
             "theory/_levels.py",
-            "import numpy as np\nfrom .._types import Vector\nfrom stepwell import _errors, __version__",
+            "import numpy as np\nfrom stepwell._util import errors\nfrom stepwell import __version__",
         ),
         ("trajectory.py", "from .models import MergedAttention"),
-        ("_types.py", "from ._errors import StepwellError"),
-        ("cli/_train.py", "def run():\n    from ..dynamics import descend\n    from ..report import write"),
-        ("cli/_train.py", "from stepwell import _check\nfrom stepwell._memory import require_memory"),
+        ("_util/types.py", "from .errors import StepwellError"),
+        ("cli/_train.py", "def run():\n    from ..dynamics import descend\n    from ..figures import reproduce"),
+        ("cli/_train.py", "from stepwell._util import checks\nfrom stepwell._util.memory import require_memory"),
         ("cli/_predict.py", "from ._parser import Parser\nfrom stepwell.experiments import Experiment"),
         ("__init__.py", "from . import tasks"),
     ],

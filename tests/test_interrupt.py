@@ -9,17 +9,17 @@ import types
 
 import pytest
 
-from stepwell import _interrupt
-from stepwell._interrupt import Interruptible, delivering_interrupts, exit_status, interrupted, interruptible
+from stepwell._util import interrupt
+from stepwell._util.interrupt import Interruptible, delivering_interrupts, exit_status, interrupted, interruptible
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 _STRUCK_IN_THE_COLLECTOR = """
 import gc, os, signal, time
 from stepwell import _interrupt
-from stepwell._interrupt import delivering_interrupts
+from stepwell._util.interrupt import delivering_interrupts
 
-_interrupt._AGAIN = 1.0  # time to print, on a busy machine too
+interrupt._AGAIN = 1.0  # time to print, on a busy machine too
 
 def _xla_gc_callback(phase, info):  # what is raised here is lost
     if phase == "start" and strikes:
@@ -43,13 +43,13 @@ except KeyboardInterrupt:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch):
     """No presses of Ctrl-C are three within a second, however fast."""
-    monkeypatch.setattr(_interrupt, "_URGENT", -1.0)
+    monkeypatch.setattr(interrupt, "_URGENT", -1.0)
 
 
 @pytest.fixture
 def urgent(monkeypatch: pytest.MonkeyPatch):
     """Three presses of Ctrl-C are within a second, however slow the machine."""
-    monkeypatch.setattr(_interrupt, "_URGENT", 1e9)
+    monkeypatch.setattr(interrupt, "_URGENT", 1e9)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def handlers_are_put_back():
     before = [signal.getsignal(number) for number in (INT, TERM, HUP)]
     yield
     assert [signal.getsignal(number) for number in (INT, TERM, HUP)] == before
-    assert _interrupt._outermost is None
+    assert interrupt._outermost is None
     signal.signal(HUP, inherited)
 
 
@@ -69,7 +69,7 @@ def test_a_signal_in_a_callback_of_the_collector_is_sent_again():
 
 def test_elsewhere_it_is_as_ever_and_an_ignored_one_stays_so():
     program = (
-        "import os, signal\nfrom stepwell._interrupt import delivering_interrupts\n"
+        "import os, signal\nfrom stepwell._util.interrupt import delivering_interrupts\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "with delivering_interrupts(): os.kill(os.getpid(), signal.SIGINT)\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -109,7 +109,7 @@ def test_the_third_press_within_a_second_gives_up(urgent):
 
 def test_presses_are_counted_by_their_times(monkeypatch: pytest.MonkeyPatch):
     times = iter([0.0, 0.6, 1.2, 1.8, 2.1])
-    monkeypatch.setattr(_interrupt, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(interrupt, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
     with pytest.raises(KeyboardInterrupt), Interruptible():
         for _ in range(4):
             signal.raise_signal(INT)  # never three within a second
@@ -173,7 +173,7 @@ def test_what_comes_after_the_loop_is_protected_too(patient):
 def test_ctrl_c_that_came_after_the_end_of_a_run_comes_again():
     """The results are returned first. SIGTERM does not come again: it would kill the process before it has saved."""
     program = (
-        "import signal, time\nfrom stepwell._interrupt import Interruptible\n"
+        "import signal, time\nfrom stepwell._util.interrupt import Interruptible\n"
         "def run(number):\n    with Interruptible():\n        signal.raise_signal(number)\n    return 'results'\n"
         "print(run(signal.SIGTERM))\ntime.sleep(0.2)\n"
         "try:\n    print(run(signal.SIGINT))\n    time.sleep(20)\nexcept KeyboardInterrupt:\n    print('again')\n"

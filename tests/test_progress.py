@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from stepwell import _progress
-from stepwell._progress import Meter
+from stepwell._util import progress
+from stepwell._util.progress import Meter
 
 
 class Gone(io.StringIO):
@@ -26,8 +26,8 @@ class Gone(io.StringIO):
 
 @pytest.mark.parametrize("stream", [Gone(terminal=True), Gone(terminal=False), None], ids=["terminal", "file", "none"])
 def test_a_job_goes_on_without_a_place_to_show_its_progress(stream: Gone | None, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(_progress, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_LINE_EVERY", 0.0)
     monkeypatch.setattr(sys, "stderr", stream)
     with Meter("training", 3) as meter:
         for done in (1, 2, 3):
@@ -38,7 +38,7 @@ def test_a_job_goes_on_without_a_place_to_show_its_progress(stream: Gone | None,
 @pytest.mark.parametrize("total, words", [(10**4, ""), (10**5, "2.78 hours"), (10**7, "11.6 days")])
 def test_a_job_of_hours_says_so_once_after_a_second(total, words, monkeypatch, capsys):
     clock = iter([0.0, 30.0, 30.1, 30.2, 31.2, 32.2])
-    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     with Meter("training", total, steady=True) as meter:
         meter.update(0)  # what it took to compile does not count
         meter.update(1)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from stepwell._threads import limit_blas_threads, one_blas_thread
+from stepwell._util.threads import limit_blas_threads, one_blas_thread
 from stepwell.dynamics import LSODA, Rodas5P, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepwell.papers import FIGURES, PAPERS, figure
-from stepwell.report import as_setting, number, tallies
+from stepwell.figures import FIGURES, PAPERS, as_setting, figure, number, tallies
 
 from .reference import write_if_changed
 

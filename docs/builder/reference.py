@@ -40,7 +40,7 @@ def public_modules() -> Iterator[ModuleType]:
     """Packages and modules without an underscore, but for the figures, which have pages of their own."""
     yield stepwell
     for module in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
-        if not re.search(r"\._|attention(\.|$)|templates", module.name):
+        if not re.search(r"\._|papers\.|templates", module.name):
             yield importlib.import_module(module.name)
 
 

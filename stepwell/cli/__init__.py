@@ -6,9 +6,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from stepwell import __version__, _interrupt
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
+from stepwell import __version__
+from stepwell._util import interrupt
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
 
 from . import _output
 
@@ -120,14 +121,14 @@ def _run(given: list[str]) -> int:
     try:
         if verb not in VERBS and verb != SCRIPT:
             parser.unknown("verb", verb, VERBS)
-        with _interrupt.delivering_interrupts(), warnings.catch_warnings():
+        with interrupt.delivering_interrupts(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
             words = _with_kinds(given[1:])
             module = importlib.import_module(f"stepwell.cli._{'published' if verb == SCRIPT else verb}")
             parser.examples = _SCRIPT_EXAMPLES if verb == SCRIPT else EXAMPLES[verb]
             module.configure(parser)
             status = module.run(parser.parse_args(words))
-            return _interrupt.exit_status() if status == _INTERRUPTED else status
+            return interrupt.exit_status() if status == _INTERRUPTED else status
     except InvalidInput as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
@@ -138,7 +139,7 @@ def _run(given: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
-        return _interrupt.exit_status()
+        return interrupt.exit_status()
     except SystemExit as leaving:  # after --help
         return leaving.code if isinstance(leaving.code, int) else 2
 
@@ -170,7 +171,7 @@ def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     from stepwell import native
-    from stepwell._versions import commit
+    from stepwell._util.versions import commit
 
     try:
         jax = version("jax")

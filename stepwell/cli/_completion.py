@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stepwell._parser import Parser
+from stepwell._util.parser import Parser
 from stepwell.experiments import SECTIONS, kinds
 
 _BASH = """_stepwell() {{
@@ -64,7 +64,7 @@ def _verbs() -> Iterator[_Verb]:
             else:
                 words += choices
         if name == "reproduce":
-            from stepwell.papers import FIGURES, PAPERS
+            from stepwell.figures import FIGURES, PAPERS
 
             words += [*PAPERS, *FIGURES]
         yield _Verb(name, text, flags, words)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import __version__
-from stepwell._cache import cache
-from stepwell._memory import available_memory
-from stepwell._progress import Meter
+from stepwell._util.cache import cache
+from stepwell._util.memory import available_memory
+from stepwell._util.progress import Meter
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray", "h5netcdf", "matplotlib")
 _GIB = 2**30

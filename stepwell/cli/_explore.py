@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
-from stepwell._text import shortened
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
+from stepwell._util.text import shortened
 from stepwell.experiments import Experiment, add_experiment_flags, experiment_from
 
 _PORT, _USUAL = 5137, "reproduction"

@@ -6,9 +6,9 @@ import keyword
 import re
 from pathlib import Path
 
-from stepwell._errors import InvalidInput
-from stepwell._files import writable_folder, write_text
-from stepwell._parser import Parser
+from stepwell._util.errors import InvalidInput
+from stepwell._util.files import writable_folder, write_text
+from stepwell._util.parser import Parser
 
 _RUN = {
     "model": "stepwell train --with {path} --model {name} --sequences 500 --rate 0.5 --steps 500",

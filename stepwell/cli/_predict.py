@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from stepwell._parser import Parser
+from stepwell._util.parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from
 
 from ._renamed import RENAMED

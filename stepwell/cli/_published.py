@@ -2,8 +2,8 @@
 
 import argparse
 
-from stepwell._parser import Parser
-from stepwell.published import Published, add_published_flags, experiment_of, keep_abbreviations, warnings
+from stepwell._util.parser import Parser
+from stepwell.experiments.published import Published, add_published_flags, experiment_of, keep_abbreviations, warnings
 
 from ._training import Job, add_output_flags, print_experiment, train_to_files
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = experiment_of(flags)
     if arguments.dry_run:
         return print_experiment(experiment, None)
-    from stepwell.published import PublishedNames
+    from stepwell.experiments.published import PublishedNames
 
     job = Job(experiment, None, PublishedNames(flags), "train.py")
     for line in warnings(flags):

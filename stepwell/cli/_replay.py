@@ -4,8 +4,8 @@ import argparse
 import json
 import sys
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    tolerance = _check.number("--tolerance", arguments.tolerance, least=0.0)
-    from stepwell.replay import load, replay
+    tolerance = checks.number("--tolerance", arguments.tolerance, least=0.0)
+    from stepwell.experiments.recorded import load, replay
 
     status, done = 0, []
     width = max(len(file) for file in arguments.files)

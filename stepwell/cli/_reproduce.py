@@ -5,9 +5,9 @@ import os
 import sys
 from typing import Any
 
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
-from stepwell.papers import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
+from stepwell.figures import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
 
 from ._status import Status
 from ._store import add_store_flag, chosen_store
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         if "seeds" in changes:
             raise InvalidInput("--seeds and --set seeds=… say the same; give one of them")
         changes["seeds"] = SeedWords(arguments.seeds.split(","))
-    from stepwell.report import as_text, freeze_imports, reproduce
+    from stepwell.figures import as_text, freeze_imports, reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["against"] = arguments.against
@@ -133,7 +133,7 @@ def _cores() -> int:
 
 def _summary(document: dict[str, Any], names: list[str]) -> str:
     """How many claims hold of each kind, those that are unexpected, and what moved since an earlier report."""
-    from stepwell.report import tallies
+    from stepwell.figures import tallies
 
     claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] in names]
     if not claims:
@@ -159,11 +159,11 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
 
 def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
     """What came of a figure: a line for it, and two for each claim."""
-    from stepwell.report import number
+    from stepwell.figures import number
 
     if entry["error"] is not None:
         return f"{entry['name']}\n  ✗ error in {entry['name']}: {entry['error']}\n"
-    from stepwell.report import as_setting
+    from stepwell.figures import as_setting
 
     judged = [claim for claim in claims if claim.judged(entry["changed"])]
     held = sum(claim.passed for claim in judged)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
-from stepwell._text import shortened
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
+from stepwell._util.text import shortened
 
 if TYPE_CHECKING:
-    from stepwell.runs import Column, Store
+    from stepwell.store import Column, Store
 
 _FILTER = "filters that must all hold, such as model=separate rank=2 'final_loss<0.3'; signs: = != < <= > >= ~"
 _LIMIT = 50
@@ -61,7 +61,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from stepwell.runs import Store
+    from stepwell.store import Store
 
     store = Store(arguments.store)
     if arguments.action != "merge" and not store.path.is_dir():
@@ -143,13 +143,13 @@ def _open(store: "Store", arguments: argparse.Namespace) -> Answer:
     data = store.select(arguments.where, variables=variables)
     given = [repr(arguments.where)] if arguments.where else []
     given += [f"variables={variables!r}"] if variables is not None else []
-    command = f"stepwell.runs.Store({str(store.path)!r}).select({', '.join(given)})"
+    command = f"stepwell.store.Store({str(store.path)!r}).select({', '.join(given)})"
     document = {"python": command, "sizes": dict(data.sizes), "variables": {k: str(v.dtype) for k, v in data.items()}}
     return 0, document, ["import stepwell", f"data = {command}", "", repr(data)]
 
 
 def _export(store: "Store", arguments: argparse.Namespace) -> Answer:
-    from stepwell.runs import export
+    from stepwell.store import export
 
     variables = _words(arguments.variables)
     path = export(store, arguments.out, arguments.where, format=arguments.format, variables=variables)
@@ -157,7 +157,7 @@ def _export(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 
 def _verify(store: "Store", arguments: argparse.Namespace) -> Answer:
-    from stepwell.report import damaged_figures
+    from stepwell.figures import damaged_figures
 
     wrong = [*store.verify(), *damaged_figures(store.path)]
     problems = [{"file": str(path), "reason": reason} for path, reason in wrong]
@@ -186,7 +186,7 @@ def _remove(store: "Store", arguments: argparse.Namespace) -> Answer:
 
 
 def _collect(store: "Store", arguments: argparse.Namespace) -> Answer:
-    from stepwell.report import remove_old_figures
+    from stepwell.figures import remove_old_figures
 
     paths = [*store.collect_garbage(damaged=arguments.damaged), *remove_old_figures(store.path)]
     removed = [str(path) for path in paths]

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepwell.report import Progress
+    from stepwell.figures import Progress
 
 _LINE_EVERY = 15.0
 """Seconds between lines where there is no terminal."""

@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepwell.runs import Store
+    from stepwell.store import Store
 
 
 def add_store_flag(group: Any, what: str) -> None:
@@ -22,6 +22,6 @@ def chosen_store(arguments: argparse.Namespace) -> "Store | None":
     named = arguments.store
     if named is None and os.environ.get("STEPWELL_STORE") == "off":  # `VARIABLE` and `OFF` of a room not imported then
         return None
-    from stepwell.runs import Store
+    from stepwell.store import Store
 
     return Store(named)

@@ -8,17 +8,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from stepwell._errors import InvalidInput
-from stepwell._interrupt import exit_status
-from stepwell._parser import Parser
-from stepwell._text import nearest, shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import exit_status
+from stepwell._util.parser import Parser
+from stepwell._util.text import nearest, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import xarray as xr
 
-    from stepwell.runs import Plan, Study
+    from stepwell.sweeps import Plan, Study
 
 _FORMATS = ("png", "pdf", "svg")
 
@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     part = _part(arguments.shard)
 
-    from stepwell.runs import Store, Study, plan_sweep
+    from stepwell.store import Store
+    from stepwell.sweeps import Study, plan_sweep
 
     study = Study.read(arguments.study)
     picture = _picture(arguments, study)
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
     from stepwell.experiments import DONE
-    from stepwell.runs import compute_in_process, job_result, on_cluster, run_job
+    from stepwell.sweeps import compute_in_process, job_result, on_cluster, run_job
 
     shown_progress = not arguments.json or sys.stderr.isatty()
     if arguments.workers is None and arguments.scheduler is None:
@@ -113,7 +114,7 @@ def _picture(arguments: argparse.Namespace, study: "Study") -> "Path | None":
     scalar, *fields = arguments.plot
     if not 1 <= len(fields) <= 2:
         raise InvalidInput(f"--plot has {len(arguments.plot)} names; give a scalar and one or two fields")
-    from stepwell.runs import scalars_in, short_name
+    from stepwell.sweeps import scalars_in, short_name
 
     varied = [short_name(name) for axis in study.axes for name in axis.fields]
     for place, field in enumerate(fields, start=1):
@@ -134,13 +135,13 @@ def _picture(arguments: argparse.Namespace, study: "Study") -> "Path | None":
 def _files(arguments: argparse.Namespace, result: "xr.Dataset", picture: "Path | None") -> dict[str, str]:
     files = {}
     if arguments.table is not None:
-        from stepwell._files import write_text
-        from stepwell.runs import table_of
+        from stepwell._util.files import write_text
+        from stepwell.sweeps import table_of
 
         files["table"] = str(write_text(arguments.table, table_of(result).to_csv(index=False)))
     if picture is not None:
-        from stepwell.plots.style import save_figure
-        from stepwell.runs import draw
+        from stepwell.analysis.style import save_figure
+        from stepwell.sweeps import draw
 
         save_figure(draw(result, *arguments.plot), picture)
         files["plot"] = str(picture)

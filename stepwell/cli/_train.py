@@ -2,7 +2,7 @@
 
 import argparse
 
-from stepwell._parser import Parser
+from stepwell._util.parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from, seeds_from
 
 from ._renamed import RENAMED

@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible, exit_status
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible, exit_status
 from stepwell.experiments import Experiment
 
 from ._store import add_store_flag, chosen_store
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from stepwell.experiments import AbstractNames, Course, Level
-    from stepwell.runs import Store
+    from stepwell.store import Store
 
 _FORMATS = ("png", "pdf", "svg", "gif")
 
@@ -71,7 +71,7 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
     begun = time.monotonic()
     experiment, seeds = job.experiment, job.seeds
 
-    from stepwell._files import writable_folder
+    from stepwell._util.files import writable_folder
     from stepwell.experiments import DONE, check_memory, find_previous, resume, run_name, stored_run
 
     check_memory(experiment, len(seeds or (0,)))
@@ -193,7 +193,7 @@ def _is_complete(stored: "xr.Dataset", experiment: Experiment) -> bool:
 
 def _kept(job: Job, store: "Store") -> "xr.Dataset | None":
     """The run, if the store has it. A store that cannot be read is no reason not to train."""
-    from stepwell.runs import load_run
+    from stepwell.store import load_run
 
     try:
         stored = load_run(store, job.experiment, job.seeds)
@@ -207,7 +207,7 @@ def _kept(job: Job, store: "Store") -> "xr.Dataset | None":
 
 def _keep(job: Job, store: "Store", run: "xr.Dataset", *, fresh: bool) -> None:
     """Put the run into the store; it has its own file already, so that a store which fails loses nothing."""
-    from stepwell.runs import save_run
+    from stepwell.store import save_run
 
     try:
         save_run(store, run, fresh=fresh)

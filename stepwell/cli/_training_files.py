@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from stepwell._errors import InvalidInput
-from stepwell._files import keep_elsewhere, why, write_bytes
+from stepwell._util.errors import InvalidInput
+from stepwell._util.files import keep_elsewhere, why, write_bytes
 from stepwell.experiments import Experiment
 from stepwell.trajectory import to_bytes
 
@@ -86,7 +86,7 @@ def write_plot(
 
 def write_animation(place: "Place", run: xr.Dataset, task: Any) -> Path:
     """An animation of the first run; where there is a theory of the task, with its levels and in its eigenvectors."""
-    from stepwell.plots import animate
+    from stepwell.analysis import animate
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.gif"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from stepwell._time import PAPER_UNIT, TIME_NAME
+from stepwell._util.paper_time import PAPER_UNIT, TIME_NAME
 from stepwell.experiments import IN_CONTEXT, IN_WEIGHT, VALUE_WEIGHTS, Experiment, time_scale
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw(
     )
     loss, points, unit = axes[0], run[run["loss"].dims[-1]].values, _time_of_a_step(experiment, run)
     for other in run["loss"].values[1:]:
-        loss.plot(points, _drawable(other), color="grey", lw=0.8, alpha=0.5, zorder=2.5)
+        loss.plot(points, _drawable(other), color="gray", lw=0.8, alpha=0.5, zorder=2.5)
     for name, (label, color) in _CURVES.items():
         if name in run:
             loss.plot(points, _drawable(run[name].values[0]), color=color, lw=2, label=label, zorder=3)
@@ -101,7 +101,7 @@ def _time_label(experiment: Experiment) -> str:
 def _draw_levels(axes: Any, levels: "tuple[Level, ...]", top: float) -> None:
     lowest = np.inf
     for place, level in enumerate(levels):
-        axes.axhline(level.loss, color="grey", lw=0.8, ls="--", label=None if place else "theory: levels", zorder=2)
+        axes.axhline(level.loss, color="gray", lw=0.8, ls="--", label=None if place else "theory: levels", zorder=2)
         # A label that would run into the last one is left out.
         if lowest - level.loss > 0.05 * top:
             lowest = level.loss
@@ -113,7 +113,7 @@ def _draw_levels(axes: Any, levels: "tuple[Level, ...]", top: float) -> None:
                 textcoords="offset points",
                 va="center",
                 fontsize=7,
-                color="dimgrey",
+                color="dimgray",
                 annotation_clip=False,
             )
 
@@ -122,7 +122,7 @@ def _draw_tracked(axes: Any, run: xr.Dataset, points: np.ndarray) -> None:
     values = run[VALUE_WEIGHTS].values[0]
     for head in range(values.shape[1]):
         axes.plot(points, _drawable(values[:, head]), lw=1.2, label=f"head {head + 1}" if head < 10 else None)
-    axes.axhline(0.0, color="grey", lw=0.6)
+    axes.axhline(0.0, color="gray", lw=0.6)
     axes.set_ylabel(r"value weight $v_i$")
     axes.legend(frameon=False, fontsize=7, ncols=2)
 

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell._cache import folder_name
-from stepwell._errors import AnotherRun, InvalidInput
-from stepwell._files import write_bytes
-from stepwell._versions import versions
+from stepwell._util.cache import folder_name
+from stepwell._util.errors import AnotherRun, InvalidInput
+from stepwell._util.files import write_bytes
+from stepwell._util.versions import versions
 
 from ._checkpoint_format import Contents, owner, pack, unpack
 from ._fingerprint import fingerprint
@@ -45,7 +45,7 @@ class Checkpoint:
 
     The file belongs to one run. One of a run with other arguments, or made by other versions of the libraries, is
     refused with `InvalidInput`, and left as it is. Models, tasks, objectives and arrays are compared by all they hold;
-    functions, such as observables and optax optimisers, by their code and the values they close over, but not by what
+    functions, such as observables and optax optimizers, by their code and the values they close over, but not by what
     they read from their module; of objects of your own the class and what `pickle` would keep are compared, but not the
     code.
     `progress` and `configuration` may differ. On another kind of processor the run continues with a warning: its last

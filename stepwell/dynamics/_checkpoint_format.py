@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
 
 _MAGIC = b"stepwell-check\r\n"
 _VERSION = 1

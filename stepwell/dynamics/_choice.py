@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 
@@ -30,7 +30,7 @@ def choose_solver(
     if isinstance(solver, AbstractFlowSolver):
         return solver
     if isinstance(solver, str):
-        _check.one_of("solver", solver, get_args(SolverName))
+        checks.one_of("solver", solver, get_args(SolverName))
         return _automatic(model, objective) if solver == "auto" else _named(solver)
     diffrax: Any = sys.modules.get("diffrax")  # who has a solver of Diffrax has imported it
     if diffrax is not None and isinstance(solver, diffrax.AbstractSolver):

@@ -1,4 +1,4 @@
-"""Conversions between steps, rates and flow time, and between attention normalisations.
+"""Conversions between steps, rates and flow time, and between attention normalizations.
 
 The paper's flow is $\\tau\\, dW/dt = -\\tfrac12\\, \\partial L/\\partial W$. Time here is $t/\\tau$.
 """
@@ -8,10 +8,10 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
-from stepwell import _check, _time
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation
+from stepwell._util import checks, paper_time
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization
 from stepwell.models import AbstractAttention, is_attention
 
 Attention = TypeVar("Attention", bound=AbstractAttention)
@@ -36,9 +36,9 @@ def flow_time(steps, rate: float):
     >>> sw.dynamics.flow_time(6000, rate=0.001)
     12.0
     """
-    steps = _check.number_or_array("steps", steps)
+    steps = checks.number_or_array("steps", steps)
     with np.errstate(over="ignore"):
-        return _time.flow_time(steps, rate)
+        return paper_time.flow_time(steps, rate)
 
 
 @checked
@@ -58,7 +58,7 @@ def steps_for(time, rate: float):
     >>> sw.dynamics.steps_for(12.0, rate=0.001)
     6000.0
     """
-    return _check.number_or_array("time", time) / (2.0 * _check.number("rate", rate, least=0.0, above=True))
+    return checks.number_or_array("time", time) / (2.0 * checks.number("rate", rate, least=0.0, above=True))
 
 
 @checked
@@ -78,12 +78,12 @@ def rate_for(time: float, steps: int) -> float:
     >>> sw.dynamics.rate_for(12.0, steps=6000)
     0.001
     """
-    return time / (2.0 * _check.whole("steps", steps))
+    return time / (2.0 * checks.whole("steps", steps))
 
 
 @checked
-def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
-    r"""What every weight is multiplied by so that linear attention predicts the same under another normalisation.
+def weight_factor(given: Normalization, wanted: Normalization, *, length: int, factors: int) -> float:
+    r"""What every weight is multiplied by so that linear attention predicts the same under another normalization.
 
     With a product of m weights and a scale $s$, the prediction is kept if each weight gets
     $(s_\text{given}/s_\text{wanted})^{1/m}$. From none to 1/N: $N^{1/2}$ merged, $N^{1/3}$ separate.
@@ -104,15 +104,15 @@ def weight_factor(given: Normalisation, wanted: Normalisation, *, length: int, f
     >>> print(f"{sw.dynamics.weight_factor('none', '1/N', length=64, factors=2):.3f}")
     8.000
     """
-    _check.one_of("normalisation", given, get_args(Normalisation))
-    _check.one_of("normalisation", wanted, get_args(Normalisation))
-    length, factors = _check.whole("length", length), _check.whole("factors", factors)
-    return float(_time.weight_factor(given, wanted, length=length, factors=factors))
+    checks.one_of("normalization", given, get_args(Normalization))
+    checks.one_of("normalization", wanted, get_args(Normalization))
+    length, factors = checks.whole("length", length), checks.whole("factors", factors)
+    return float(paper_time.weight_factor(given, wanted, length=length, factors=factors))
 
 
 @checked
-def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, factors: int) -> float:
-    r"""What time (or the rate) is multiplied by so that training is the same under another normalisation.
+def time_factor(given: Normalization, wanted: Normalization, *, length: int, factors: int) -> float:
+    r"""What time (or the rate) is multiplied by so that training is the same under another normalization.
 
     Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run
     with $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
@@ -137,8 +137,8 @@ def time_factor(given: Normalisation, wanted: Normalisation, *, length: int, fac
 
 
 @checked
-def renormalised(model: Attention, normalisation: Normalisation, *, length: int) -> Attention:
-    """The linear attention that predicts the same with another normalisation.
+def renormalized(model: Attention, normalization: Normalization, *, length: int) -> Attention:
+    """The linear attention that predicts the same with another normalization.
 
     Every weight is multiplied by `weight_factor`. Softmax attention cannot be rescaled so, and is refused with
     `InvalidInput`.
@@ -146,10 +146,10 @@ def renormalised(model: Attention, normalisation: Normalisation, *, length: int)
     **Arguments:**
 
     - `model`: an attention of this package, or one that declares its form.
-    - `normalisation`: what the new model divides attention by: "1/N", "none" or "1/tokens".
+    - `normalization`: what the new model divides attention by: "1/N", "none" or "1/tokens".
     - `length`: the context length N at which the predictions are the same.
 
-    **Returns:** a model of the same class, with rescaled weights and the new normalisation.
+    **Returns:** a model of the same class, with rescaled weights and the new normalization.
 
     **Example:**
 
@@ -158,15 +158,15 @@ def renormalised(model: Attention, normalisation: Normalisation, *, length: int)
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
-    >>> sw.dynamics.renormalised(model, "none", length=8).query[:, 0].round(3).tolist()
+    >>> sw.dynamics.renormalized(model, "none", length=8).query[:, 0].round(3).tolist()
     [[0.5, 0.0], [0.0, 0.5]]
     """
     if not is_attention(model):
         raise InvalidInput(
             f"{type(model).__name__} is not known to answer by the formula of attention; build it with the "
-            "normalisation wanted, or declare its form in the class (declared_form)"
+            "normalization wanted, or declare its form in the class (declared_form)"
         )
     if model.activation == "softmax":
-        raise InvalidInput("softmax attention is not rescaled by its weights; build it with the normalisation wanted")
-    factor = weight_factor(model.normalisation, normalisation, length=length, factors=model.factors)
-    return dataclasses.replace(model.scaled(factor), normalisation=normalisation)
+        raise InvalidInput("softmax attention is not rescaled by its weights; build it with the normalization wanted")
+    factor = weight_factor(model.normalization, normalization, length=length, factors=model.factors)
+    return dataclasses.replace(model.scaled(factor), normalization=normalization)

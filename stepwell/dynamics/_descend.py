@@ -5,8 +5,8 @@ from typing import Any
 
 import xarray as xr
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel, is_proved
 from stepwell.objectives import AbstractObjective
 
@@ -26,7 +26,7 @@ def descend(
     *,
     rate=None,
     steps: int,
-    optimiser: Transformation | str | None = None,
+    optimizer: Transformation | str | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,
@@ -38,7 +38,7 @@ def descend(
 ) -> xr.Dataset:
     r"""Train by gradient descent on a fixed objective: one model, or an ensemble of them.
 
-    Every step is $W \leftarrow W - \eta\, \partial L/\partial W$, or one of an optax optimiser. Where JAX sees several
+    Every step is $W \leftarrow W - \eta\, \partial L/\partial W$, or one of an optax optimizer. Where JAX sees several
     devices, the sequences of a `Sampled` are spread over them.
 
     **Arguments:**
@@ -48,7 +48,7 @@ def descend(
     - `rate`: the learning rate $\eta$; one number, or for an ensemble one for each run; or a schedule, which is a
       function of the number of the step, such as those of optax.
     - `steps`: the number of gradient steps.
-    - `optimiser`: an optax optimiser, in place of `rate`; or the name of one, such as "adam", beside its `rate`. It
+    - `optimizer`: an optax optimizer, in place of `rate`; or the name of one, such as "adam", beside its `rate`. It
       gets all weights of a run as one vector.
     - `record`: record the loss every so many steps, or at the steps listed, counted from 0 to `steps`. The first and
       the last are always recorded. By default every loss, one before each step and one after the last.
@@ -58,7 +58,7 @@ def descend(
       number or an array. By default none.
     - `start`: the number of the first step, to resume a previous run; 0 by default.
     - `progress`: whether to show a progress bar.
-    - `configuration`: what else the trajectory should remember, such as the task, the keys and the optimiser's
+    - `configuration`: what else the trajectory should remember, such as the task, the keys and the optimizer's
       settings: moments do not know where they come from. By default nothing.
     - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
       which says more. The same call with the same path continues a run that was killed or interrupted, and returns the
@@ -94,7 +94,7 @@ def descend(
     options = TrainOptions(
         rate=rate,
         steps=steps,
-        optimiser=optimiser,
+        optimizer=optimizer,
         record=record,
         snapshots=snapshots,
         observe=observe,

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, FeatureBatch

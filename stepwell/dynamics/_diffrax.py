@@ -1,4 +1,4 @@
-"""Flows by solvers of Diffrax, all runs as one vectorised program. Importing Diffrax takes a second: only here."""
+"""Flows by solvers of Diffrax, all runs as one vectorized program. Importing Diffrax takes a second: only here."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible, interrupted
-from stepwell._progress import Meter
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible, interrupted
+from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from stepwell._interrupt import Interruptible
+from stepwell._util.interrupt import Interruptible
 
 from ._ensemble import Ensemble
 from ._loop import ConstantRate, Fresh, TrainLoop, advance
@@ -30,7 +30,7 @@ def stable_rate(loop: TrainLoop, initial: Array, run: int, step: int) -> str:
     """Halve the rate until a run from the same start stays stable for four times the flow time of the divergence."""
     rule = loop.rule.member(run) if isinstance(loop.rule, Ensemble) else loop.rule
     if not isinstance(rule, ConstantRate):
-        return "lower the optimiser's learning rate"
+        return "lower the optimizer's learning rate"
     source = loop.source.member(run) if isinstance(loop.source, Ensemble) else loop.source
     weights = initial if loop.runs is None else initial[run]
     deadline = time.monotonic() + _SECONDS

@@ -1,4 +1,4 @@
-"""Several runs as one: weights stacked along a first axis, vectorised by `jax.vmap`."""
+"""Several runs as one: weights stacked along a first axis, vectorized by `jax.vmap`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._arguments import check_fields, checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import recipe_of, remember
+from stepwell._util.arguments import check_fields, checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import recipe_of, remember
 from stepwell.models import AbstractModel
 
 Member = TypeVar("Member", bound=eqx.Module)

@@ -56,7 +56,7 @@ def make_fields(
 
 
 def over_runs(fields: Any, function: Any, given: Any) -> Any:
-    """`function(field, given)` for every run, vectorised; `fields` is one for all, or an ensemble."""
+    """`function(field, given)` for every run, vectorized; `fields` is one for all, or an ensemble."""
     if isinstance(fields, Ensemble):
         return eqx.filter_vmap(function)(fields.stacked, given)
     if jax.tree.leaves(given)[0].shape[0] == 1:  # products of matrices are faster than batches of one product

@@ -15,7 +15,7 @@ import numpy as np
 
 
 def fingerprint(thing: Any) -> str:
-    """The SHA-256 of a number, an array, a model, a task, an objective, an optimiser or a container of them.
+    """The SHA-256 of a number, an array, a model, a task, an objective, an optimizer or a container of them.
 
     Arrays count with every entry, modules and other dataclasses with their class and all fields. A function counts with
     its code, its defaults and the values it closes over, below decorators that keep `__wrapped__`; what it reads from

@@ -8,10 +8,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from stepwell._arguments import checked
-from stepwell._interrupt import interruptible
-from stepwell._memory import require_memory
-from stepwell._threads import one_blas_thread
+from stepwell._util.arguments import checked
+from stepwell._util.interrupt import interruptible
+from stepwell._util.memory import require_memory
+from stepwell._util.threads import one_blas_thread
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 from stepwell.trajectory import build

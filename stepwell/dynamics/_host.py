@@ -11,11 +11,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible, interrupted, interruptible
-from stepwell._memory import require_memory
-from stepwell._progress import Meter
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible, interrupted, interruptible
+from stepwell._util.memory import require_memory
+from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.trajectory import build, time_unit
 
@@ -25,8 +25,8 @@ from ._conversions import flow_time
 from ._devices import beside
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, skeleton_of, unflatten
-from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimiser, ScheduledRate, TrainLoop, advance
-from ._named_optimiser import named_optimiser
+from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimizer, ScheduledRate, TrainLoop, advance
+from ._named_optimizer import named_optimizer
 from ._options import TrainOptions
 from ._record import record_steps, snapshot_places
 
@@ -128,8 +128,8 @@ def train(
             f"observed curves {sorted(reserved)} have names that the trajectory uses itself; rename them"
         )
     loop = TrainLoop(skeleton_of(template), source, rule, observables, runs)
-    steps = _check.whole("steps", options.steps)
-    start = _check.whole("start", options.start, least=0)
+    steps = checks.whole("steps", options.steps)
+    start = checks.whole("start", options.start, least=0)
     recorded = record_steps(options.record, steps)
     initial, state, step = loop.begin(model, start)
     plan = _Plan(start, steps, recorded, snapshot_places(options.snapshots, recorded), initial)
@@ -138,7 +138,7 @@ def train(
         **about,
         "model": model,
         "rate": float(options.rate) if _is_number(options.rate) else options.rate,
-        "optimiser": (options.optimiser, state) if options.optimiser is not None else None,
+        "optimizer": (options.optimizer, state) if options.optimizer is not None else None,
         "steps": steps,
         "start": start,
         "recorded steps": recorded,
@@ -158,30 +158,30 @@ def train(
 
 def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRule | Ensemble:
     rate = options.rate
-    if isinstance(options.optimiser, str):
+    if isinstance(options.optimizer, str):
         if not callable(rate) and not _is_number(rate):
             raise InvalidInput(
-                f"rate is {rate!r} beside the optimiser {options.optimiser!r}; give its learning rate, one number or a "
+                f"rate is {rate!r} beside the optimizer {options.optimizer!r}; give its learning rate, one number or a "
                 "schedule"
             )
-        made = named_optimiser(options.optimiser, rate=rate, steps=max(options.steps, 1), model=model)
-        return Optimiser(made.optimiser)
-    if (rate is None) == (options.optimiser is None):
+        made = named_optimizer(options.optimizer, rate=rate, steps=max(options.steps, 1), model=model)
+        return Optimizer(made.optimizer)
+    if (rate is None) == (options.optimizer is None):
         given = "neither a rate nor" if rate is None else "both a rate and"
         raise InvalidInput(
-            f"{given} an optimiser was given; give either a rate, for plain gradient descent, or an optimiser; only "
-            "beside the name of an optimiser, such as 'adam', give its rate"
+            f"{given} an optimizer was given; give either a rate, for plain gradient descent, or an optimizer; only "
+            "beside the name of an optimizer, such as 'adam', give its rate"
         )
-    if options.optimiser is not None:
-        return Optimiser(options.optimiser)
+    if options.optimizer is not None:
+        return Optimizer(options.optimizer)
     if callable(rate):
         _check_schedule(rate)
         return ScheduledRate(rate, jnp.asarray(options.start, dtype=jnp.int64))
     if not isinstance(rate, list | tuple) and np.ndim(rate) == 0:
-        return ConstantRate(jnp.asarray(_check.number("rate", rate, least=0.0, above=True)))
-    rates = _check.numbers_in("rate", rate).ravel()
+        return ConstantRate(jnp.asarray(checks.number("rate", rate, least=0.0, above=True)))
+    rates = checks.numbers_in("rate", rate).ravel()
     if not np.all(rates > 0):
-        _check.number("rate", float(rates[~(rates > 0)][0]), least=0.0, above=True)
+        checks.number("rate", float(rates[~(rates > 0)][0]), least=0.0, above=True)
     if not isinstance(model, Ensemble) or len(rates) != model.size:
         raise InvalidInput(f"{len(rates)} rates were given; give one number, or one for each run of an ensemble")
     first = ConstantRate(jnp.asarray(rates[0]))
@@ -358,7 +358,7 @@ def _check_schedule(schedule: Any) -> None:
 def _with_time(trajectory: xr.Dataset, options: TrainOptions, unit: str) -> xr.Dataset:
     r"""Beside the step, the flow time $t/\tau = 2\sum\eta$, where rates are known; for snapshots `snapshot_time`."""
     rate = options.rate
-    if rate is None or options.optimiser is not None:
+    if rate is None or options.optimizer is not None:
         return trajectory
     coordinates = {}
     for axis, name in (("step", "time"), ("snapshot", "snapshot_time")):

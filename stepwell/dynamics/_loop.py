@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepwell._compiler import FOR_LONG_LOOPS
+from stepwell._util.compiler import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
@@ -96,8 +96,8 @@ class ScheduledRate(AbstractRule):
         return (weights - self.schedule(state) * gradient).astype(weights.dtype), state + 1
 
 
-class Optimiser(AbstractRule):
-    """Any optax optimiser, on the vector of all weights."""
+class Optimizer(AbstractRule):
+    """Any optax optimizer, on the vector of all weights."""
 
     transformation: Transformation = eqx.field(static=True)
 
@@ -110,7 +110,7 @@ class Optimiser(AbstractRule):
 
 
 class TrainLoop(eqx.Module, Generic[Model]):
-    """A training run as a function from state to state; members of an ensemble are vectorised over a `run` axis.
+    """A training run as a function from state to state; members of an ensemble are vectorized over a `run` axis.
 
     `source` and `rule` are one for all runs, or ensembles of as many.
     """

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell._errors import InvalidInput
-from stepwell._interrupt import Interruptible, interrupted
-from stepwell._progress import Meter
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible, interrupted
+from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 _WORK = ("rwork", "iwork", "state_doubles", "state_ints")
 _CONTINUED = 2

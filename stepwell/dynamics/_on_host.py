@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from stepwell._types import RandomKey
+from stepwell._util.types import RandomKey
 from stepwell.tasks import AbstractTask, Batch, ContextLengths
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import xarray as xr
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._memory import require_memory
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.memory import require_memory
+from stepwell._util.types import RandomKey
 from stepwell.models import AbstractModel
 from stepwell.objectives import Reduce, Sampled
 from stepwell.tasks import AbstractTask
@@ -33,7 +33,7 @@ def online(
     reduce: Reduce = "mean",
     rate=None,
     steps: int,
-    optimiser: Transformation | str | None = None,
+    optimizer: Transformation | str | None = None,
     record: Steps = 1,
     snapshots: Steps = 101,
     observe: dict[str, Observable] | None = None,
@@ -45,9 +45,9 @@ def online(
 ) -> xr.Dataset:
     """Train by gradient descent on new sequences at every step: one model, or an ensemble of them.
 
-    The task's `centred` and `whitened` do not apply: each batch is a new sample. Step number t draws the same sequences
-    whenever it is taken, so a run can be resumed with `start`. Where JAX sees several devices, each draws its part of
-    the batch.
+    The task's `centered` and `whitened` do not apply: each batch is a new sample. Step number t draws the same
+    sequences whenever it is taken, so a run can be resumed with `start`. Where JAX sees several devices, each draws its
+    part of the batch.
 
     **Arguments:**
 
@@ -58,7 +58,7 @@ def online(
     - `reduce`: whether the loss is the "mean" over outputs or their "sum".
     - `rate`: the learning rate; one number, for an ensemble one for each run, or a schedule; as in `descend`.
     - `steps`: the number of gradient steps.
-    - `optimiser`: an optax optimiser, in place of `rate`, or the name of one beside it; as in `descend`.
+    - `optimizer`: an optax optimizer, in place of `rate`, or the name of one beside it; as in `descend`.
     - `record`: record the loss every so many steps, or at the steps listed; as in `descend`.
     - `snapshots`: at how many of the recorded steps to keep all weights, or at which; as in `descend`.
     - `observe`: further curves by name: functions of the model, such as the `Population` loss of the task. By default
@@ -94,7 +94,7 @@ def online(
     >>> run["population"].values[0, [0, -1]].round(1).tolist()
     [1.4, 0.1]
     """
-    batch = _check.whole("batch", batch)
+    batch = checks.whole("batch", batch)
     runs = model.size if isinstance(model, Ensemble) else 1
     tokens = 8 * batch * task.lengths.tokens * (task.dim + task.outputs)
     require_memory(
@@ -109,7 +109,7 @@ def online(
     options = TrainOptions(
         rate=rate,
         steps=steps,
-        optimiser=optimiser,
+        optimizer=optimizer,
         record=record,
         snapshots=snapshots,
         observe=observe,

@@ -6,9 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Array
 
-from stepwell._errors import InvalidInput
-from stepwell._recorded_rate import recorded_rate
-from stepwell._text import shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recorded_rate import recorded_rate
+from stepwell._util.text import shown
 
 from ._checkpoint import CheckpointPath
 from ._record import Steps
@@ -18,7 +18,7 @@ Observable = Callable[[Any], Array]
 
 @runtime_checkable
 class Transformation(Protocol):
-    """The interface of an optax optimiser, so that optax, which takes a quarter of a second, need not be imported."""
+    """The interface of an optax optimizer, so that optax, which takes a quarter of a second, need not be imported."""
 
     @property
     def init(self) -> Callable[..., Any]: ...
@@ -33,7 +33,7 @@ class TrainOptions:
 
     rate: Any
     steps: int
-    optimiser: Transformation | str | None
+    optimizer: Transformation | str | None
     record: Steps
     snapshots: Steps
     observe: dict[str, Observable] | None
@@ -44,17 +44,17 @@ class TrainOptions:
     advice: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.optimiser, str | Transformation | None):
+        if not isinstance(self.optimizer, str | Transformation | None):
             raise InvalidInput(
-                f"optimiser is {shown(self.optimiser)}; it must be an optimiser of optax, such as optax.adam(0.01)"
+                f"optimizer is {shown(self.optimizer)}; it must be an optimizer of optax, such as optax.adam(0.01)"
             )
 
     def provenance(self) -> dict[str, Any]:
         """The options that are kept in the provenance of a trajectory."""
         return {
             "rate": recorded_rate(self.rate, self.steps),
-            "optimiser": self.optimiser
-            if self.optimiser is None or isinstance(self.optimiser, str)
+            "optimizer": self.optimizer
+            if self.optimizer is None or isinstance(self.optimizer, str)
             else "given as an optax transformation",
             "steps": self.steps,
             "start": self.start,

@@ -5,8 +5,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 
 from ._checkpoint import Saves
@@ -165,22 +165,22 @@ def make_plan(
     time_factor: float = 1.0,
 ) -> Plan:
     """The plan that the keywords of `flow` describe. What the runs begin with is needed where they shall converge."""
-    _check.one_of("spacing", spacing, get_args(Spacing))
+    checks.one_of("spacing", spacing, get_args(Spacing))
     if start is not None and not np.all(np.isfinite(start.losses)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
     return Plan(
-        until=None if until == "converged" else _check.number("until", until, least=0.0, above=True),
+        until=None if until == "converged" else checks.number("until", until, least=0.0, above=True),
         targets=None if start is None else _targets(template, objective, start, gap),
         starts=None if start is None else start.losses,
         saves=_saves(save, until),
         spacing=spacing,
-        rtol=_check.number("rtol", rtol, least=0.0, above=True),
+        rtol=checks.number("rtol", rtol, least=0.0, above=True),
         atol=_tolerance(atol, rtol, initial),
         patience=np.inf if start is None else _patience(start),
         progress=progress,
         checkpoint=checkpoint,
         levels=None if start is None else _levels(template, objective),
-        time_factor=_check.number("time_factor", time_factor, least=0.0, above=True),
+        time_factor=checks.number("time_factor", time_factor, least=0.0, above=True),
     )
 
 
@@ -192,7 +192,7 @@ def _levels(template: AbstractModel, objective: Any) -> np.ndarray | None:
 
 def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
     if isinstance(save, int | np.integer):
-        return _check.whole("save", save, least=2)
+        return checks.whole("save", save, least=2)
     times = np.asarray(save, dtype=np.float64)
     if times.ndim != 1 or times.size == 0 or np.any(np.diff(times) <= 0) or times[0] < 0:
         raise InvalidInput("save times must be a rising list of times from 0 on; or give a number of them")
@@ -205,7 +205,7 @@ def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
 
 def _tolerance(atol: float | None, rtol: float, initial: Array) -> float:
     if atol is not None:
-        return _check.number("atol", atol, least=0.0, above=True)
+        return checks.number("atol", atol, least=0.0, above=True)
     return min(1e-5 * _scale(initial), rtol)
 
 
@@ -231,7 +231,7 @@ def _targets(template: AbstractModel, objective: Any, start: Start, gap: float) 
     $L_*$ is the lowest loss, $L_0$ that of the start or of zero weights, whichever is lower, g the gap and p
     `_PART`. $\Delta$ is the last drop: where it is small, a plateau lies close above $L_*$. $\epsilon$ is rounding.
     """
-    gap = _check.number("gap", gap, least=0.0, most=1.0, above=True)
+    gap = checks.number("gap", gap, least=0.0, most=1.0, above=True)
     objectives = (
         [objective.member(i) for i in range(objective.size)] if isinstance(objective, Ensemble) else [objective]
     )

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from stepwell._interrupt import Interruptible, interrupted
-from stepwell._memory import available_memory
-from stepwell._progress import Meter
+from stepwell._util.interrupt import Interruptible, interrupted
+from stepwell._util.memory import available_memory
+from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 

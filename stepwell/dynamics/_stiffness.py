@@ -22,7 +22,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import as_separate, is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective
 

@@ -5,7 +5,7 @@ Nothing that computes is imported here: an experiment is read, checked and named
 
 from typing import TYPE_CHECKING, Any
 
-from stepwell._errors import InvalidInput as InvalidInput
+from stepwell._util.errors import InvalidInput as InvalidInput
 
 from ._experiment import NUMERICS as NUMERICS
 from ._experiment import SEED as SEED

@@ -56,7 +56,7 @@ def observables(experiment: Experiment, task: Any, keys: Keys) -> dict[str, Call
         longest = max(context) if isinstance(context, tuple) else context
         # Test sets are of whole sequences, whatever the lengths trained on.
         tested = InContextInWeightMixture.random(
-            task.covariance, 1.0, longest, outputs=task.outputs, centred=task.centred, key=keys.fixed_task
+            task.covariance, 1.0, longest, outputs=task.outputs, centered=task.centered, key=keys.fixed_task
         )
         tests = {
             IN_WEIGHT: (tested.in_weight_test(), keys.in_weight_test),

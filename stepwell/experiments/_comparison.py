@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
-    """Return the drops of a run, predicted and measured: `probes.compare` with its own task and sample.
+    """Return the drops of a run, predicted and measured: `analysis.compare` with its own task and sample.
 
     **Arguments:**
 
     - `trajectory`: what `Experiment.run` returned, or what `load` read.
 
-    **Returns:** the table of `probes.compare`, with a row for each drop of each seed. `InvalidInput` is raised where
+    **Returns:** the table of `analysis.compare`, with a row for each drop of each seed. `InvalidInput` is raised where
     there is no theory of the experiment.
 
     **Example:**
@@ -32,8 +32,8 @@ def compare_run(trajectory: "xr.Dataset") -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from stepwell._errors import InvalidInput
-    from stepwell.probes import DropTable, compare
+    from stepwell._util.errors import InvalidInput
+    from stepwell.analysis import DropTable, compare
 
     experiment, seeds = experiment_and_seeds(trajectory)
     if reason := no_comparison(experiment):

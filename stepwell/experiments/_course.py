@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import IntegrationFailed, softmax
 
 from ._build import build_model, build_task

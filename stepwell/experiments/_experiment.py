@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from stepwell._errors import InvalidInput
-from stepwell._text import nearest, shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import nearest, shown
 
 from ._field import DeclaredField, Field
 from ._kind import SECTIONS, Kind, SectionName, find_kind, kinds
@@ -114,7 +114,7 @@ class Experiment:
     >>> experiment.replace(model={"head": 3})
     Traceback (most recent call last):
         ...
-    stepwell._errors.InvalidInput: the model kind separate has no field 'head'; did you mean heads?
+    stepwell._util.errors.InvalidInput: the model kind separate has no field 'head'; did you mean heads?
     """
 
     __slots__ = ("__dict__", "model", "objective", "record", "seed", "task", "training")

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from stepwell._errors import InvalidInput
-from stepwell._text import shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
 
 _LARGEST = 1.7976931348623157e308
 _LARGEST_INTEGER = 2**63 - 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.trajectory import load
 
 from ._build import IN_CONTEXT, IN_WEIGHT, VALUE_WEIGHTS

@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
-from stepwell._errors import InvalidInput
-from stepwell._text import nearest, shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import nearest, shown
 
 from ._experiment import SEED, Experiment, convert, default_kind, replaced, section_of_given, sections_of
 from ._field import DeclaredField
@@ -338,7 +338,7 @@ def _command(experiment: Experiment, default: Experiment | None) -> list[str]:
 
 def parsed(words: list[str]) -> Experiment:
     """The experiment that the flags of a command describe."""
-    from stepwell._parser import Parser
+    from stepwell._util.parser import Parser
 
     parser = Parser(prog="stepwell train", add_help=False, allow_abbrev=False)
     add_experiment_flags(parser)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepwell._types import RandomKey
+    from stepwell._util.types import RandomKey
 
 NAMES = ("initialization", "train", "in_weight_test", "in_context_test", "task", "fixed_task")
 """Of the keys, in the order of their numbers."""

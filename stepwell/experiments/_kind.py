@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
-from stepwell._errors import InvalidInput
-from stepwell._text import error_line, nearest, shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import error_line, nearest, shown
 
 from ._field import DeclaredField, fields_of
 

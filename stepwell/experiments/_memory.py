@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepwell._memory import require_memory
+from stepwell._util.memory import require_memory
 
 from ._experiment import Experiment, sections_of
 from ._kind import find_kind, note_of

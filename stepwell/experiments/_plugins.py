@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stepwell._errors import InvalidInput
-from stepwell._text import error_line
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import error_line
 
 LOADED: list[str] = []
 """Absolute paths of the files that were loaded, in order: workers load them too."""

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell._time import TIME_NAME, weight_factor
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
+from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.models import theory_of
 from stepwell.theory import IntegrationFailed, linear
 
@@ -120,12 +120,12 @@ def _sample(experiment: Experiment, builder: Any) -> Any:
 
     keys = keys_of(experiment.seed)
     task, count = build_task(experiment, keys), experiment.objective.sequences
-    return Moments.of_task(task, count, features="cubic", normalisation="1/N", progress=False, key=keys.train)
+    return Moments.of_task(task, count, features="cubic", normalization="1/N", progress=False, key=keys.train)
 
 
 def theory_task(experiment: Experiment, task: Any) -> tuple[Any, str]:
     """The task whose closed form is nearest to what is trained on, and a remark if it is that of the sample."""
-    from stepwell.probes import sample_task
+    from stepwell.analysis import sample_task
 
     sample = sample_of(experiment)
     if sample is None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
-from stepwell._time import TIME_UNIT
+from stepwell._util.errors import InvalidInput
+from stepwell._util.paper_time import TIME_UNIT
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 

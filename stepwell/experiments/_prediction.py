@@ -122,7 +122,7 @@ def no_comparison(experiment: Experiment) -> str:
 
 def _no_moments(experiment: Experiment) -> str:
     """Why the theory does not take a task of the user's own; empty if it does."""
-    from stepwell._errors import InvalidInput
+    from stepwell._util.errors import InvalidInput
     from stepwell.theory import linear
 
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from stepwell._errors import AnotherRun, InvalidInput
+from stepwell._util.errors import AnotherRun, InvalidInput
 from stepwell.dynamics import Checkpoint, descend
 from stepwell.trajectory import model_at
 

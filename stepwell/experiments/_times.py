@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from stepwell import _time
+from stepwell._util import paper_time
 
 from ._kind import note_of
 
@@ -21,7 +21,7 @@ class TimeScale(NamedTuple):
 
     def of_steps(self, steps: Any, rate: Any) -> Any:
         """The time after so many steps of gradient descent."""
-        return self.factor * _time.flow_time(steps, rate)
+        return self.factor * paper_time.flow_time(steps, rate)
 
 
 def time_scale(task: Mapping[str, Any], model: Any) -> TimeScale:
@@ -47,10 +47,12 @@ def time_scale(task: Mapping[str, Any], model: Any) -> TimeScale:
     factors = note_of(model.kind, "factors", _FACTORS.get(note_of(model.kind, "theory", "")))
     normalization = model.get("normalization") or "1/N"
     if model.get("activation", "linear") != "linear" or factors is None:
-        return TimeScale(1.0, _time.TIME_UNIT)
+        return TimeScale(1.0, paper_time.TIME_UNIT)
     if normalization == "1/N":
-        return TimeScale(1.0, _time.PAPER_UNIT)
+        return TimeScale(1.0, paper_time.PAPER_UNIT)
     context = task.get("context")
     if not isinstance(context, int):
-        return TimeScale(1.0, _time.TIME_UNIT)
-    return TimeScale(_time.time_factor(normalization, "1/N", length=context, factors=factors), _time.PAPER_UNIT)
+        return TimeScale(1.0, paper_time.TIME_UNIT)
+    return TimeScale(
+        paper_time.time_factor(normalization, "1/N", length=context, factors=factors), paper_time.PAPER_UNIT
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 _LONGEST = 2**20
 """Bytes of a file; ours have some hundred."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from ._times import TimeScale
 
@@ -97,12 +97,12 @@ class Descent(AbstractTraining):
 
     def rule(self, model: Any, rates: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The rate or the optimizer, as keywords of `descend`; and what the trajectory remembers of it."""
-        from stepwell.dynamics import named_optimiser
+        from stepwell.dynamics import named_optimizer
 
         if self.plain:
             return {"rate": self.rate if rates is None else rates}, {}
-        named = named_optimiser(self.optimizer, self.schedule, rate=self.rate, steps=self.steps, model=model)
-        return {"optimiser": named.optimiser}, {"optimiser": named.specification, "rate": self.rate}
+        named = named_optimizer(self.optimizer, self.schedule, rate=self.rate, steps=self.steps, model=model)
+        return {"optimizer": named.optimizer}, {"optimizer": named.specification, "rate": self.rate}
 
     def run(self, model: Any, objective: Any, recording: Recording, time: TimeScale, **options: Any) -> "xr.Dataset":
         from stepwell.dynamics import descend, online

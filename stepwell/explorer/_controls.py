@@ -9,7 +9,7 @@ import functools
 import types
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 from stepwell.experiments import SECTIONS, SEED, DeclaredField, find_kind, kinds
 
 Shape = Literal["choice", "integer", "number", "integers", "numbers", "text"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
-from stepwell._text import shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
 from stepwell.experiments import LOADED, SECTIONS, Experiment, command_of, find_kind
 
 from ._state import State
@@ -22,7 +22,7 @@ from ._view import kept_view
 if TYPE_CHECKING:
     import xarray as xr
 
-    from stepwell.runs import Store
+    from stepwell.store import Store
 
 _FRAMES = 24
 _NAME = "explorer_run"
@@ -97,7 +97,7 @@ def trajectory(state: State) -> "xr.Dataset":
 
 def store_run(state: State, store: "Store") -> str:
     """Put the run of a state into a store; the name by which the store knows it."""
-    from stepwell.runs import save_run
+    from stepwell.store import save_run
 
     made = trajectory(state)
     if made.attrs["outcome"] not in ("finished", "converged"):
@@ -138,8 +138,8 @@ def _csv(states: Sequence[State]) -> bytes:
 
 
 def _gif(states: Sequence[State]) -> bytes:
+    from stepwell.analysis import animate
     from stepwell.experiments import no_theory
-    from stepwell.plots import animate
 
     experiment = states[0].run
     task: Any = None if no_theory(experiment) else experiment.build().task

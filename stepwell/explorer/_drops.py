@@ -1,4 +1,4 @@
-"""Theory beside a run of linear attention, for a page: the table of `probes.compare`, and the scalar equations."""
+"""Theory beside a run of linear attention, for a page: the table of `analysis.compare`, and the scalar equations."""
 
 from typing import Any, NamedTuple
 
@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
+from stepwell.analysis import compare
 from stepwell.experiments import Experiment, sample_of, theory_name, theory_task, theory_weights
-from stepwell.probes import compare
 from stepwell.theory import IntegrationFailed, linear
 
 _GROWN = (1 - 0.5**0.5) ** (1 / 3)
@@ -30,7 +30,7 @@ _COLUMNS = {
     "in_order": "in order",
     "status": "status",
 }
-"""Columns of `probes.compare`, and what the page calls them."""
+"""Columns of `analysis.compare`, and what the page calls them."""
 
 
 class Theory(NamedTuple):
@@ -59,7 +59,7 @@ def theory_of(experiment: Experiment, task: Any, model: Any) -> Theory:
 
 
 def drops_of(experiment: Experiment, task: Any, run: xr.Dataset) -> tuple[pd.DataFrame | None, str]:
-    """The table of `probes.compare` for a run, and its remarks; None and the reason where there is none."""
+    """The table of `analysis.compare` for a run, and its remarks; None and the reason where there is none."""
     try:
         table = compare(run, task, sample=sample_of(experiment))
     except InvalidInput as error:

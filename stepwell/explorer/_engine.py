@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ._state import State
 from ._turns import FIRST, REST, Turns
 from ._view import Report, Stop, View
-from ._warm import is_warm, mark_warm, neighbours, warm
+from ._warm import is_warm, mark_warm, neighbors, warm
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Engine:
                 state, self._next_to_warm = self._next_to_warm, None
             if state is None:
                 return
-            for near in neighbours(state):
+            for near in neighbors(state):
                 while not self.closed and (self._busy or time.monotonic() - self._last < _IDLE):
                     time.sleep(0.2)
                 if self.closed or self._next_to_warm is not None:

@@ -77,11 +77,11 @@ def _curves(name: str, time: Range1d, height: int = 240) -> Any:
 
 
 def _matrices(name: str) -> Any:
-    """Matrices as coloured squares, with a title over each."""
+    """Matrices as colored squares, with a title over each."""
     across, down = (Range1d(start=0, end=1, name=f"{name}.{way}") for way in ("across", "down"))
     plot = _figure(name, height=220, x_range=across, y_range=down)
     cells = _source(f"{name}.cells", "x", "y", "value", "what")
-    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colours")
+    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colors")
     squares = plot.rect(
         "x", "y", 0.96, 0.96, source=cells, fill_color={"field": "value", "transform": mapper}, line_color=None
     )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from stepwell._time import TIME_NAME, weight_factor
+from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.experiments import Built, Experiment, no_theory, normalization_of, time_scale
 from stepwell.models import is_attention
 from stepwell.models import theory_of as theory_of_class

@@ -19,7 +19,7 @@ Message = dict[str, Any]
 
 
 def packed(message: Message) -> bytes:
-    """A message as bytes. Curves keep float64; weights, which are shown as colours, go as float32."""
+    """A message as bytes. Curves keep float64; weights, which are shown as colors, go as float32."""
     head = {name: value for name, value in message.items() if name != "view"}
     pieces: list[bytes] = []
     if "view" in message:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stepwell.plots.style import BLACK, GREY, PALETTE, new_figure, styled
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 
 View = dict[str, Any]
 _LINES = (BLACK, *PALETTE)
@@ -54,10 +54,10 @@ def _draw_losses(axes: Any, views: Sequence[View], names: Sequence[str], *, log:
     for number, (view, name) in enumerate(zip(views, names, strict=True)):
         axes.plot(view["time"], view["loss"], color=_LINES[number], label=name)
     for level in [*first.get("levels", ()), *first.get("limits", {}).values()]:
-        axes.axhline(level, color=GREY, linestyle=":", linewidth=1.2, zorder=0)
+        axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.2, zorder=0)
     for time in first.get("drop_times", ()):
         if np.isfinite(time):
-            axes.axvline(time, color=GREY, linestyle="--", linewidth=1.0, zorder=0)
+            axes.axvline(time, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
     longest = max(views, key=lambda view: float(view["time"][-1]))
     _times(axes, longest, log=log)
     top = 3 * max(float(view["loss"][0]) for view in views)
@@ -71,9 +71,9 @@ def _draw_heads(
     axes: Any, view: View, curves: np.ndarray, title: str, *, log: bool, dashed: np.ndarray | None = None
 ) -> None:
     for head in range(curves.shape[1]):
-        colour = PALETTE[head % len(PALETTE)]
-        axes.plot(view["time"], curves[:, head], color=colour)
+        color = PALETTE[head % len(PALETTE)]
+        axes.plot(view["time"], curves[:, head], color=color)
         if dashed is not None:
-            axes.plot(view["time"], dashed[:, head], color=colour, linestyle="--", linewidth=1.0)
+            axes.plot(view["time"], dashed[:, head], color=color, linestyle="--", linewidth=1.0)
     _times(axes, view, log=log)
     axes.set_title(title)

@@ -28,8 +28,8 @@ from tornado.netutil import bind_sockets
 from tornado.routing import Router
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from stepwell._errors import InvalidInput
-from stepwell.runs import Store
+from stepwell._util.errors import InvalidInput
+from stepwell.store import Store
 
 from ._engine import Engine
 from ._page import FOLDER, page

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tornado.ioloop import IOLoop
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from ._engine import Engine
 from ._message import Message, packed

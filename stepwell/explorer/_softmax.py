@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from stepwell.analysis import passage_time, phases
 from stepwell.experiments import Built, Experiment
 from stepwell.models import SpectralAttention
-from stepwell.probes import passage_time, phases
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 

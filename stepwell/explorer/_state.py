@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._text import nearest, shown
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import nearest, shown
 from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds, registrations
 
 from ._controls import HINTS, RECORDED, controls, hint_of, seed_control, text_of

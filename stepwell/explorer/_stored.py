@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from stepwell._errors import InvalidInput
-from stepwell._text import shown
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
 from stepwell.experiments import Experiment
-from stepwell.runs import OFF, VARIABLE, Store
+from stepwell.store import OFF, VARIABLE, Store
 
 from ._state import State
 

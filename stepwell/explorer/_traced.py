@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.dynamics import prepare_lsoda
 from stepwell.experiments import Built
 from stepwell.models import AbstractModel, SpectralAttention

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from ._cancelled import Cancelled as Cancelled
 from ._state import State

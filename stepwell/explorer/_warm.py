@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell._memory_maps import free_programs, free_programs_if_many
+from stepwell._util.memory_maps import free_programs, free_programs_if_many
 
 from ._state import State
 from ._view import view
@@ -65,7 +65,7 @@ def warm(state: State) -> None:
         mark_warm(state)
 
 
-def neighbours(state: State) -> list[State]:
+def neighbors(state: State) -> list[State]:
     """States of other shapes that one move of a control leads to, and whose programs are not compiled yet.
 
     Those that take longer than a moment are left out, compiled or not.

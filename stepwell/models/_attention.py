@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Activation, Normalisation, Tokens
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Activation, Normalization, Tokens
 from stepwell.tasks import attention_scale
 
 from ._model import AbstractCubicModel
@@ -21,7 +21,7 @@ class AttentionOptions(TypedDict, total=False):
     """The settings of every attention beside its weights, as keywords; `AbstractAttention` explains them."""
 
     activation: Activation
-    normalisation: Normalisation | None
+    normalization: Normalization | None
     attends_query: bool
 
 
@@ -33,13 +33,13 @@ class AbstractAttention(AbstractCubicModel):
     $\hat y = \sum_h U_h \sum_s a_{hs} z_s, \quad a_h = c \cdot \mathrm{activation}_s(z_s^\top W_h z_q)$
 
     with $W_h$ (width, dim; the label of the query is zero, so further columns would never matter) and $U_h$
-    (outputs, width) put together from the weights in each final class's own way. c is the `normalisation`.
+    (outputs, width) put together from the weights in each final class's own way. c is the `normalization`.
     `attends_query` says whether the query is among the tokens s. The residual stream adds nothing to $\hat y$, since
     the query's label is zero.
     """
 
     activation: eqx.AbstractVar[Activation]
-    normalisation: eqx.AbstractVar[Normalisation]
+    normalization: eqx.AbstractVar[Normalization]
     attends_query: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
@@ -108,13 +108,13 @@ class AbstractAttention(AbstractCubicModel):
             attention = jnp.where(attended[:, None], jax.nn.relu(scores), 0.0)
         else:
             attention = jnp.where(attended[:, None], scores, 0.0)
-        pooled = attention.T @ tokens * attention_scale(self.normalisation, position)
+        pooled = attention.T @ tokens * attention_scale(self.normalization, position)
         return jnp.einsum("how,hw->o", readout, pooled)
 
 
-def checked_options(activation: Activation, normalisation: Normalisation | None) -> tuple[Activation, Normalisation]:
+def checked_options(activation: Activation, normalization: Normalization | None) -> tuple[Activation, Normalization]:
     """Both options, checked. By default softmax attention is not divided by anything, and other attention by N."""
-    _check.one_of("activation", activation, get_args(Activation))
-    if normalisation is None:
+    checks.one_of("activation", activation, get_args(Activation))
+    if normalization is None:
         return activation, "none" if activation == "softmax" else "1/N"
-    return activation, _check.one_of("normalisation", normalisation, get_args(Normalisation))
+    return activation, checks.one_of("normalization", normalization, get_args(Normalization))

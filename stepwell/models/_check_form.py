@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _text
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import SequenceTokens, Tokens
+from stepwell._util import text
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
@@ -76,7 +76,7 @@ def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | No
             gaps = form_gaps(model.with_weights(weights), _examples(model, length, tokens), _methods(type(model)))
         except Exception as error:
             raise InvalidInput(
-                f"{declaration}, but cannot be compared with that formula ({_text.error_line(error)}); correct it, or "
+                f"{declaration}, but cannot be compared with that formula ({text.error_line(error)}); correct it, or "
                 "remove the declaration"
             ) from error
         for what, (value, gradient) in gaps.items():
@@ -188,7 +188,7 @@ def _attend(model: AbstractAttention, tokens: Tokens) -> Float[Array, " outputs"
     attended = tokens if model.attends_query else tokens[:-1]
     scores = jnp.einsum("tw,hw->ht", attended, model.bilinear() @ tokens[-1, : model.dim])
     activations = {"linear": lambda score: score, "relu": jax.nn.relu, "softmax": jax.nn.softmax}
-    attention = activations[model.activation](scores) * attention_scale(model.normalisation, tokens.shape[0] - 1)
+    attention = activations[model.activation](scores) * attention_scale(model.normalization, tokens.shape[0] - 1)
     return jnp.einsum("how,ht,tw->o", model.readout(), attention, attended)
 
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell._arguments import check_fields, checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
+from stepwell._util.arguments import check_fields, checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
 
 from ._model import AbstractCubicModel, Form
 from ._separate import SeparateAttention

@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import RandomKey
 
 from ._merged import MergedAttention
 from ._model import AbstractCubicModel, Form, Theory
@@ -21,7 +21,7 @@ class CubicMLP(AbstractCubicModel):
     r"""MLP(z): $\hat y = W_2 W_1 z$ on cubic features $z = \mathrm{vec}(\beta x_q^\top)$ (see `Batch.cubic_features`).
 
     With one output, readout $w_2 = (v_i)$ and the rows of the hidden layer $\mathrm{vec}(U_i)$, it is ATTN_M with its
-    label blocks held at zero, for any initialisation and any optimiser.
+    label blocks held at zero, for any initialization and any optimizer.
 
     **Arguments:**
 
@@ -74,7 +74,7 @@ class CubicMLP(AbstractCubicModel):
 
         **Returns:** the network.
         """
-        dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
+        dim, heads, outputs = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("outputs", outputs)
         spread = check_scale(scale)
         return cls(*gaussians(((outputs, heads), (heads, outputs * dim * dim)), (spread, spread), key=key))
 

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import RandomKey
 from stepwell.tasks import MultiTaskRegression, random_rotation
 
 from ._attention import AbstractAttention
@@ -44,7 +44,7 @@ def decomposable(
       `spectral` has.
     - `key`: a JAX random key for random A and B, different for each head; by default they are columns of the identity.
 
-    **Returns:** the `MultiHeadAttention`, with the activation and normalisation of `spectral`.
+    **Returns:** the `MultiHeadAttention`, with the activation and normalization of `spectral`.
 
     **Example:**
 
@@ -59,7 +59,7 @@ def decomposable(
     """
     _require_dims(spectral.dims, task)
     dim, outputs = task.dim, task.outputs
-    width = dim if embedding is None else _check.whole("embedding", embedding)
+    width = dim if embedding is None else checks.whole("embedding", embedding)
     if width < dim:
         raise InvalidInput(f"heads of width {width} cannot hold {dim} inputs; take an embedding of at least {dim}")
     require_weights(*[(spectral.key.shape[0], width, width)] * 2)
@@ -79,7 +79,7 @@ def decomposable(
     return MultiHeadAttention(
         *(jnp.asarray(matrix) for matrix in matrices),
         activation=spectral.activation,
-        normalisation=spectral.normalisation,
+        normalization=spectral.normalization,
         score_scale=spectral.score_scale,
     )
 

@@ -27,9 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell import _check, _text
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks, text
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from ._attention import AbstractAttention
 from ._model import AbstractCubicModel, AbstractModel, Form
@@ -74,7 +74,7 @@ def form_of(model: AbstractModel) -> Form | None:
     declared = vars(kind).get("declared_form")
     if declared is None:
         return None
-    form = _check.one_of(f"declared_form of {kind.__name__}", declared, get_args(Form))
+    form = checks.one_of(f"declared_form of {kind.__name__}", declared, get_args(Form))
     if form not in _allowed(kind):
         allowed = ", ".join(map(repr, _allowed(kind)))
         raise InvalidInput(
@@ -204,7 +204,7 @@ def as_separate(model: SeparateAttention) -> SeparateAttention:
     [[[0.0, 0.0]]]
     """
     weights = (jnp.zeros(part.shape, part.dtype) for part in (model.value, model.key, model.query))
-    options = {name: getattr(model, name) for name in ("activation", "normalisation", "attends_query")}
+    options = {name: getattr(model, name) for name in ("activation", "normalization", "attends_query")}
     return SeparateAttention(*weights, **options)
 
 
@@ -273,7 +273,7 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
     except InvalidInput:
         raise
     except Exception as error:
-        raise InvalidInput(f"effective_map() of {name} cannot be computed ({_text.error_line(error)})") from error
+        raise InvalidInput(f"effective_map() of {name} cannot be computed ({text.error_line(error)})") from error
     if len(shape) != 4 or shape[0] != shape[1] or shape[2] != shape[3]:
         raise InvalidInput(
             f"effective_map() of {name} has shape {shape}; it must be (outputs, outputs, dim, dim), so for one output "

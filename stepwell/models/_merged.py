@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import Activation, Normalisation, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form, Theory
@@ -32,7 +32,7 @@ class MergedAttention(AbstractAttention):
       (heads, 1, D + 1).
     - `key_query`: (heads, dim + outputs, dim), the scores of inputs and then of labels.
     - `activation`: what turns scores into attention weights: "linear", "relu" (the positive part) or "softmax".
-    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+    - `normalization`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
       default "none" for softmax attention and "1/N" otherwise.
     - `attends_query`: whether the query is among the tokens attended to, with its label zero.
 
@@ -52,7 +52,7 @@ class MergedAttention(AbstractAttention):
     value: Float[Array, "head outputs width"]
     key_query: Float[Array, "head width dim"]
     activation: Activation = eqx.field(static=True)
-    normalisation: Normalisation = eqx.field(static=True)
+    normalization: Normalization = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
 
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -70,12 +70,12 @@ class MergedAttention(AbstractAttention):
         key_query: Float[Array, "head width dim"],
         *,
         activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        normalization: Normalization | None = None,
         attends_query: bool = True,
     ):
         self.value = jnp.asarray(value)
         self.key_query = jnp.asarray(key_query)
-        self.activation, self.normalisation = checked_options(activation, normalisation)
+        self.activation, self.normalization = checked_options(activation, normalization)
         self.attends_query = attends_query
         heads, outputs, width = self.value.shape
         if self.key_query.shape != (heads, width, width - outputs):
@@ -101,7 +101,7 @@ class MergedAttention(AbstractAttention):
         - `value`: $W^V_i$, (heads, dim + outputs, dim + outputs).
         - `key_query`: $W^{KQ}_i$, of the same shape.
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
@@ -131,11 +131,11 @@ class MergedAttention(AbstractAttention):
         - `outputs`: the number of labels of a token.
         - `label_blocks`: "zero" sets the label blocks $\mathbf v_i$ and $u_i$ to zero; "random" leaves them random.
         - `key`: a JAX random key.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
-        dim, heads, outputs = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("outputs", outputs)
+        dim, heads, outputs = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("outputs", outputs)
         width = dim + outputs
         spread = check_scale(scale)
         value, key_query = gaussians(((heads, outputs, width), (heads, width, dim)), (spread, spread), key=key)
@@ -167,11 +167,11 @@ class MergedAttention(AbstractAttention):
         - `heads`: the number of heads.
         - `scale`: $s_i$, one number or one for each head.
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
-        heads, outputs, dim = _check.whole("heads", heads), _check.whole("outputs", outputs), direction.shape[0]
+        heads, outputs, dim = checks.whole("heads", heads), checks.whole("outputs", outputs), direction.shape[0]
         require_weights((heads, dim + outputs, dim), (heads, outputs, dim + outputs))
         scales = head_scales(scale, heads)
         key_query = np.zeros((heads, dim + outputs, dim))
@@ -202,7 +202,7 @@ class MergedAttention(AbstractAttention):
 
         - `weights`: `value` and `key_query`, whole matrices as `from_matrices` takes them.
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """

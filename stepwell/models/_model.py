@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell import _portrait
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import Remembering, remembered
+from stepwell._util import portrait
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import Remembering, remembered
 
 from ._weight_names import default_dims, weight_at
 
@@ -134,10 +134,10 @@ class AbstractModel(Remembering):
         return _answers(self, inputs, labels, query)
 
     def __repr__(self) -> str:
-        return _portrait.line(self, self._facts())
+        return portrait.line(self, self._facts())
 
     def _repr_html_(self) -> str:
-        return _portrait.table(self, self._facts())
+        return portrait.table(self, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """The shape of each weight, and the settings."""
@@ -148,7 +148,7 @@ class AbstractModel(Remembering):
             else shape
             for name, shape in shapes.items()
         }
-        return {**sized, **_portrait.settings(self, but=tuple(self.weight_dims))}
+        return {**sized, **portrait.settings(self, but=tuple(self.weight_dims))}
 
     def weights(self) -> dict[str, Any]:
         """The weights of the model.
@@ -198,7 +198,7 @@ class AbstractCubicModel(AbstractModel):
     from the cubic features $\beta_p x_q^\top$ alone.
 
     `factors` is the number of weights multiplied together in a prediction: 2 for merged, 3 for separate; it sets how
-    weights and time change with the attention normalisation.
+    weights and time change with the attention normalization.
     """
 
     factors: eqx.AbstractClassVar[int]

@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import Activation, Normalisation, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
@@ -38,7 +38,7 @@ class MultiHeadAttention(AbstractAttention):
     - `value`: $V_h$, (heads, embedding, dim + outputs).
     - `output`: $O_h$, (heads, outputs, embedding).
     - `activation`: what turns scores into attention weights: "softmax", "linear" or "relu" (the positive part).
-    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+    - `normalization`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
       default "none", whatever the activation.
     - `attends_query`: whether the query is among the tokens attended to, with its label zero.
     - `score_scale`: what scores are multiplied by: "head" for $1/\sqrt{d_e}$, "token" for one over the root of a
@@ -62,7 +62,7 @@ class MultiHeadAttention(AbstractAttention):
     value: Float[Array, "head embedding width"]
     output: Float[Array, "head outputs embedding"]
     activation: Activation = eqx.field(static=True)
-    normalisation: Normalisation = eqx.field(static=True)
+    normalization: Normalization = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
     score_scale: float = eqx.field(static=True)
 
@@ -84,7 +84,7 @@ class MultiHeadAttention(AbstractAttention):
         output: Float[Array, "head outputs embedding"],
         *,
         activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
+        normalization: Normalization | None = None,
         attends_query: bool = False,
         score_scale: float | ScoreScale = "head",
     ):
@@ -92,7 +92,7 @@ class MultiHeadAttention(AbstractAttention):
         self.key = jnp.asarray(key)
         self.value = jnp.asarray(value)
         self.output = jnp.asarray(output)
-        self.activation, self.normalisation = checked_options(activation, normalisation or "none")
+        self.activation, self.normalization = checked_options(activation, normalization or "none")
         self.attends_query = attends_query
         heads, embedding, width = self.key.shape
         self.score_scale = score_scale_of(score_scale, embedding=embedding, width=width)
@@ -127,7 +127,7 @@ class MultiHeadAttention(AbstractAttention):
         - `key`: $K_h$, (heads, embedding, dim + outputs).
         - `value`: $V_h$, (heads, embedding, dim + outputs).
         - `output`: $O_h$, (heads, outputs, embedding).
-        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+        - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
 
         **Returns:** the model.
         """
@@ -164,13 +164,13 @@ class MultiHeadAttention(AbstractAttention):
         - `embedding`: the width of a head; by default that of a token, dim + outputs.
         - `scale`: the standard deviation of every weight.
         - `key`: a JAX random key.
-        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+        - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
 
         **Returns:** the model.
         """
-        dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
+        dim, outputs, heads = checks.whole("dim", dim), checks.whole("outputs", outputs), checks.whole("heads", heads)
         width = dim + outputs
-        embedding = width if embedding is None else _check.whole("embedding", embedding)
+        embedding = width if embedding is None else checks.whole("embedding", embedding)
         shapes = (
             (heads, embedding, dim),
             (heads, embedding, width),
@@ -210,13 +210,13 @@ class MultiHeadAttention(AbstractAttention):
         - `readout`: r.
         - `advantage`: c, the factor by which head i reads label i more than others; it enters both value and output.
         - `key`: a JAX random key.
-        - `**options`: `activation`, `normalisation`, `attends_query` and `score_scale`, as in the constructor.
+        - `**options`: `activation`, `normalization`, `attends_query` and `score_scale`, as in the constructor.
 
         **Returns:** the model.
         """
-        dim, outputs, heads = _check.whole("dim", dim), _check.whole("outputs", outputs), _check.whole("heads", heads)
-        readout = _check.number("readout", readout)
-        advantage = _check.number("advantage", advantage)
+        dim, outputs, heads = checks.whole("dim", dim), checks.whole("outputs", outputs), checks.whole("heads", heads)
+        readout = checks.number("readout", readout)
+        advantage = checks.number("advantage", advantage)
         width = dim + outputs
         require_weights((heads, width, dim), (heads, width, width), (heads, width, width), (heads, outputs, width))
         spread = check_scale(scale)
@@ -243,7 +243,7 @@ class MultiHeadAttention(AbstractAttention):
 
         - `weights`: `query`, `key`, `value` and `output`, whole matrices as `from_matrices` takes them.
         - `outputs`: the number of labels of a token; not used, as `output` has it.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from stepwell import _check
+from stepwell._util import checks
 
 ScoreScale = Literal["head", "token"]
 """Over the root of the width of a head, $1/\\sqrt{d_e}$ (Chen et al.), or of a token, $1/\\sqrt{d + d_y}$ (the
@@ -12,6 +12,6 @@ published simulation)."""
 def score_scale_of(given: float | ScoreScale, *, embedding: int, width: int) -> float:
     """The factor, given as a number or by name."""
     if isinstance(given, str):
-        _check.one_of("score_scale", given, get_args(ScoreScale))
+        checks.one_of("score_scale", given, get_args(ScoreScale))
         return (embedding if given == "head" else width) ** -0.5
-    return _check.number("score_scale", given, least=0.0, above=True)
+    return checks.number("score_scale", given, least=0.0, above=True)

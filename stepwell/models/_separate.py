@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import Activation, Normalisation, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
 from ._model import Form
@@ -33,7 +33,7 @@ class SeparateAttention(AbstractAttention):
     - `key`: rows $k_{i,r}$, (heads, rank, dim + outputs), their label entries last.
     - `query`: rows $q_{i,r}$, (heads, rank, dim); their label entries never matter.
     - `activation`: what turns scores into attention weights: "linear", "relu" (the positive part) or "softmax".
-    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+    - `normalization`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
       default "none" for softmax attention and "1/N" otherwise.
     - `attends_query`: whether the query is among the tokens attended to, with its label zero.
 
@@ -54,7 +54,7 @@ class SeparateAttention(AbstractAttention):
     key: Float[Array, "head rank width"]
     query: Float[Array, "head rank dim"]
     activation: Activation = eqx.field(static=True)
-    normalisation: Normalisation = eqx.field(static=True)
+    normalization: Normalization = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
 
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -73,13 +73,13 @@ class SeparateAttention(AbstractAttention):
         query: Float[Array, "head rank dim"],
         *,
         activation: Activation = "linear",
-        normalisation: Normalisation | None = None,
+        normalization: Normalization | None = None,
         attends_query: bool = True,
     ):
         self.value = jnp.asarray(value)
         self.key = jnp.asarray(key)
         self.query = jnp.asarray(query)
-        self.activation, self.normalisation = checked_options(activation, normalisation)
+        self.activation, self.normalization = checked_options(activation, normalization)
         self.attends_query = attends_query
         heads, outputs, width = self.value.shape
         rank = self.key.shape[1]
@@ -108,7 +108,7 @@ class SeparateAttention(AbstractAttention):
         - `key`: $W^K_i$, (heads, rank, dim + outputs).
         - `query`: $W^Q_i$, (heads, rank, dim + outputs).
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
@@ -146,14 +146,14 @@ class SeparateAttention(AbstractAttention):
           script since December 2025.
         - `label_blocks`: "zero" sets the label blocks of value and key to zero; "random" leaves them random.
         - `key`: a JAX random key.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
-        dim, heads, rank = _check.whole("dim", dim), _check.whole("heads", heads), _check.whole("rank", rank)
+        dim, heads, rank = checks.whole("dim", dim), checks.whole("heads", heads), checks.whole("rank", rank)
         if rank > dim:
             warnings.warn(f"rank {rank} is above the dimension {dim}; rank {dim} can do the same", stacklevel=2)
-        width = dim + _check.whole("outputs", outputs)
+        width = dim + checks.whole("outputs", outputs)
         square, thin = start_deviations(start, scale, heads=heads, rank=rank, width=width)
         shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
         value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
@@ -190,14 +190,14 @@ class SeparateAttention(AbstractAttention):
         - `rank`: R, the number of pairs in a head.
         - `scale`: $s_i$, one number or one for each head.
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """
         heads, rank, outputs = (
-            _check.whole("heads", heads),
-            _check.whole("rank", rank),
-            _check.whole("outputs", outputs),
+            checks.whole("heads", heads),
+            checks.whole("rank", rank),
+            checks.whole("outputs", outputs),
         )
         dim = eigenvectors.shape[0]
         require_weights((heads, rank, dim + outputs), (heads, rank, dim), (heads, outputs, dim + outputs))
@@ -245,7 +245,7 @@ class SeparateAttention(AbstractAttention):
 
         - `weights`: `value`, `key` and `query`, whole matrices as `from_matrices` takes them.
         - `outputs`: the number of labels of a token.
-        - `**options`: `activation`, `normalisation` and `attends_query`, as in the constructor.
+        - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
 
         **Returns:** the model.
         """

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import remembered
-from stepwell._types import Activation, Normalisation
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remembered
+from stepwell._util.types import Activation, Normalization
 
 from ._attention import AbstractAttention, checked_options
 from ._model import Form
@@ -45,7 +45,7 @@ class SpectralAttention(AbstractAttention):
     - `score_scale`: s, "head" for $1/\sqrt{d_e}$, "token" for one over the root of a token's width, or a positive
       number.
     - `activation`: what turns scores into attention weights: "softmax", "linear" or "relu" (the positive part).
-    - `normalisation`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
+    - `normalization`: what attention is divided by: "1/N" (the number of context pairs), "1/tokens" or "none". By
       default "none", whatever the activation.
 
     **Example:**
@@ -67,7 +67,7 @@ class SpectralAttention(AbstractAttention):
     dims: tuple[int, ...] = eqx.field(static=True)
     score_scale: float = eqx.field(static=True)
     activation: Activation = eqx.field(static=True)
-    normalisation: Normalisation = eqx.field(static=True)
+    normalization: Normalization = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
 
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -91,18 +91,18 @@ class SpectralAttention(AbstractAttention):
         embedding: int | None = None,
         score_scale: float | ScoreScale = "head",
         activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
+        normalization: Normalization | None = None,
     ):
         self.key, self.query = jnp.asarray(key), jnp.asarray(query)
         self.value, self.output = jnp.asarray(value), jnp.asarray(output)
-        self.dims = tuple(_check.whole("dimension of a task", d) for d in dims)
+        self.dims = tuple(checks.whole("dimension of a task", d) for d in dims)
         wanted = (self.key.shape[0], len(self.dims))
         for name, weight in self.weights().items():
             if weight.shape != wanted:
                 raise InvalidInput(f"{name} has shape {weight.shape}; with dims {self.dims} it must be {wanted}")
-        embedding = self.dim if embedding is None else _check.whole("embedding", embedding)
+        embedding = self.dim if embedding is None else checks.whole("embedding", embedding)
         self.score_scale = score_scale_of(score_scale, embedding=embedding, width=self.dim + len(self.dims))
-        self.activation, self.normalisation = checked_options(activation, normalisation or "none")
+        self.activation, self.normalization = checked_options(activation, normalization or "none")
         self.attends_query = False
 
     @classmethod
@@ -117,7 +117,7 @@ class SpectralAttention(AbstractAttention):
         embedding: int | None = None,
         score_scale: float | ScoreScale = "head",
         activation: Activation = "softmax",
-        normalisation: Normalisation | None = None,
+        normalization: Normalization | None = None,
     ) -> "SpectralAttention":
         r"""The model with given eigenvalues and balanced weights, $|k| = |q|$, $|v| = |o|$; the flow conserves that.
 
@@ -129,7 +129,7 @@ class SpectralAttention(AbstractAttention):
         - `embedding`: the width of a head, as in the constructor.
         - `score_scale`: the factor s of the scores, as in the constructor.
         - `activation`: as in the constructor.
-        - `normalisation`: as in the constructor.
+        - `normalization`: as in the constructor.
 
         **Returns:** the model. Keys and values are not negative; queries and outputs have the signs of the eigenvalues.
         """
@@ -143,7 +143,7 @@ class SpectralAttention(AbstractAttention):
             embedding=embedding,
             score_scale=score_scale,
             activation=activation,
-            normalisation=normalisation,
+            normalization=normalization,
         )
         units = np.broadcast_to(model.score_scale / np.array(model.dims), ones.shape)
         query, key = _halves(jnp.asarray(omega, dtype=float), jnp.asarray(units))

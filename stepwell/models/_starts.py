@@ -1,4 +1,4 @@
-"""What initialisations have in common."""
+"""What initializations have in common."""
 
 import functools
 import itertools
@@ -10,10 +10,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.types import RandomKey
 
 LabelBlocks = Literal["zero", "random"]
 Start = Literal["plain", "per-head", "stacked"]
@@ -67,7 +67,7 @@ def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width
 
     with H heads of rank R and the width E.
     """
-    _check.one_of("start", start, get_args(Start))
+    checks.one_of("start", start, get_args(Start))
     scale = check_scale(scale)
     if start == "plain":
         return scale, scale
@@ -78,12 +78,12 @@ def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width
 
 def check_scale(scale: float) -> float:
     """The scale of initial weights, if it is a number from 0 on."""
-    return _check.number("scale of the initial weights", scale, least=0.0)
+    return checks.number("scale of the initial weights", scale, least=0.0)
 
 
 def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:
     """The weight with its label block at zero, unless that is to be random."""
-    _check.one_of("label_blocks", label_blocks, get_args(LabelBlocks))
+    checks.one_of("label_blocks", label_blocks, get_args(LabelBlocks))
     if label_blocks == "random":
         return weight
     kept = np.array(weight)
@@ -93,7 +93,7 @@ def clear(weight: Array, where: tuple, label_blocks: LabelBlocks) -> Array:
 
 def head_scales(scale, heads: int) -> Float[np.ndarray, " head"]:
     """One scale for all heads, or one for each."""
-    scales = _check.numbers_in("scale", scale)
+    scales = checks.numbers_in("scale", scale)
     if scales.ndim > 1 or (scales.ndim == 1 and scales.shape[0] != heads):
         raise InvalidInput(f"scale has shape {scales.shape}; give one number, or one for each of {heads} heads")
     return np.broadcast_to(scales, (heads,))

@@ -5,8 +5,8 @@ import dataclasses
 import equinox as eqx
 import jax.numpy as jnp
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from ._model import AbstractModel
 from ._weight_names import TAKEN, array_names, weight_at

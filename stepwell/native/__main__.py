@@ -3,7 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from stepwell._cache import cache
+from stepwell._util.cache import cache
 
 from ._build import BuildFailed, library
 from ._kernels import KERNELS, SOURCES

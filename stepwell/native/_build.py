@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepwell._cache import compiled_programs, untrusted
+from stepwell._util.cache import compiled_programs, untrusted
 
 from ._processor import options
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from ._build import BuildFailed, compiler, library
 from ._processor import LEVELS, levels

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import Remembering
-from stepwell._types import Loss
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import Remembering
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 
 

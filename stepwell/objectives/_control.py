@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 CONTROL_SUMS = 8
 """How many sums a control variate needs of each task."""

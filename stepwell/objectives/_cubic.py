@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization
 from stepwell.models import (
     AbstractAttention,
     AbstractModel,
@@ -40,14 +40,14 @@ def as_attention(model: AbstractModel) -> AbstractAttention:
     return model
 
 
-def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
-    """The model is linear in features of the data, with the normalisation that the features have."""
+def check_linear(model: AbstractModel, normalization: Normalization) -> None:
+    """The model is linear in features of the data, with the normalization that the features have."""
     as_cubic(model)
     if is_linear(model):
         require(
-            normalisation == "1/N",
-            f"the objective divides the sum over the context by {normalisation!r}, and the effective map of "
-            f"{type(model).__name__} is declared for '1/N'; build the objective with normalisation='1/N'",
+            normalization == "1/N",
+            f"the objective divides the sum over the context by {normalization!r}, and the effective map of "
+            f"{type(model).__name__} is declared for '1/N'; build the objective with normalization='1/N'",
         )
     if is_attention(model):
         require(
@@ -55,9 +55,9 @@ def check_linear(model: AbstractModel, normalisation: Normalisation) -> None:
             f"the model's activation is {model.activation!r}; only linear attention has such moments, use Sampled",
         )
         require(
-            model.normalisation == normalisation,
-            f"the model divides attention by {model.normalisation!r}, the objective by {normalisation!r}; "
-            f"build the objective with normalisation={model.normalisation!r}",
+            model.normalization == normalization,
+            f"the model divides attention by {model.normalization!r}, the objective by {normalization!r}; "
+            f"build the objective with normalization={model.normalization!r}",
         )
 
 

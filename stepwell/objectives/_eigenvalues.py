@@ -4,9 +4,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Activation
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Activation
 from stepwell.models import (
     AbstractAttention,
     AbstractModel,
@@ -75,8 +75,8 @@ def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activatio
     )
     divided = "none" if activation == "softmax" else "1/N"
     require(
-        attention.normalisation == divided,
-        f"the model divides attention by {attention.normalisation!r}; build it with normalisation={divided!r}",
+        attention.normalization == divided,
+        f"the model divides attention by {attention.normalization!r}; build it with normalization={divided!r}",
     )
     require(not attention.attends_query, "the model attends to its query; build it with attends_query=False")
     check_form(model, length=task.lengths.longest)

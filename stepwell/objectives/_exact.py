@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._recipes import remember
-from stepwell._types import Loss
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.recipes import remember
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
 
@@ -64,7 +64,7 @@ class Exact(AbstractObjective):
             task.lengths.fixed, f"the task has {len(task.lengths.counts)} context lengths; the exact loss is for one"
         )
         self.task = task
-        self.reach = _check.number("reach", reach, least=10.0, most=240.0)
+        self.reach = checks.number("reach", reach, least=10.0, most=240.0)
         self._means = query_means(task.lengths.longest, self.reach)
         remember(self, "Exact", task=task, reach=self.reach)
 

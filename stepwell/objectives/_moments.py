@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import check_fields, checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell._progress import Meter
-from stepwell._recipes import remember
-from stepwell._text import shown
-from stepwell._types import Loss, Normalisation, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import check_fields, checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
+from stepwell._util.progress import Meter
+from stepwell._util.recipes import remember
+from stepwell._util.text import shown
+from stepwell._util.types import Loss, Normalization, RandomKey
 from stepwell.models import AbstractModel, check_form, is_attention, is_linear, map_rank, map_shape
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
@@ -53,7 +53,7 @@ class Moments(AbstractQuadraticObjective):
     - `features`: "full": $\phi = \mathrm{upper}(S) \otimes x_q$ with $S = s_N \sum_s z_s z_s^\top$; with $S$ symmetric,
       $\Theta_o$ is $\sum_h U_h \otimes W_h$ with the entries for (a, b) and (b, a) added. Or "cubic": $\phi = \beta
       x_q^\top$; label blocks must be zero, and get no gradient.
-    - `normalisation`: what attention is divided by, $s_N$; None where the features were given and their normalisation
+    - `normalization`: what attention is divided by, $s_N$; None where the features were given and their normalization
       is not known.
     - `attends_query`: whether the query is among the tokens s.
     - `_longest`: the longest context of the data, by which a model's declared form is checked; None where it is not
@@ -78,7 +78,7 @@ class Moments(AbstractQuadraticObjective):
     dim: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     features: Features = eqx.field(static=True)
-    normalisation: Normalisation | None = eqx.field(static=True)
+    normalization: Normalization | None = eqx.field(static=True)
     attends_query: bool = eqx.field(static=True)
     _longest: Int[Array, ""] | None = None
 
@@ -92,7 +92,7 @@ class Moments(AbstractQuadraticObjective):
         batch: Batch,
         *,
         features: Features = "full",
-        normalisation: Normalisation = "1/N",
+        normalization: Normalization = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
         """The moments of sequences in memory.
@@ -101,12 +101,12 @@ class Moments(AbstractQuadraticObjective):
 
         - `batch`: the sequences.
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
-        - `normalisation`: what attention is divided by, as in the model.
+        - `normalization`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
 
         **Returns:** the loss over these sequences, a `Moments`.
         """
-        options = {"features": features, "normalisation": normalisation, "attends_query": attends_query}
+        options = {"features": features, "normalization": normalization, "attends_query": attends_query}
         return remember(cls.of_chunks([batch], **options), "of_batch", batch=batch, **options)
 
     @classmethod
@@ -117,7 +117,7 @@ class Moments(AbstractQuadraticObjective):
         n: int,
         *,
         features: Features = "full",
-        normalisation: Normalisation = "1/N",
+        normalization: Normalization = "1/N",
         attends_query: bool = True,
         progress: bool = True,
         key: RandomKey,
@@ -129,7 +129,7 @@ class Moments(AbstractQuadraticObjective):
         - `task`: the distribution of sequences.
         - `n`: how many are drawn; they are those of `task.sample(n, key=key)`.
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
-        - `normalisation`: what attention is divided by, as in the model.
+        - `normalization`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
         - `progress`: whether to show a progress bar.
         - `key`: the random key that the sequences are drawn from.
@@ -137,7 +137,7 @@ class Moments(AbstractQuadraticObjective):
         **Returns:** the loss over these sequences, a `Moments`.
         """
         chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
-        options = {"features": features, "normalisation": normalisation, "attends_query": attends_query}
+        options = {"features": features, "normalization": normalization, "attends_query": attends_query}
         return remember(cls.of_chunks(chunks, **options), "of_task", task=task, n=n, key=key, **options)
 
     @classmethod
@@ -147,7 +147,7 @@ class Moments(AbstractQuadraticObjective):
         chunks: Iterable[Batch],
         *,
         features: Features = "full",
-        normalisation: Normalisation = "1/N",
+        normalization: Normalization = "1/N",
         attends_query: bool = True,
     ) -> "Moments":
         """The moments of a data set given in parts.
@@ -156,25 +156,25 @@ class Moments(AbstractQuadraticObjective):
 
         - `chunks`: batches of sequences, each used once; an iterator will do.
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
-        - `normalisation`: what attention is divided by, as in the model.
+        - `normalization`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
 
         **Returns:** the loss over all sequences, a `Moments`.
         """
-        _check.one_of("features", features, ("full", "cubic"))
-        _check.one_of("normalisation", normalisation, get_args(Normalisation))
+        checks.one_of("features", features, ("full", "cubic"))
+        checks.one_of("normalization", normalization, get_args(Normalization))
         gathered, dim, outputs, longest = None, 0, 0, 0
         for chunk in chunks:
             if not isinstance(chunk, Batch):
                 raise InvalidInput(f"chunks has {shown(chunk)}; it must be a list or an iterator of Batch")
             dim, outputs, longest = chunk.dim, chunk.outputs, max(longest, chunk.lengths.longest)
             for piece in _pieces(chunk, features):
-                gathered = _gather(gathered, piece, features, normalisation, attends_query)
+                gathered = _gather(gathered, piece, features, normalization, attends_query)
         if gathered is None:
             raise InvalidInput("there are no sequences; give at least one chunk")
         count, matrix, cross, power = gathered
         sums = matrix / count, cross / count, power / count
-        return cls(*sums, dim, outputs, features, normalisation, attends_query, jnp.asarray(longest))
+        return cls(*sums, dim, outputs, features, normalization, attends_query, jnp.asarray(longest))
 
     @classmethod
     @checked
@@ -192,13 +192,13 @@ class Moments(AbstractQuadraticObjective):
         for entry in parts:
             if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], Moments)):
                 raise InvalidInput(f"parts has {shown(entry)}; it must have pairs of Moments and numbers of sequences")
-            part, size = entry[0], _check.whole("number of sequences", entry[1])
+            part, size = entry[0], checks.whole("number of sequences", entry[1])
             if first is None:
                 first, totals = part, [np.zeros(each.shape) for each in (part.gram, part.cross, part.label_power)]
             if _kind(part) != _kind(first):
                 raise InvalidInput(
                     f"parts have moments of {_kind(first)} and of {_kind(part)} (dim, outputs, features, "
-                    "normalisation, attends_query); they must be the same"
+                    "normalization, attends_query); they must be the same"
                 )
             for total, each in zip(totals, (part.gram, part.cross, part.label_power), strict=True):
                 total += size * np.asarray(each)
@@ -212,7 +212,7 @@ class Moments(AbstractQuadraticObjective):
     @classmethod
     @checked
     def of_features(cls, batch: FeatureBatch) -> "Moments":
-        """The moments of cubic feature vectors, whatever normalisation they were made with.
+        """The moments of cubic feature vectors, whatever normalization they were made with.
 
         **Arguments:**
 
@@ -246,11 +246,11 @@ class Moments(AbstractQuadraticObjective):
 
     @checked
     def check(self, model: AbstractModel) -> None:
-        if self.normalisation is not None:
-            check_linear(model, self.normalisation)
+        if self.normalization is not None:
+            check_linear(model, self.normalization)
         cubic = as_cubic(model) if self.features == "cubic" else as_attention(model)
         require(
-            self.normalisation is not None or not (is_attention(model) or is_linear(model)),
+            self.normalization is not None or not (is_attention(model) or is_linear(model)),
             f"{type(model).__name__} reads tokens, the moments are of feature vectors; gather them from a Batch",
         )
         outputs, dim = map_shape(cubic)
@@ -279,9 +279,9 @@ class Moments(AbstractQuadraticObjective):
         return float(self.label_power) - float(cross @ np.linalg.lstsq(gram, cross, rcond=None)[0])
 
 
-def _kind(moments: Moments) -> tuple[int, int, Features, Normalisation | None, bool]:
+def _kind(moments: Moments) -> tuple[int, int, Features, Normalization | None, bool]:
     """What must be the same for moments to be of one loss."""
-    return moments.dim, moments.outputs, moments.features, moments.normalisation, moments.attends_query
+    return moments.dim, moments.outputs, moments.features, moments.normalization, moments.attends_query
 
 
 def _counted(chunks: Iterable[Batch], n: int, progress: bool) -> Iterator[Batch]:
@@ -318,12 +318,12 @@ def _sums(batch: FeatureBatch):
 
 
 @eqx.filter_jit
-def _gather(gathered, piece: Batch, features: Features, normalisation: Normalisation, attends_query: bool):
+def _gather(gathered, piece: Batch, features: Features, normalization: Normalization, attends_query: bool):
     """Running totals (sequences, G, b, c), with one more piece of the data."""
     if features == "full":
-        examples = piece.full_features(normalisation, attends_query=attends_query)
+        examples = piece.full_features(normalization, attends_query=attends_query)
     else:
-        examples = piece.cubic_features(normalisation)
+        examples = piece.cubic_features(normalization)
     sums = tuple(piece.size * part for part in _sums(examples))
     new = (jnp.asarray(float(piece.size)), *sums)
     return new if gathered is None else tuple(a + b for a, b in zip(gathered, new, strict=True))

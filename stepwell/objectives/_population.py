@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._recipes import remember
-from stepwell._types import Loss, Normalisation
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.recipes import remember
+from stepwell._util.types import Loss, Normalization
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank, map_shape
 from stepwell.tasks import AbstractTask, population_moments
 
@@ -52,7 +52,7 @@ class Population(AbstractQuadraticObjective):
     **Arguments:**
 
     - `task`: the distribution of sequences; it must have moments in closed form.
-    - `normalisation`: what attention is divided by, as in the model: "1/N" (the default), "none" or "1/tokens".
+    - `normalization`: what attention is divided by, as in the model: "1/N" (the default), "none" or "1/tokens".
     - `basis`: "given", that of the task; or "eigen", that of the eigenvectors of $\Lambda$, the columns of
       `directions`. Then the loss is that of a model in this basis, and `rotated` brings a model there, once. If
       $\Omega$ commutes with $\Lambda$ all moments are diagonal in it, and products with them cost HRD. Descent and flow
@@ -79,7 +79,7 @@ class Population(AbstractQuadraticObjective):
     second: Float[Array, "dim dim"]
     label_power: Float[Array, ""]
     outputs: int = eqx.field(static=True)
-    normalisation: Normalisation = eqx.field(static=True)
+    normalization: Normalization = eqx.field(static=True)
     basis: Basis = eqx.field(static=True)
     directions: Float[Array, "dim dim"] | None
     _input: Moment
@@ -88,9 +88,9 @@ class Population(AbstractQuadraticObjective):
     _longest: Int[Array, ""]
 
     @checked
-    def __init__(self, task: AbstractTask, normalisation: Normalisation = "1/N", *, basis: Basis = "given"):
-        moments = population_moments(task, normalisation)
-        self.basis = _check.one_of("basis", basis, get_args(Basis))
+    def __init__(self, task: AbstractTask, normalization: Normalization = "1/N", *, basis: Basis = "given"):
+        moments = population_moments(task, normalization)
+        self.basis = checks.one_of("basis", basis, get_args(Basis))
         matrices = moments.input, moments.cross, moments.second
         products = moments.input, moments.cross @ moments.input, moments.second
         self.directions = None
@@ -103,9 +103,9 @@ class Population(AbstractQuadraticObjective):
         self._input, self._drive, self._second = (jax.device_put(moment) for moment in products)
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
-        self.normalisation = normalisation
+        self.normalization = normalization
         self._longest = jax.device_put(np.asarray(task.lengths.longest))
-        remember(self, "Population", task=task, normalisation=normalisation, basis=basis)
+        remember(self, "Population", task=task, normalization=normalization, basis=basis)
 
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
@@ -183,7 +183,7 @@ class Population(AbstractQuadraticObjective):
 
     @checked
     def check(self, model: AbstractModel) -> None:
-        check_linear(model, self.normalisation)
+        check_linear(model, self.normalization)
         outputs, dim = map_shape(as_cubic(model))
         require(
             (outputs, dim) == (self.outputs, self.input.shape[0]),

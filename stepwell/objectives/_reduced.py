@@ -9,11 +9,11 @@ import numpy as np
 import scipy
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._memory import require_memory
-from stepwell._recipes import remember
-from stepwell._types import Loss, Precision, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.memory import require_memory
+from stepwell._util.recipes import remember
+from stepwell._util.types import Loss, Precision, RandomKey
 from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
 
@@ -82,8 +82,8 @@ class ReducedSampled(AbstractObjective):
         precision: Precision = "float64",
         key: RandomKey,
     ):
-        sequences = _check.whole("sequences", sequences, least=2 * _GROUPS)
-        _check.one_of("precision", precision, get_args(Precision))
+        sequences = checks.whole("sequences", sequences, least=2 * _GROUPS)
+        checks.one_of("precision", precision, get_args(Precision))
         require(
             task.lengths.fixed,
             f"the task has {len(task.lengths.counts)} context lengths; reduced sampling is for one",

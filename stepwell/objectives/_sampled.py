@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell import _check, _text
-from stepwell._arguments import check_fields, checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell._types import Loss, Precision
+from stepwell._util import checks, text
+from stepwell._util.arguments import check_fields, checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
+from stepwell._util.types import Loss, Precision
 from stepwell.models import AbstractModel, check_form, check_weights, is_attention, is_proved
 from stepwell.tasks import Batch, FeatureBatch, prefix
 
@@ -94,8 +94,8 @@ class Sampled(AbstractObjective):
 
     @checked
     def check(self, model: AbstractModel) -> None:
-        _check.one_of("reduce", self.reduce, get_args(Reduce))
-        _check.one_of("precision", self.precision, get_args(Precision))
+        checks.one_of("reduce", self.reduce, get_args(Reduce))
+        checks.one_of("precision", self.precision, get_args(Precision))
         if is_proved(model):
             self._check_ours(model)
             return
@@ -147,7 +147,7 @@ class Sampled(AbstractObjective):
             other = "give batch.cubic_features()" if isinstance(self.batch, Batch) else "give the Batch itself"
             raise InvalidInput(
                 f"{type(model).__name__} cannot be called on a {kind} of shape {given.shape[1:]} and differentiated "
-                f"({_text.error_line(error)}); write its __call__ for one such example (if it reads the other kind of "
+                f"({text.error_line(error)}); write its __call__ for one such example (if it reads the other kind of "
                 f"data, {other})"
             ) from error
         # What is kept for the gradient, and as much again while it is computed.

@@ -17,7 +17,7 @@ def softmax_sums(
     r"""$f_i^h = \sum_l p_l^h z_{l,i}$ and $g^{hk} = \sum_l p_l^h p_l^k$.
 
     $p^h = \mathrm{softmax}_l \sum_i w_i^h z_{l,i}$; `directions` is w, `normals` z and `largest` $\max_l |z_{l,i}|$,
-    which bounds the scores. Sequences come last, where arithmetic is vectorised. Only w has a gradient.
+    which bounds the scores. Sequences come last, where arithmetic is vectorized. Only w has a gradient.
     """
     return _forward(directions, normals, largest)[0]
 
@@ -73,5 +73,5 @@ def _contract(
 
 
 def _again(array: Array) -> Array:
-    """The same array, but the compiler does not know: what it reads once to use twice, it does not vectorise."""
+    """The same array, but the compiler does not know: what it reads once to use twice, it does not vectorize."""
     return jax.lax.optimization_barrier(array)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._types import Loss
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import MultiTaskRegression
 
@@ -28,7 +28,7 @@ class Spectral(AbstractObjective):
 
     $S_i = \lambda_i d_i$, $\phi_i = 1 + \sigma^2/S_i$,
     $\langle \omega^h, \omega^g \rangle = \sum_j d_j \omega_j^h \omega_j^g$. Softmax weights are importance weights of
-    the tilt $e^{x \cdot w}$; here their normaliser is replaced by its mean and $\|x_q^{(i)}\|^2$ by $d_i$. With
+    the tilt $e^{x \cdot w}$; here their normalizer is replaced by its mean and $\|x_q^{(i)}\|^2$ by $d_i$. With
     $d_i \ge 30$ and $\sum_j d_j (\omega_j^h)^2 \le 3/2$ expect up to 4 % of error; it grows beyond, see `Exact` and
     `ReducedSampled`. Over several context lengths 1/L is averaged.
 
@@ -56,7 +56,7 @@ class Spectral(AbstractObjective):
     @checked
     def __init__(self, task: MultiTaskRegression, *, attention: Kind = "softmax"):
         self.task = task
-        self.attention = _check.one_of("attention", attention, get_args(Kind))
+        self.attention = checks.one_of("attention", attention, get_args(Kind))
 
     @checked
     def per_task(self, model: AbstractModel) -> Float[Array, " task"]:

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell import _check, _portrait
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_memory
-from stepwell._recipes import remember
-from stepwell._spectrum import spectrum_of
-from stepwell._types import Normalisation, RandomKey
+from stepwell._util import checks, portrait
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
+from stepwell._util.recipes import remember
+from stepwell._util.spectrum import spectrum_of
+from stepwell._util.types import Normalization, RandomKey
 
 from ._ahead import THREADS
 from ._batch import Batch, concatenate
@@ -89,10 +89,10 @@ class AbstractTask(eqx.Module):
         """
 
     def __repr__(self) -> str:
-        return _portrait.line(self, self._facts())
+        return portrait.line(self, self._facts())
 
     def _repr_html_(self) -> str:
-        return _portrait.table(self, self._facts())
+        return portrait.table(self, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Sizes, eigenvalues of covariances in falling order, and settings."""
@@ -103,21 +103,21 @@ class AbstractTask(eqx.Module):
             white = isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix)))
             if isinstance(matrix, np.ndarray) and not (white and name == "task_covariance"):
                 eigenvalues = np.sort(spectrum_of(matrix).values)[::-1]
-                facts[name.replace("covariance", "eigenvalues")] = _portrait.numbers(eigenvalues)
-        return {**facts, **_portrait.settings(self, but=("dim", "lengths"))}
+                facts[name.replace("covariance", "eigenvalues")] = portrait.numbers(eigenvalues)
+        return {**facts, **portrait.settings(self, but=("dim", "lengths"))}
 
     @checked
-    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
         """The moments of the population in closed form, for a task that has them.
 
         **Arguments:**
 
-        - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+        - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
 
         **Returns:** the `PopulationMoments`. A class without closed-form moments raises `InvalidInput`.
         """
         raise InvalidInput(
-            f"{type(self).__name__} has no closed-form moments: its class has no method moments(normalisation) that "
+            f"{type(self).__name__} has no closed-form moments: its class has no method moments(normalization) that "
             "returns PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
         )
 
@@ -159,19 +159,19 @@ class AbstractTask(eqx.Module):
           as many as take about 64 MiB.
         - `numbers`: of the blocks of 2048 sequences that are wanted, a range such as `range(10, 20)`; by default all.
           What several machines draw of one sample, each its own blocks, is the whole of it.
-        - `correction`: of tasks that are `centred` or `whitened`, what `correction(n, key=key)` returned; by default it
-          is computed, from all blocks.
+        - `correction`: of tasks that are `centered` or `whitened`, what `correction(n, key=key)` returned; by default
+          it is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        n = _check.whole("number of sequences", n)
+        n = checks.whole("number of sequences", n)
         block = 8 * BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
             (4 + THREADS) * block,
             what=f"{BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
             instead="take a shorter context or a smaller dimension",
         )
-        blocks = max(1, _CHUNK // block if size is None else _check.whole("chunk size", size) // BLOCK)
+        blocks = max(1, _CHUNK // block if size is None else checks.whole("chunk size", size) // BLOCK)
         wanted = block_numbers(n) if numbers is None else numbers
         if wanted and (wanted.step != 1 or wanted[0] < 0 or wanted[-1] not in block_numbers(n)):
             raise InvalidInput(f"numbers is {wanted}; {n} sequences are {block_numbers(n)} of {BLOCK} each")
@@ -190,9 +190,9 @@ class AbstractTask(eqx.Module):
         - `n`: the number of sequences.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `n` sequences. If the task is `centred` or `whitened`, the sample is so exactly.
+        **Returns:** a `Batch` of `n` sequences. If the task is `centered` or `whitened`, the sample is so exactly.
         """
-        n = _check.whole("number of sequences", n)
+        n = checks.whole("number of sequences", n)
         width = self.lengths.tokens * (self.dim + 2 * self.outputs)
         require_memory(
             2 * 8 * n * width,

@@ -9,10 +9,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._recipes import Remembering, remembered
-from stepwell._types import Normalisation, SequenceLabels, SequenceTokens
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import Remembering, remembered
+from stepwell._util.types import Normalization, SequenceLabels, SequenceTokens
 
 from ._lengths import ContextLengths, attention_scale
 
@@ -74,7 +74,7 @@ class Batch(Remembering):
     @checked
     @remembered
     @eqx.filter_jit
-    def cubic_features(self, normalisation: Normalisation = "1/N") -> "FeatureBatch":
+    def cubic_features(self, normalization: Normalization = "1/N") -> "FeatureBatch":
         r"""The cubic features $z = \mathrm{vec}(\beta x_q^\top)$ of every sequence, at every context length.
 
         $\beta = s_N \sum_{n \le N} y_n x_n$. Several outputs are stacked: the feature vector is (outputs, dim, dim) in
@@ -82,17 +82,17 @@ class Batch(Remembering):
 
         **Arguments:**
 
-        - `normalisation`: $s_N$, "1/N", "none" or "1/tokens".
+        - `normalization`: $s_N$, "1/N", "none" or "1/tokens".
 
         **Returns:** one example for each sequence and context length, weighted by the probability of that length.
         """
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
-        return self._features_of(_context_sums(y, x, self.lengths), normalisation)
+        return self._features_of(_context_sums(y, x, self.lengths), normalization)
 
     @checked
     @remembered
     @eqx.filter_jit
-    def full_features(self, normalisation: Normalisation = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
+    def full_features(self, normalization: Normalization = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
         r"""All that the answer of a linear attention depends on, with any label blocks.
 
         $\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over the tokens $z_s$ of the context and,
@@ -100,7 +100,7 @@ class Batch(Remembering):
 
         **Arguments:**
 
-        - `normalisation`: $s_N$, "1/N", "none" or "1/tokens".
+        - `normalization`: $s_N$, "1/N", "none" or "1/tokens".
         - `attends_query`: whether the query is among the tokens that are summed.
 
         **Returns:** one example for each sequence and context length, weighted by the probability of that length.
@@ -110,12 +110,12 @@ class Batch(Remembering):
             x = self.tokens[:, np.array(self.lengths.counts), : self.dim]
             sums = sums.at[..., : self.dim, : self.dim].add(x[..., :, None] * x[..., None, :])
         rows, columns = np.triu_indices(self.dim + self.outputs)
-        return self._features_of(sums[..., rows, columns], normalisation)
+        return self._features_of(sums[..., rows, columns], normalization)
 
-    def _features_of(self, sums: Float[Array, "sequences lengths ..."], normalisation: Normalisation) -> "FeatureBatch":
+    def _features_of(self, sums: Float[Array, "sequences lengths ..."], normalization: Normalization) -> "FeatureBatch":
         """The outer product of context sums with the query, scaled; one example per sequence and context length."""
         counts = np.array(self.lengths.counts)
-        scale = np.broadcast_to(attention_scale(normalisation, counts), counts.shape)
+        scale = np.broadcast_to(attention_scale(normalization, counts), counts.shape)
         flat = sums.reshape(*sums.shape[:2], -1) * scale[:, None]
         features = flat[..., :, None] * self.tokens[:, counts, None, : self.dim]
         weights = np.broadcast_to(np.array(self.lengths.probabilities) / self.size, sums.shape[:2])

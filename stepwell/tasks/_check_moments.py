@@ -5,10 +5,10 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation, RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization, RandomKey
 
 from ._abstract import AbstractTask
 from ._batch import Batch
@@ -21,7 +21,7 @@ _ERRORS = 6.0
 
 @checked
 def check_moments(
-    task: AbstractTask, n: int = 100_000, *, normalisation: Normalisation = "1/N", key: RandomKey
+    task: AbstractTask, n: int = 100_000, *, normalization: Normalization = "1/N", key: RandomKey
 ) -> dict[str, float]:
     r"""Compare the closed-form moments of a task with those of its samples.
 
@@ -34,7 +34,7 @@ def check_moments(
 
     - `task`: a task with moments in closed form.
     - `n`: how many sequences are drawn.
-    - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+    - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
     - `key`: a JAX random key for the sequences.
 
     **Returns:** by name, the largest difference of an entry in standard errors.
@@ -48,8 +48,8 @@ def check_moments(
     >>> max(sw.tasks.check_moments(task, 4000, key=jax.random.key(0)).values()) < 6
     True
     """
-    n = _check.whole("number of sequences", n, least=100)
-    closed = population_moments(task, normalisation)
+    n = checks.whole("number of sequences", n, least=100)
+    closed = population_moments(task, normalization)
     expected = {
         "input": closed.input,
         "cross": closed.cross @ closed.input,
@@ -59,7 +59,7 @@ def check_moments(
     }
     sums = {name: np.zeros((2, *value.shape)) for name, value in expected.items()}
     for chunk in task.chunks(n, key=key):
-        for name, values in _products(chunk, normalisation).items():
+        for name, values in _products(chunk, normalization).items():
             difference = values - expected[name]  # so that squares lose no digits
             sums[name] += [difference.sum(axis=0), (difference**2).sum(axis=0)]
     gaps = {}
@@ -77,13 +77,13 @@ def check_moments(
     return gaps
 
 
-def _products(batch: Batch, normalisation: Normalisation) -> dict[str, Float[np.ndarray, "sequences ..."]]:
+def _products(batch: Batch, normalization: Normalization) -> dict[str, Float[np.ndarray, "sequences ..."]]:
     """What the moments are means of, for each sequence: averaged over context lengths and outputs."""
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)
     x, y = tokens[..., : batch.dim], tokens[..., batch.dim :]
     made: dict[str, np.ndarray] = {}
     for n, probability in zip(batch.lengths.counts, batch.lengths.probabilities, strict=True):
-        beta = float(attention_scale(normalisation, n)) * np.einsum("sno,sni->soi", y[:, :n], x[:, :n])
+        beta = float(attention_scale(normalization, n)) * np.einsum("sno,sni->soi", y[:, :n], x[:, :n])
         query, target = x[:, n], labels[:, n]
         outer = np.einsum("soi,soj->sij", beta, beta) / batch.outputs
         each = {

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._spectrum import from_spectrum, spectrum_of
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.spectrum import from_spectrum, spectrum_of
+from stepwell._util.types import RandomKey
 
 from ._generator import generator
 
@@ -37,7 +37,7 @@ def random_rotation(dim: int, *, key: RandomKey) -> Float[np.ndarray, "dim dim"]
     >>> np.allclose(rotation @ rotation.T, np.eye(3))
     True
     """
-    dim = _check.whole("dim", dim)
+    dim = checks.whole("dim", dim)
     require_arrays((dim, dim), (dim, dim), what=f"a matrix of {dim} rows and columns", instead="take a smaller dim")
     q, r = np.linalg.qr(generator(key).standard_normal((dim, dim)))
     return q * np.sign(np.diag(r))
@@ -72,13 +72,13 @@ def covariance(
     >>> np.linalg.eigvalsh(matrix).round(6).tolist()
     [0.1, 0.3, 0.6]
     """
-    lam = np.array([_check.number("eigenvalue", value, least=0.0) for value in eigenvalues])
+    lam = np.array([checks.number("eigenvalue", value, least=0.0) for value in eigenvalues])
     if lam.size == 0:
         raise InvalidInput("eigenvalues are empty; give one for each dimension, for instance .4 .3 .2 .1")
     if eigenvectors is None:
         vectors = np.eye(lam.size) if key is None else random_rotation(lam.size, key=key)
     else:
-        vectors = _check.numbers_in("eigenvectors", eigenvectors)
+        vectors = checks.numbers_in("eigenvectors", eigenvectors)
         if vectors.shape != (lam.size, lam.size):
             raise InvalidInput(
                 f"eigenvectors have shape {vectors.shape}; {lam.size} eigenvalues need ({lam.size}, {lam.size})"
@@ -112,7 +112,7 @@ def published_covariance(dim: int, *, white: bool = False, key: RandomKey) -> Fl
     >>> np.linalg.eigvalsh(matrix).round(6).tolist()
     [0.1, 0.2, 0.3, 0.4]
     """
-    dim = _check.whole("dim", dim)
+    dim = checks.whole("dim", dim)
     require_arrays((dim, dim), what=f"a covariance in dimension {dim}", instead="take a smaller dim")
     if white:
         return np.eye(dim) / dim

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._progress import Meter
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.progress import Meter
+from stepwell._util.types import RandomKey
 
 from ._abstract import BLOCK, AbstractTask, block_numbers
 from ._ahead import ahead
@@ -24,7 +24,7 @@ from ._normals import standard_normals
 
 
 class Correction(eqx.Module):
-    """Shifts and whitening that make a finite sample exactly centred or white; see `correction`."""
+    """Shifts and whitening that make a finite sample exactly centered or white; see `correction`."""
 
     input_mean: Float[Array, "tokens dim"]
     task_mean: Float[Array, "dim outputs"]
@@ -35,11 +35,11 @@ class AbstractGaussianTask(AbstractTask):
     """A task whose sequences are made of standard Gaussians.
 
     A final class says how, in `compose`; this base draws the Gaussians, natively where it can, in threads ahead of
-    their use. Beside those of every task a class has these fields or properties: `centred` and `whitened`, whether
+    their use. Beside those of every task a class has these fields or properties: `centered` and `whitened`, whether
     finite samples are corrected (see `correction`); and `noisy`.
     """
 
-    centred: eqx.AbstractVar[bool]
+    centered: eqx.AbstractVar[bool]
     whitened: eqx.AbstractVar[bool]
 
     @property
@@ -82,7 +82,7 @@ class AbstractGaussianTask(AbstractTask):
 
         **Returns:** a `Batch` of `size` sequences.
         """
-        size = _check.whole("size", size)
+        size = checks.whole("size", size)
         require_arrays((size, _per_sequence(self)), what=f"{size} sequences drawn at once", instead="draw fewer")
         parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(size), size)
@@ -109,9 +109,9 @@ class AbstractGaussianTask(AbstractTask):
 
     @checked
     def correction(self, n: int, *, key: RandomKey) -> Correction | None:
-        """What must be subtracted and divided out for a sample to be exactly centred and white, as the task demands.
+        """What must be subtracted and divided out for a sample to be exactly centered and white, as the task demands.
 
-        Inputs are centred at each position over the sequences; task vectors get mean zero and sample covariance I
+        Inputs are centered at each position over the sequences; task vectors get mean zero and sample covariance I
         (divisor n - 1) for each output. The blocks are drawn once for these statistics and again for use.
 
         **Arguments:**
@@ -119,9 +119,9 @@ class AbstractGaussianTask(AbstractTask):
         - `n`: the number of sequences; more than `dim` if the task is `whitened`.
         - `key`: the JAX random key of the sample.
 
-        **Returns:** the correction of the Gaussians, or None if the task is neither `centred` nor `whitened`.
+        **Returns:** the correction of the Gaussians, or None if the task is neither `centered` nor `whitened`.
         """
-        if not (self.centred or self.whitened):
+        if not (self.centered or self.whitened):
             return None
         return self.correction_of(n, self.correction_sums(n, key=key))
 
@@ -137,14 +137,14 @@ class AbstractGaussianTask(AbstractTask):
 
         **Returns:** sums of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim).
         """
-        n = _check.whole("n", n)
+        n = checks.whole("n", n)
         if self.whitened and n <= self.dim:
             raise InvalidInput(
                 f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
             )
         wanted = block_numbers(n) if numbers is None else numbers
         totals = None
-        with Meter("centring and whitening", len(wanted) * BLOCK, steady=True) as meter:
+        with Meter("centering and whitening", len(wanted) * BLOCK, steady=True) as meter:
             for number, normals in zip(wanted, _normals_of(self, key, wanted), strict=True):
                 sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
                 totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
@@ -165,7 +165,7 @@ class AbstractGaussianTask(AbstractTask):
         """
         input_sum, task_sum, task_square = sums
         dim, outputs = self.dim, self.outputs
-        input_mean = input_sum / n if self.centred else np.zeros_like(input_sum)
+        input_mean = input_sum / n if self.centered else np.zeros_like(input_sum)
         task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
         if self.whitened:
             task_mean = task_sum / n

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell._types import RandomKey
+from stepwell._util.types import RandomKey
 
 
 def generator(key: RandomKey, number: int = 0) -> np.random.Generator:

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 import equinox as eqx
 import numpy as np
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._time import attention_factor
-from stepwell._types import Normalisation
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.paper_time import attention_factor
+from stepwell._util.types import Normalization
 
 
 class ContextLengths(eqx.Module):
@@ -40,13 +40,13 @@ class ContextLengths(eqx.Module):
         listed = [counts] if isinstance(counts, int | np.integer) else list(counts)
         if not listed:
             raise InvalidInput("context lengths are empty; give at least one, for instance 31")
-        self.counts = tuple(_check.whole("context length", n) for n in listed)
+        self.counts = tuple(checks.whole("context length", n) for n in listed)
         if len(set(self.counts)) != len(self.counts):
             raise InvalidInput(f"context lengths {self.counts} repeat one; add up their probabilities instead")
         if probabilities is None:
             given = [1.0] * len(self.counts)
         else:
-            given = [_check.number("probability of a context length", p, least=0.0) for p in probabilities]
+            given = [checks.number("probability of a context length", p, least=0.0) for p in probabilities]
         if len(given) != len(self.counts):
             raise InvalidInput(f"{len(given)} probabilities for {len(self.counts)} context lengths; give one for each")
         total = sum(given)
@@ -65,7 +65,7 @@ class ContextLengths(eqx.Module):
 
         **Returns:** the distribution.
         """
-        longest = _check.whole("longest context length", longest)
+        longest = checks.whole("longest context length", longest)
         require_arrays((8, longest), what=f"{longest} context lengths", instead="take a shorter one")
         return cls(range(1, longest + 1))
 
@@ -86,16 +86,16 @@ class ContextLengths(eqx.Module):
 
 def as_lengths(lengths: "int | ContextLengths") -> ContextLengths:
     """The distribution itself, or that of one context length given as a number."""
-    return lengths if isinstance(lengths, ContextLengths) else ContextLengths(_check.whole("context length", lengths))
+    return lengths if isinstance(lengths, ContextLengths) else ContextLengths(checks.whole("context length", lengths))
 
 
 @checked
-def attention_scale(normalisation: Normalisation, length):
+def attention_scale(normalization: Normalization, length):
     """The factor by which attention multiplies a sum over tokens.
 
     **Arguments:**
 
-    - `normalisation`: "1/N" divides by the number of context pairs, "1/tokens" by the number of tokens, which is one
+    - `normalization`: "1/N" divides by the number of context pairs, "1/tokens" by the number of tokens, which is one
       more, and "none" by nothing.
     - `length`: N, the number of context pairs; a number or an array.
 
@@ -107,4 +107,4 @@ def attention_scale(normalisation: Normalisation, length):
     >>> sw.tasks.attention_scale("1/N", 4), sw.tasks.attention_scale("1/tokens", 4)
     (0.25, 0.2)
     """
-    return attention_factor(normalisation, length)
+    return attention_factor(normalization, length)

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.types import RandomKey
 
 from ._abstract import assemble
 from ._batch import Batch
@@ -21,7 +21,7 @@ from ._regression import InContextRegression
 
 
 class InContextInWeightMixture(AbstractGaussianTask):
-    r"""Some sequences have a task vector of their own, the others have one in common that can be memorised.
+    r"""Some sequences have a task vector of their own, the others have one in common that can be memorized.
 
     Inputs are $\mathcal N(0, \Lambda)$ and labels $y = w^\top x$ without noise. Of P sequences the first
     $\lfloor p P \rfloor$ have $w \sim \mathcal N(0, I)$, the rest the same $w_*$. With p = 0 the context carries no
@@ -35,7 +35,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
       `InContextInWeightMixture.random` draws one.
     - `in_context`: the fraction p, from 0 to 1.
     - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
-    - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
+    - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
 
     **Example:**
 
@@ -56,7 +56,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
     in_context: float = eqx.field(static=True)
     lengths: ContextLengths
     outputs: int = eqx.field(static=True)
-    centred: bool = eqx.field(static=True)
+    centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
     _input_root: Float[np.ndarray, "dim dim"]
 
@@ -68,19 +68,19 @@ class InContextInWeightMixture(AbstractGaussianTask):
         in_context: float,
         lengths: int | ContextLengths = 31,
         *,
-        centred: bool = False,
+        centered: bool = False,
     ):
-        self.covariance = _check.covariance_matrix("covariance", covariance)
-        task = _check.numbers_in("fixed_task", fixed_task)
+        self.covariance = checks.covariance_matrix("covariance", covariance)
+        task = checks.numbers_in("fixed_task", fixed_task)
         self.fixed_task = task[:, None] if task.ndim == 1 else task
         if self.fixed_task.ndim != 2 or self.fixed_task.shape[0] != self.covariance.shape[0]:
             raise InvalidInput(
                 f"fixed_task has shape {task.shape}; the covariance asks for ({self.covariance.shape[0]}, outputs)"
             )
-        self.in_context = _check.number("in_context (icl)", in_context, least=0.0, most=1.0)
+        self.in_context = checks.number("in_context (icl)", in_context, least=0.0, most=1.0)
         self.lengths = as_lengths(lengths)
         self.outputs = self.fixed_task.shape[1]
-        self.centred = bool(centred)
+        self.centered = bool(centered)
         self.whitened = False
         self._input_root = square_root(self.covariance)
 
@@ -93,7 +93,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
         lengths: int | ContextLengths = 31,
         *,
         outputs: int = 1,
-        centred: bool = False,
+        centered: bool = False,
         key: RandomKey,
     ) -> "InContextInWeightMixture":
         r"""A mixture whose fixed task vector $w_*$ has a random direction and length $\|w_*\| = \sqrt D$.
@@ -104,30 +104,30 @@ class InContextInWeightMixture(AbstractGaussianTask):
         - `in_context`: the fraction of sequences with a task vector of their own.
         - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
         - `outputs`: the number of labels of a token; with several, $\sqrt D$ is the norm of all task vectors together.
-        - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
+        - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
         - `key`: a JAX random key.
 
         **Returns:** the task.
         """
-        dim = _check.covariance_matrix("covariance", covariance).shape[0]
-        outputs = _check.whole("outputs", outputs)
+        dim = checks.covariance_matrix("covariance", covariance).shape[0]
+        outputs = checks.whole("outputs", outputs)
         require_arrays((dim, outputs), what=f"{outputs} task vectors", instead="take fewer outputs")
         direction = generator(key).standard_normal((dim, outputs))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
-        return cls(covariance, fixed_task, in_context, lengths, centred=centred)
+        return cls(covariance, fixed_task, in_context, lengths, centered=centered)
 
     @property
     def dim(self) -> int:
         return self.covariance.shape[0]
 
     def in_weight_test(self) -> "InContextInWeightMixture":
-        r"""The task whose queries follow $w_*$ after contexts that say nothing of it: it tests what was memorised."""
-        return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centred=self.centred)
+        r"""The task whose queries follow $w_*$ after contexts that say nothing of it: it tests what was memorized."""
+        return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centered=self.centered)
 
     def in_context_test(self) -> InContextRegression:
-        """The task with new task vectors only: it tests learning in context. Whitened if centred, as published."""
+        """The task with new task vectors only: it tests learning in context. Whitened if centered, as published."""
         return InContextRegression(
-            self.covariance, self.lengths, outputs=self.outputs, centred=self.centred, whitened=self.centred
+            self.covariance, self.lengths, outputs=self.outputs, centered=self.centered, whitened=self.centered
         )
 
     @property

@@ -8,7 +8,7 @@ from jaxtyping import Float
 class PopulationMoments(eqx.Module):
     r"""Second moments of $\beta = s_N \sum_n y_n x_n$, of the task vector and of the query.
 
-    They are averaged over context lengths, with $s_N$ set by the attention's normalisation, and are for targets
+    They are averaged over context lengths, with $s_N$ set by the attention's normalization, and are for targets
     $y_q = w^\top x_q$ with a query $x_q$ of mean zero that is independent of the context and of w. With several outputs
     these moments are those of every one of them, and the $\beta$ of two outputs are uncorrelated with each other and
     with the other's w.

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
-from stepwell._types import RandomKey
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
+from stepwell._util.types import RandomKey
 
 from ._abstract import assemble
 from ._batch import Batch
@@ -64,7 +64,7 @@ class MultiTaskRegression(AbstractGaussianTask):
     outputs: int = eqx.field(static=True)
     inputs_rotation: Float[np.ndarray, "dim dim"]
     outputs_rotation: Float[np.ndarray, "outputs outputs"]
-    centred: bool = eqx.field(static=True)
+    centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
     _deviations: Float[np.ndarray, "dim outputs"]
 
@@ -82,19 +82,19 @@ class MultiTaskRegression(AbstractGaussianTask):
         outputs_rotation: Any = "identity",
         key: RandomKey | None = None,
     ):
-        self.dims = tuple(_check.whole("dimension of a task", d) for d in dims)
+        self.dims = tuple(checks.whole("dimension of a task", d) for d in dims)
         tasks = len(self.dims)
         if tasks == 0:
             raise InvalidInput("dims are empty; give the dimension of each task, for instance (10, 10, 10)")
         given = [strengths] * tasks if np.ndim(strengths) == 0 else list(np.asarray(strengths).tolist())
         if len(given) != tasks:
             raise InvalidInput(f"{len(given)} strengths for {tasks} tasks; give one number, or one for each task")
-        values = [_check.number("strength of a task", value, least=0.0, above=True) for value in given]
-        total = _check.one_of("convention", convention, get_args(Convention)) == "total"
+        values = [checks.number("strength of a task", value, least=0.0, above=True) for value in given]
+        total = checks.one_of("convention", convention, get_args(Convention)) == "total"
         self.strengths = tuple(value / d if total else value for value, d in zip(values, self.dims, strict=True))
-        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
         self.lengths = as_lengths(context)
-        self.outputs = tasks if outputs is None else _check.whole("outputs", outputs)
+        self.outputs = tasks if outputs is None else checks.whole("outputs", outputs)
         if self.outputs < tasks:
             raise InvalidInput(f"{self.outputs} outputs for {tasks} tasks; each task needs an output of its own")
         require_arrays(
@@ -105,7 +105,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         )
         self.inputs_rotation = _rotation("inputs_rotation", inputs_rotation, sum(self.dims), key, 0)
         self.outputs_rotation = _rotation("outputs_rotation", outputs_rotation, self.outputs, key, 1)
-        self.centred = False
+        self.centered = False
         self.whitened = False
         blocks = np.repeat(np.eye(tasks, self.outputs), self.dims, axis=0)
         self._deviations = blocks * np.repeat(np.sqrt(self.strengths), self.dims)[:, None]
@@ -147,12 +147,12 @@ class MultiTaskRegression(AbstractGaussianTask):
 def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: int) -> Float[np.ndarray, "size size"]:
     """An orthogonal matrix by name, or a given one if it is orthogonal; `number` distinguishes two from one key."""
     if isinstance(given, str):
-        if _check.one_of(name, given, ("identity", "random")) == "identity":
+        if checks.one_of(name, given, ("identity", "random")) == "identity":
             return np.eye(size)
         if key is None:
             raise InvalidInput(f"{name} is to be random, which needs a key; give key=jax.random.key(0), say")
         return random_rotation(size, key=jax.random.fold_in(key, number))
-    matrix = _check.numbers_in(name, given, instead='"identity", "random" or an orthogonal matrix')
+    matrix = checks.numbers_in(name, given, instead='"identity", "random" or an orthogonal matrix')
     if matrix.shape != (size, size):
         raise InvalidInput(f"{name} has shape {matrix.shape}; it must be ({size}, {size})")
     gap = float(np.abs(matrix.T @ matrix - np.eye(size)).max())

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.polynomial import hermite_e
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from ._abstract import assemble
 from ._batch import Batch
@@ -32,7 +32,7 @@ class SingleIndexRegression(AbstractGaussianTask):
     **Arguments:**
 
     - `dim`: the dimension of x.
-    - `link`: f, as coefficients $c_0, c_1, …$ of $f = \sum_k c_k \mathrm{he}_k$ in normalised Hermite polynomials
+    - `link`: f, as coefficients $c_0, c_1, …$ of $f = \sum_k c_k \mathrm{he}_k$ in normalized Hermite polynomials
       $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$ (so $\mathbb E f^2 = \sum_k c_k^2$), at most 31 of them; or a function
       that JAX can trace, which is applied to arrays elementwise.
     - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
@@ -58,7 +58,7 @@ class SingleIndexRegression(AbstractGaussianTask):
     noise_variance: float = eqx.field(static=True)
     lengths: ContextLengths
     outputs: int = eqx.field(static=True)
-    centred: bool = eqx.field(static=True)
+    centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
 
     @checked
@@ -71,21 +71,21 @@ class SingleIndexRegression(AbstractGaussianTask):
         direction: Any = None,
         noise_variance: float = 0.0,
     ):
-        self.dimension = _check.whole("dim", dim)
+        self.dimension = checks.whole("dim", dim)
         if callable(link):
             self.link = link
         else:
-            self.link = tuple(_check.number("Hermite coefficient", c) for c in link)
+            self.link = tuple(checks.number("Hermite coefficient", c) for c in link)
             if not 1 <= len(self.link) <= _DEGREE + 1:
                 raise InvalidInput(
                     f"link has {len(self.link)} coefficients; give 1 to {_DEGREE + 1}, those of he_0, he_1, …, for "
                     "instance (0, 1), or a function"
                 )
         self.direction = None if direction is None else _unit(direction, self.dimension)
-        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
         self.lengths = as_lengths(lengths)
         self.outputs = 1
-        self.centred = False
+        self.centered = False
         self.whitened = False
 
     @property
@@ -130,7 +130,7 @@ class SingleIndexRegression(AbstractGaussianTask):
 
 
 def _unit(direction: Any, dim: int) -> Float[np.ndarray, " dim"]:
-    vector = _check.numbers_in("direction", direction, instead=f"a vector of {dim} numbers")
+    vector = checks.numbers_in("direction", direction, instead=f"a vector of {dim} numbers")
     if vector.shape != (dim,):
         raise InvalidInput(f"direction has shape {vector.shape}; it must be ({dim},)")
     length = float(np.linalg.norm(vector))

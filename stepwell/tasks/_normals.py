@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell import native
-from stepwell._types import RandomKey
+from stepwell._util.types import RandomKey
 
 _ELEMENTS = {np.dtype(np.float64): "double", np.dtype(np.float32): "float"}
 

@@ -4,26 +4,26 @@ from typing import get_args
 
 import numpy as np
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization
 
 from ._abstract import AbstractTask
 from ._moments import PopulationMoments
 
 
 @checked
-def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N") -> PopulationMoments:
+def population_moments(task: AbstractTask, normalization: Normalization = "1/N") -> PopulationMoments:
     """The moments of a task in closed form, checked.
 
-    `task.moments(normalisation)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
+    `task.moments(normalization)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
     where they have to be. A class that changes how sequences are made and inherits `moments` is refused.
 
     **Arguments:**
 
     - `task`: a task with moments in closed form.
-    - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+    - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
 
     **Returns:** the `PopulationMoments`, with NumPy arrays of float64.
 
@@ -35,9 +35,9 @@ def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N")
     >>> np.diag(moments.second).round(3).tolist()
     [0.456, 0.216]
     """
-    _check.one_of("normalisation", normalisation, get_args(Normalisation))
+    checks.one_of("normalization", normalization, get_args(Normalization))
     _check_own(type(task))
-    moments = task.moments(normalisation)
+    moments = task.moments(normalization)
     name = f"moments() of {type(task).__name__}"
     if not isinstance(moments, PopulationMoments):
         raise InvalidInput(f"{name} returned a {type(moments).__name__}; it must return PopulationMoments")
@@ -51,7 +51,7 @@ def population_moments(task: AbstractTask, normalisation: Normalisation = "1/N")
         gap = float(np.abs(value - value.T).max())
         if part != "cross" and gap > 1e-10 * float(np.abs(value).max()):
             raise InvalidInput(f"{name} has {part} that is not symmetric (entries differ by {gap:.2g}); it must be")
-    power = _check.number(f"label_power of {name}", moments.label_power, least=0.0)
+    power = checks.number(f"label_power of {name}", moments.label_power, least=0.0)
     return PopulationMoments(parts["input"], parts["cross"], parts["second"], power)
 
 

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization
 
 from ._abstract import assemble
 from ._batch import Batch
@@ -34,7 +34,7 @@ class InContextRegression(AbstractGaussianTask):
     - `task_covariance`: $\Omega$, a matrix (dim, dim), by default the identity.
     - `noise_variance`: $\sigma^2$.
     - `outputs`: the number of labels of a token, with independent task vectors.
-    - `centred`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences, as
+    - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences, as
       in the published script.
     - `whitened`: whether the task vectors of a finite sample have mean zero and unit sample covariance exactly (before
       they are multiplied by $\Omega^{1/2}$), as in the published script.
@@ -55,7 +55,7 @@ class InContextRegression(AbstractGaussianTask):
     noise_variance: float = eqx.field(static=True)
     lengths: ContextLengths
     outputs: int = eqx.field(static=True)
-    centred: bool = eqx.field(static=True)
+    centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
     _input_root: Float[np.ndarray, "dim dim"]
     _task_root: Float[np.ndarray, "dim dim"]
@@ -69,22 +69,22 @@ class InContextRegression(AbstractGaussianTask):
         task_covariance=None,
         noise_variance: float = 0.0,
         outputs: int = 1,
-        centred: bool = False,
+        centered: bool = False,
         whitened: bool = False,
     ):
-        self.covariance = _check.covariance_matrix("covariance", covariance)
+        self.covariance = checks.covariance_matrix("covariance", covariance)
         dim = self.covariance.shape[0]
         given = np.eye(dim) if task_covariance is None else task_covariance
-        self.task_covariance = _check.covariance_matrix("task_covariance", given)
+        self.task_covariance = checks.covariance_matrix("task_covariance", given)
         if self.task_covariance.shape != self.covariance.shape:
             raise InvalidInput(
                 f"task_covariance has shape {self.task_covariance.shape}; covariance has {self.covariance.shape}, "
                 "and the two must agree"
             )
-        self.noise_variance = _check.number("noise_variance", noise_variance, least=0.0)
+        self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
         self.lengths = as_lengths(lengths)
-        self.outputs = _check.whole("outputs", outputs)
-        self.centred = bool(centred)
+        self.outputs = checks.whole("outputs", outputs)
+        self.centered = bool(centered)
         self.whitened = bool(whitened)
         self._input_root = square_root(self.covariance)
         self._task_root = square_root(self.task_covariance)
@@ -113,7 +113,7 @@ class InContextRegression(AbstractGaussianTask):
         return assemble(x, shown, truth, self.lengths)
 
     @checked
-    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
         r"""The moments of the population in closed form.
 
         For a context of n pairs and $s_n = 1/n$,
@@ -121,22 +121,22 @@ class InContextRegression(AbstractGaussianTask):
         $M = \Lambda\Omega$ and
         $C = (1 + \tfrac1n)\Lambda\Omega\Lambda + \tfrac1n(\mathrm{tr}(\Omega\Lambda) + \sigma^2)\Lambda$,
 
-        by Isserlis' theorem. Another normalisation multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
-        averages M and C. Finite-sample options of the task (`centred`, `whitened`) do not change the population.
+        by Isserlis' theorem. Another normalization multiplies $\beta$ by $n s_n$, M once and C twice. A mix of lengths
+        averages M and C. Finite-sample options of the task (`centered`, `whitened`) do not change the population.
 
         **Arguments:**
 
-        - `normalisation`: $s_n$, "1/N", "none" or "1/tokens".
+        - `normalization`: $s_n$, "1/N", "none" or "1/tokens".
 
         **Returns:** the `PopulationMoments`.
         """
-        _check.one_of("normalisation", normalisation, get_args(Normalisation))
+        checks.one_of("normalization", normalization, get_args(Normalization))
         lam, omega = self.covariance, self.task_covariance
         power = float(np.trace(omega @ lam))
         signal = lam @ omega @ lam
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
         for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
-            ratio = n * attention_scale(normalisation, n)
+            ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam @ omega
             second += probability * ratio**2 * ((1 + 1 / n) * signal + (power + self.noise_variance) / n * lam)
         return PopulationMoments(lam, cross, second, power)

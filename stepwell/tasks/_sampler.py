@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from stepwell import _text
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._types import Normalisation, RandomKey
+from stepwell._util import text
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.types import Normalization, RandomKey
 
 from ._abstract import AbstractTask, assemble
 from ._batch import Batch
@@ -29,7 +29,7 @@ class SamplerTask(AbstractTask):
     - `sampler`: called as `sampler(n, key=key)`; returns inputs x (n, tokens, dim) and labels y (n, tokens, outputs) or
       (n, tokens), the query last; or x, the labels that are shown, and the true ones, if these differ; or a `Batch`.
     - `lengths`: the context length, or a `ContextLengths` distribution; by default all tokens but the last are context.
-    - `moments`: a function from the normalisation, such as "1/N", to the `PopulationMoments` in closed form, if they
+    - `moments`: a function from the normalization, such as "1/N", to the `PopulationMoments` in closed form, if they
       are known; `check_moments` compares the two.
 
     **Example:**
@@ -83,12 +83,12 @@ class SamplerTask(AbstractTask):
         return _as_batch(self.sampler, size, key, self.lengths)
 
     @checked
-    def moments(self, normalisation: Normalisation = "1/N") -> PopulationMoments:
+    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
         """The moments of the population in closed form, if they were given.
 
         **Arguments:**
 
-        - `normalisation`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
+        - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
 
         **Returns:** the `PopulationMoments`. Without a closed form `InvalidInput` is raised.
         """
@@ -97,7 +97,7 @@ class SamplerTask(AbstractTask):
                 f"the task of {_name(self.sampler)} has no closed-form moments; give SamplerTask a function as "
                 "moments=, or use Moments.of_task, which measures them on samples"
             )
-        return self.closed_form(normalisation)
+        return self.closed_form(normalization)
 
 
 def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLengths | None) -> Batch:
@@ -107,7 +107,7 @@ def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLeng
     except Exception as error:
         traced = ", and be written in JAX to be drawn from while training" if isinstance(key, Tracer) else ""
         raise InvalidInput(
-            f"{_name(sampler)} could not be called as sample({size}, key=key) ({_text.error_line(error)}); it must "
+            f"{_name(sampler)} could not be called as sample({size}, key=key) ({text.error_line(error)}); it must "
             f"take the number of sequences and a key{traced}"
         ) from error
     if isinstance(drawn, Batch):
@@ -115,7 +115,7 @@ def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLeng
     parts = [_floats(part) for part in drawn] if isinstance(drawn, tuple | list) else []
     if len(parts) not in (2, 3) or any(part is None for part in parts):
         raise InvalidInput(
-            f"{_name(sampler)} returned {_text.shown(drawn)}; it must return inputs and labels, or a Batch"
+            f"{_name(sampler)} returned {text.shown(drawn)}; it must return inputs and labels, or a Batch"
         )
     x, *labels = parts
     labels = [y[..., None] if y.ndim == 2 else y for y in labels]

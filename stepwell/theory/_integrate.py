@@ -8,8 +8,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell._errors import InvalidInput
-from stepwell._progress import Meter
+from stepwell._util.errors import InvalidInput
+from stepwell._util.progress import Meter
 
 RELATIVE_TOLERANCE = 1e-10
 ABSOLUTE_TOLERANCE = 1e-8

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import with_axes
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import with_axes
+from stepwell._util.errors import InvalidInput
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ class PredictedModel(Protocol):
     def activation(self) -> str: ...
 
     @property
-    def normalisation(self) -> Any: ...
+    def normalization(self) -> Any: ...
 
     def weights(self) -> dict[str, Any]: ...
 
@@ -105,7 +105,7 @@ def require_gaussian(task: Any) -> RegressionTask:
         raise InvalidInput(
             f"{type(task).__name__} has no {missing}; this part of the theory is for Gaussian inputs and reads "
             f"{_LISTED}, so give the class these, or describe the task by theory.Regression(…); levels, fixed points "
-            "and drop_schedule take any task with moments(normalisation)"
+            "and drop_schedule take any task with moments(normalization)"
         )
     return task
 
@@ -131,7 +131,7 @@ def own_moments(task: Any) -> Any:
         except InvalidInput as error:
             reason = f": {error}"
     raise InvalidInput(
-        f"{type(task).__name__} has no {missing}; the theory reads {_LISTED}, or a method moments(normalisation) where "
+        f"{type(task).__name__} has no {missing}; the theory reads {_LISTED}, or a method moments(normalization) where "
         f"inputs are not Gaussian, so give the class these, or describe the task by theory.Regression(…){reason}"
     )
 

@@ -1,6 +1,6 @@
 """What was recorded: an `xarray.Dataset` with named dimensions and its provenance."""
 
-from stepwell._time import TIME_UNIT as TIME_UNIT
+from stepwell._util.paper_time import TIME_UNIT as TIME_UNIT
 
 from ._accessor import Accessor as Accessor
 from ._build import build as build

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 
 from ._build import model_at
@@ -51,10 +51,10 @@ class Accessor:
         """The drops of the loss of one run: with a task between the levels of the theory, else as they are detected."""
         axis = "step" if "step" in self._run.dims else "time"
         points, loss = self._run[axis].values.astype(float), self._run["loss"].isel(run=member).values
-        probes = _package().probes
+        analysis = _package().analysis
         if task is None:
-            return probes.staircase(points, loss).drops
-        return probes.level_drops(points, loss, _package().levels(task))
+            return analysis.staircase(points, loss).drops
+        return analysis.level_drops(points, loss, _package().levels(task))
 
     @checked
     def model(self, at: float | None = None, *, member: int = 0) -> AbstractModel:

@@ -1,13 +1,13 @@
-"""A run, or an ensemble of runs, as a labelled data set."""
+"""A run, or an ensemble of runs, as a labeled data set."""
 
 from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._time import PAPER_UNIT, TIME_UNIT
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.paper_time import PAPER_UNIT, TIME_UNIT
 from stepwell.models import AbstractModel, is_attention
 
 from ._model import described_class, hashed_fields, model_settings, rebuilt
@@ -99,7 +99,7 @@ def time_unit(model: AbstractModel) -> str:
     >>> sw.trajectory.time_unit(model)
     't/tau, with tau dW/dt = -1/2 dL/dW and attention divided by N'
     """
-    divided = is_attention(model) and model.activation == "linear" and model.normalisation == "1/N"
+    divided = is_attention(model) and model.activation == "linear" and model.normalization == "1/N"
     return PAPER_UNIT if divided else TIME_UNIT
 
 

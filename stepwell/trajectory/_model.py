@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import xarray as xr
 
 from stepwell import models
-from stepwell._arguments import checked
-from stepwell._described import imported_class
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.described import imported_class
+from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 
 
@@ -32,7 +32,7 @@ def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.1, steps=2, progress=False)
     >>> settings = sw.trajectory.model_settings(run)
-    >>> settings["class"], settings["normalisation"]
+    >>> settings["class"], settings["normalization"]
     ('SeparateAttention', '1/N')
     """
     try:

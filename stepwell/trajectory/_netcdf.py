@@ -1,4 +1,4 @@
-"""Trajectories as netCDF files with a checksum; `stepwell/_netcdf.py` says how it is kept."""
+"""Trajectories as netCDF files with a checksum; `stepwell/_util/netcdf.py` says how it is kept."""
 
 import io
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 import h5py
 import xarray as xr
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._files import why, write_bytes
-from stepwell._netcdf import MARK, sealed, verify
-from stepwell._text import shortened
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.files import why, write_bytes
+from stepwell._util.netcdf import MARK, sealed, verify
+from stepwell._util.text import shortened
 
 
 @checked

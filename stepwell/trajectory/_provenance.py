@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepwell._arguments import checked
-from stepwell._described import digest, packed
-from stepwell._recipes import recipe_of
-from stepwell._versions import versions
+from stepwell._util.arguments import checked
+from stepwell._util.described import digest, packed
+from stepwell._util.recipes import recipe_of
+from stepwell._util.versions import versions
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
 from stepwell.cli import EXAMPLES, VERBS, main
 
 
@@ -42,9 +42,9 @@ def test_an_example_that_is_not_understood_would_be_noticed():
 
 
 def test_the_version_has_the_commit_and_the_engine(capsys, monkeypatch):
-    from stepwell import _versions
+    from stepwell._util import versions
 
-    monkeypatch.setattr(_versions, "commit", lambda: "0123456789ab")
+    monkeypatch.setattr(versions, "commit", lambda: "0123456789ab")
     monkeypatch.setenv("STEPWELL_NATIVE", "off")
     assert main(["--version"]) == 0
     first, second = capsys.readouterr().out.splitlines()

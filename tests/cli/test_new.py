@@ -14,7 +14,7 @@ import pytest
 import stepwell as sw
 from stepwell.cli import main
 from stepwell.experiments import experiment_of
-from stepwell.papers import FIGURES
+from stepwell.figures import FIGURES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

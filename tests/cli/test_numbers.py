@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-from stepwell._parser import Parser
+from stepwell._util.parser import Parser
 from stepwell.cli import main
 from stepwell.experiments import SECTIONS, kinds
 

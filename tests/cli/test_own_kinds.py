@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.dynamics import _checkpoint
 from stepwell.experiments import _kind, command_of, compare_run, find_kind, load_kinds

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stepwell as sw
-from stepwell._time import PAPER_UNIT
+from stepwell._util.paper_time import PAPER_UNIT
 from stepwell.cli import main
 from stepwell.dynamics import flow
 from stepwell.models import MergedAttention, SeparateAttention

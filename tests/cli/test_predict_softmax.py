@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepwell._time import TIME_UNIT
+from stepwell._util.paper_time import TIME_UNIT
 from stepwell.cli import main
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax

@@ -14,17 +14,17 @@ import pytest
 import xarray as xr
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
-from stepwell._time import PAPER_UNIT
+from stepwell._util.errors import InvalidInput
+from stepwell._util.paper_time import PAPER_UNIT
+from stepwell._util.parser import Parser
 from stepwell.cli import _published, main
 from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
 from stepwell.experiments import experiment_of, keys_of
+from stepwell.experiments.published import Published, experiment_of_command, published_flags
+from stepwell.experiments.published import experiment_of as experiment_of_flags
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Sampled
-from stepwell.published import Published, experiment_of_command, published_flags
-from stepwell.published import experiment_of as experiment_of_flags
 from stepwell.tasks import ContextLengths, InContextInWeightMixture, published_covariance
 
 ROOT = Path(__file__).parents[2]
@@ -221,7 +221,7 @@ def test_starts_are_those_of_the_rules(words: list[str], rule):
         rank=2,
         scale=0.01,
         start=rule,
-        normalisation="none",
+        normalization="none",
         key=jax.random.key(5),
     )
     for name, weight in experiment.build().model.weights().items():
@@ -251,16 +251,16 @@ def test_the_conventions_of_the_script():
     experiment = experiment_of_command(["--vary_len", "--seq_len", "5", "--softmax", "--head", "2"])
     built: Any = experiment.build()
     task, model, objective = built
-    assert (task.centred, task.whitened) == (True, True) and isinstance(objective, Sampled)
+    assert (task.centered, task.whitened) == (True, True) and isinstance(objective, Sampled)
     assert task.lengths == ContextLengths.uniform(4)
-    assert (model.normalisation, model.activation) == ("1/tokens", "softmax")
+    assert (model.normalization, model.activation) == ("1/tokens", "softmax")
     key = keys_of(10)
     np.testing.assert_array_equal(task.covariance, published_covariance(4, key=key.task))
     plain = experiment_of_command(["--white_cov", "--icl", "0.5"])
     assert plain.model.normalization == "none" and plain.objective.kind == "moments"
     mixed: Any = plain.build().task
     np.testing.assert_array_equal(mixed.covariance, np.eye(4) / 4)
-    expected = InContextInWeightMixture.random(np.eye(4) / 4, 0.5, 31, centred=True, key=key.fixed_task)
+    expected = InContextInWeightMixture.random(np.eye(4) / 4, 0.5, 31, centered=True, key=key.fixed_task)
     np.testing.assert_array_equal(mixed.fixed_task, expected.fixed_task)
 
 

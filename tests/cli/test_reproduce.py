@@ -60,7 +60,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch):
     """A figure that takes no time, with one claim, which does not hold."""
     from matplotlib.figure import Figure
 
-    from stepwell.papers import FIGURES, Claim
+    from stepwell.figures import FIGURES, Claim
 
     claim = Claim.close(
         "sum",

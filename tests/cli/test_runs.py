@@ -10,7 +10,7 @@ import pytest
 from own_shards import shard_of
 
 from stepwell.cli import main
-from stepwell.runs import Store
+from stepwell.store import Store
 
 
 @pytest.fixture

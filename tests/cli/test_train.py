@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 import stepwell as sw
-from stepwell._time import PAPER_UNIT
+from stepwell._util.paper_time import PAPER_UNIT
 from stepwell.cli import main
 from stepwell.dynamics import _checkpoint as checkpoints
 from stepwell.dynamics import _host as training
@@ -328,7 +328,7 @@ def test_the_store_is_asked_first_and_told_last(tmp_path: Path, monkeypatch: pyt
         return kept.get(asked.name) if seeds is None else None
 
     room = types.SimpleNamespace(Store=Store, save_run=save_run, load_run=load_run)
-    monkeypatch.setitem(sys.modules, "stepwell.runs", room)
+    monkeypatch.setitem(sys.modules, "stepwell.sweeps", room)
     words = [*SMALL, "--store", str(tmp_path / "store")]
     first = report(capsys, tmp_path / "a", *words)
     assert list(kept) == [first["name"]]

@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import stepwell as sw
-from stepwell import _interrupt, experiments
+from stepwell import experiments
+from stepwell._util import interrupt
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
 from stepwell.cli._training_plot import draw
@@ -47,7 +48,7 @@ def strike(monkeypatch: pytest.MonkeyPatch):
     """Raise signals when a function of a module is called for the n-th time."""
 
     def at(module, name: str, *signals: int, call: int = 1, urgent: bool = False) -> None:
-        monkeypatch.setattr(_interrupt, "_URGENT", 1e9 if urgent else -1.0)
+        monkeypatch.setattr(interrupt, "_URGENT", 1e9 if urgent else -1.0)
         function, calls = getattr(module, name), []
 
         def struck(*arguments, **options):

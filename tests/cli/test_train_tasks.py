@@ -309,7 +309,7 @@ def test_an_optimizer_is_optaxs(name: str, tmp_path: Path, capsys: pytest.Captur
         assert float(run["loss"][0, step]) == pytest.approx(float(loss(model)), rel=1e-10)
         updates, state = rule.update(eqx.filter_grad(loss)(model), state, model)
         model = eqx.apply_updates(model, updates)
-    kept = json.loads(run.attrs["configuration"])["optimiser"]
+    kept = json.loads(run.attrs["configuration"])["optimizer"]
     assert kept["schedule"]["parameters"]["transition_steps"] == 40 and kept["optax"] == optax.__version__
 
 
@@ -369,12 +369,12 @@ def test_muon_gets_matrices():
     import jax
     import jax.numpy as jnp
 
-    from stepwell.dynamics import named_optimiser
+    from stepwell.dynamics import named_optimizer
     from stepwell.dynamics._ensemble import flatten
     from stepwell.models import SeparateAttention
 
     model = SeparateAttention.random(dim=3, heads=2, rank=3, scale=1.0, key=jax.random.key(0))
-    muon = named_optimiser("muon", rate=0.1, steps=10, model=model).optimiser
+    muon = named_optimizer("muon", rate=0.1, steps=10, model=model).optimizer
     weights = flatten(model)
     updates, _ = muon.update(weights, muon.init(weights), weights)
     assert updates.shape == weights.shape

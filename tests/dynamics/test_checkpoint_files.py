@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 
-from stepwell._errors import AnotherRun, InvalidInput
+from stepwell._util.errors import AnotherRun, InvalidInput
 from stepwell.dynamics import Checkpoint, Ensemble, _checkpoint, _lsoda_state, descend, flow, online
 from stepwell.dynamics._checkpoint_format import Contents, pack, unpack
 from stepwell.models import SeparateAttention
@@ -37,7 +37,7 @@ def scaled(factor):
 
 DESCENT = functools.partial(descend, model(), Population(TASK), rate=0.1, steps=20)
 OBSERVED = functools.partial(DESCENT, observe={"scaled": scaled(2)})
-ADAM = functools.partial(descend, model(), Population(TASK), optimiser=optax.adam(1e-2), steps=20)
+ADAM = functools.partial(descend, model(), Population(TASK), optimizer=optax.adam(1e-2), steps=20)
 FLOW = functools.partial(flow, model(), Population(TASK), until=2.0, save=5)
 ONLINE = functools.partial(online, model(), TASK, batch=8, rate=0.1, steps=5, key=KEY)
 
@@ -49,9 +49,9 @@ OTHERS = {
     "snapshots": (DESCENT, {"snapshots": 5}, "different snapshots"),
     "observed": (DESCENT, {"observe": {"scaled": scaled(2)}}, "different observables"),
     "its value": (OBSERVED, {"observe": {"scaled": scaled(3)}}, "different observables"),
-    "optimiser": (DESCENT, {"rate": None, "optimiser": optax.adam(1e-2)}, "different rate, different optimiser"),
-    "its rate": (ADAM, {"optimiser": optax.adam(2e-2)}, "different optimiser"),
-    "its kind": (ADAM, {"optimiser": optax.rmsprop(1e-2)}, "different optimiser"),
+    "optimizer": (DESCENT, {"rate": None, "optimizer": optax.adam(1e-2)}, "different rate, different optimizer"),
+    "its rate": (ADAM, {"optimizer": optax.adam(2e-2)}, "different optimizer"),
+    "its kind": (ADAM, {"optimizer": optax.rmsprop(1e-2)}, "different optimizer"),
     "time": (FLOW, {"until": 3.0}, "until 2.0 there and 3.0 here"),
     "save times": (FLOW, {"save": 6}, "save times 5 there and 6 here"),
     "solver": (FLOW, {"solver": "lsoda"}, "different solver"),
@@ -321,10 +321,10 @@ def test_it_saves_again_once_there_is_space(tmp_path, monkeypatch):
 
 
 def test_a_state_that_does_not_fit_in_memory_is_not_saved(tmp_path, monkeypatch):
-    from stepwell import _memory
+    from stepwell._util import memory
 
     def none_left(*_, **__):
-        raise _memory.WouldNotFit("a checkpoint needs about 9 GiB")
+        raise memory.WouldNotFit("a checkpoint needs about 9 GiB")
 
     monkeypatch.setattr("stepwell.dynamics._checkpoint_format.require_memory", none_left)
     with pytest.warns(RuntimeWarning, match="9 GiB.*the run goes on"):

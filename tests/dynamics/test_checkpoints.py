@@ -44,22 +44,22 @@ def ensemble(make):
 
 
 def noisy():
-    """An optimiser whose state has a random key."""
+    """An optimizer whose state has a random key."""
     return optax.chain(optax.add_noise(0.01, 0.55, jax.random.key(7)), optax.sgd(0.05))
 
 
 RUNS = {
     "rate": lambda **how: descend(merged(), MOMENTS, rate=0.05, steps=90, observe={"exact": POPULATION}, **how),
     "native": lambda **how: descend(separate(), POPULATION, rate=0.05, steps=90, record=40, **how),
-    "adam": lambda **how: descend(separate(), MOMENTS, optimiser=optax.adam(1e-2), steps=90, record=7, **how),
-    "noise": lambda **how: descend(merged(), MOMENTS, optimiser=noisy(), steps=60, snapshots=3, start=5, **how),
+    "adam": lambda **how: descend(separate(), MOMENTS, optimizer=optax.adam(1e-2), steps=90, record=7, **how),
+    "noise": lambda **how: descend(merged(), MOMENTS, optimizer=noisy(), steps=60, snapshots=3, start=5, **how),
     "ensemble": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 0.05, 0.02], steps=60, record=25, **how),
     "softmax": lambda **how: descend(softmax(), SEQUENCES, rate=0.1, steps=40, record=15, **how),
     "diverging": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=25, **how),
     "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=100, **how),
     "online": lambda **how: online(softmax(), TASK, batch=8, rate=0.1, steps=40, key=KEY, **how),
     "online adam": lambda **how: online(
-        ensemble(separate), TASK, batch=8, optimiser=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
+        ensemble(separate), TASK, batch=8, optimizer=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
     ),
     "rodas5p": lambda **how: flow(separate(), POPULATION, solver="rodas5p", save=20, **how),
     "rodas5p moments": lambda **how: flow(merged(), MOMENTS, solver="rodas5p", until=90.0, save=20, rtol=1e-8, **how),
@@ -198,7 +198,7 @@ task = InContextRegression(covariance([0.5, 0.3], key=jax.random.key(1)), 10)
 moments, sequences = Moments.of_task(task, 60, key=jax.random.key(2)), Sampled(task.draw(64, key=jax.random.key(3)))
 models = [MergedAttention.random(dim=2, heads=2, scale=0.01, key=jax.random.key(s)) for s in range(3)]
 softmax = MergedAttention.random(dim=2, heads=2, scale=0.2, activation="softmax", key=jax.random.key(5))
-adam = {"optimiser": optax.adam(1e-4), "steps": 30_000, "record": 7}
+adam = {"optimizer": optax.adam(1e-4), "steps": 30_000, "record": 7}
 print("ready", flush=True)
 for name, run in {
     "descend": lambda **how: descend(Ensemble.of(models), moments, **adam, **how),

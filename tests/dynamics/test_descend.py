@@ -11,7 +11,7 @@ import numpy_descent
 import optax
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, online
 from stepwell.dynamics import _divergence as divergence_module
 from stepwell.dynamics import _host as host_module
@@ -69,16 +69,16 @@ def test_an_ensemble_is_its_runs_side_by_side():
         np.testing.assert_allclose(together["key"][run], alone["key"][0], rtol=1e-8, atol=1e-12)
 
 
-def test_any_optax_optimiser_runs_and_each_run_of_an_ensemble_has_its_own_state():
+def test_any_optax_optimizer_runs_and_each_run_of_an_ensemble_has_its_own_state():
     models = [separate(seed) for seed in range(2)]
-    optimiser = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01))
-    together = descend(Ensemble.of(models), OBJECTIVE, optimiser=optimiser, steps=30)
+    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(0.01))
+    together = descend(Ensemble.of(models), OBJECTIVE, optimizer=optimizer, steps=30)
     gradient = jax.jit(jax.value_and_grad(OBJECTIVE))
     for run, model in enumerate(models):
-        state, losses = optimiser.init(model), []  # pyright: ignore[reportArgumentType]
+        state, losses = optimizer.init(model), []  # pyright: ignore[reportArgumentType]
         for _ in range(30):
             loss, slope = gradient(model)
-            updates, state = optimiser.update(slope, state)
+            updates, state = optimizer.update(slope, state)
             model = jax.tree.map(jnp.add, model, updates)
             losses.append(float(loss))
         np.testing.assert_allclose(together.loss[run, :30], losses, rtol=1e-9)

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
@@ -50,19 +50,19 @@ def test_an_ensemble_in_population_is_its_runs(basis, rank):
         np.testing.assert_allclose(alone["loss"][0], losses[::3], rtol=1e-12)
 
 
-def test_each_run_may_have_its_own_task_and_optimiser_state():
+def test_each_run_may_have_its_own_task_and_optimizer_state():
     members = models()
     tasks = [TASK, OTHER] * 3
     curves = {"first": lambda model: model.query[0, 0]}
     together = descend(
         Ensemble.of(members),
         Ensemble.of([Population(task) for task in tasks]),
-        optimiser=optax.adam(0.01),
+        optimizer=optax.adam(0.01),
         observe=curves,
         **OPTIONS,
     )
     for run in (1, 4):
-        alone = descend(members[run], Population(tasks[run]), optimiser=optax.adam(0.01), observe=curves, **OPTIONS)
+        alone = descend(members[run], Population(tasks[run]), optimizer=optax.adam(0.01), observe=curves, **OPTIONS)
         for name in ("loss", "first", "query"):
             np.testing.assert_allclose(together[name][run], alone[name][0], rtol=1e-11)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import Form, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled

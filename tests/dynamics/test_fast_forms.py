@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell._types import Activation
+from stepwell._util.types import Activation
 from stepwell.dynamics import descend, flow
 from stepwell.dynamics.fast import AbstractMultiStep, gradient_form, multi_step_form, stiff_form
 from stepwell.models import SeparateAttention, SpectralAttention

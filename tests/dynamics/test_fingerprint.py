@@ -92,7 +92,7 @@ DIFFERENT = {
         *(threading.Lock(), np),  # of which nothing is known but what they are
     ],
     "solvers": lambda: [LSODA(), Rodas5P(), Diffrax(diffrax.Tsit5()), Diffrax(diffrax.Kvaerno5())],
-    "optimisers": lambda: [
+    "optimizers": lambda: [
         *(optax.adam(rate) for rate in (1e-2, 1e-3)),
         optax.adam(1e-2, b1=0.8),
         optax.sgd(1e-2),

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
+from stepwell.analysis import level_drops
 from stepwell.dynamics import LSODA, Diffrax, Ensemble, Rodas5P, _diffrax, _rodas, descend, flow, flow_time
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
-from stepwell.probes import level_drops
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
 

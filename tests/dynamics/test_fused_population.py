@@ -108,7 +108,7 @@ def test_every_run_has_its_own_weights_rate_and_task(runs, own):
             np.testing.assert_allclose(found[name][run, -1], weight, rtol=1e-9, atol=1e-12)
 
 
-def test_a_run_that_diverges_leaves_its_neighbours_alone():
+def test_a_run_that_diverges_leaves_its_neighbors_alone():
     models = [model_of(4, 3, seed=seed) for seed in range(3)]
     options = {"steps": 100, "record": 10, "snapshots": 2, "progress": False}
     found = descend(Ensemble.of(models), Population(task_of(4)), rate=np.array([0.02, 50.0, 0.02]), **options)

@@ -12,8 +12,8 @@ import pytest
 import scipy.integrate
 from jaxtyping import Array
 
-from stepwell._errors import InvalidInput, WouldNotFit
-from stepwell.dynamics import Ensemble, descend, flow, online, renormalised
+from stepwell._util.errors import InvalidInput, WouldNotFit
+from stepwell.dynamics import Ensemble, descend, flow, online, renormalized
 from stepwell.dynamics.fast import (
     FusedPopulation,
     FusedSampled,
@@ -429,10 +429,10 @@ def test_a_weight_that_hides_what_is_not_a_number_moves():
     assert_same_weights(model_at(run, model), flow_by_hand(model, BATCH, 2.0), rtol=0, atol=1e-6)
 
 
-def test_a_class_of_no_known_form_is_not_renormalised():
+def test_a_class_of_no_known_form_is_not_renormalized():
     with pytest.raises(InvalidInput, match="Doubled is not known .*declared_form"):
-        renormalised(made(own.Doubled, separate()), "none", length=8)
-    changed = renormalised(made(own.Truthful, separate()), "none", length=8)
+        renormalized(made(own.Doubled, separate()), "none", length=8)
+    changed = renormalized(made(own.Truthful, separate()), "none", length=8)
     np.testing.assert_allclose(changed.value, 8 ** (-1 / 3) * separate().value, rtol=1e-15)
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell._progress import Meter
+from stepwell._util.progress import Meter
 from stepwell.dynamics import descend, flow, online
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -51,7 +51,7 @@ _SCRIPT = """
 import os, signal, sys
 import jax, numpy as np
 import stepwell as sw
-from stepwell._progress import Meter
+from stepwell._util.progress import Meter
 
 update = Meter.update
 def struck(self, *arguments):

@@ -72,7 +72,7 @@ def test_one_task_in_one_head_flows_to_its_floor_at_the_known_weights():
 
 
 def test_flow_of_the_exact_loss_ends_at_its_recorded_minimum():
-    """ω√d = 1.007 and μ = 0.998 of the leading order, found by minimisation in another program."""
+    """ω√d = 1.007 and μ = 0.998 of the leading order, found by minimization in another program."""
     task = MultiTaskRegression((10,), context=100)
     start = SpectralAttention.balanced(np.array([[0.2]]), np.array([[2.0]]), (10,))
     last = model_at(flow(start, Exact(task), until=60.0, save=3, progress=False), start)

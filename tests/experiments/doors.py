@@ -22,14 +22,14 @@ import numpy as np
 import xarray as xr
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
+from stepwell.analysis import sample_task
 from stepwell.cli import main
-from stepwell.dynamics import named_optimiser, time_factor
+from stepwell.dynamics import named_optimizer, time_factor
 from stepwell.experiments import Experiment, Recording, command_of, experiment_of, keys_of, no_comparison, no_theory
 from stepwell.models import theory_of
 from stepwell.objectives import Moments
-from stepwell.probes import sample_task
-from stepwell.runs import Store, load_run, save_run
+from stepwell.store import Store, load_run, save_run
 from stepwell.theory import linear
 
 
@@ -225,7 +225,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
         rule: dict[str, Any] = {"rate": training.rate}
         if (training.optimizer, training.schedule) != ("sgd", "constant"):
             given = {"rate": training.rate, "steps": training.steps, "model": model}
-            rule = {"optimiser": named_optimiser(training.optimizer, training.schedule, **given).optimiser}
+            rule = {"optimizer": named_optimizer(training.optimizer, training.schedule, **given).optimizer}
         kept = recording.steps(training.steps)
         rule |= {"steps": training.steps, "record": kept, "progress": False}
         rule["snapshots"] = kept[recording.places(kept.size)]
@@ -239,7 +239,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     theory, sample = task, None
     if experiment.objective.kind in ("moments", "sampled"):
         count, key = experiment.objective.sequences, keys_of(experiment.seed).train
-        sample = Moments.of_task(task, count, features="cubic", normalisation="1/N", progress=False, key=key)
+        sample = Moments.of_task(task, count, features="cubic", normalization="1/N", progress=False, key=key)
         with contextlib.suppress(InvalidInput):  # a sample that drives away from zero is predicted by its task
             theory = sample_task(task, sample, commuting=theory_of(type(model)) == "merged")
     if not no_comparison(experiment):

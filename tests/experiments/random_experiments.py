@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.experiments import DeclaredField, Experiment, canonical_text, find_kind, kinds, note_of
 from stepwell.experiments._kind import SectionName
 

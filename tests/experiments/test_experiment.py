@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_experiments import descriptions
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.experiments import NUMERICS, Experiment, command_of, find_kind, kinds, name_of, remarks
 from stepwell.experiments._flags import parsed
 
@@ -290,12 +290,12 @@ def test_optimizers_and_schedules_are_those_of_optax():
     """The lists are checked without importing optax; of another version they may lack, or have, a name."""
     import optax
 
-    from stepwell import _optimizers
-    from stepwell.dynamics import _named_optimiser
+    from stepwell._util import optimizers
+    from stepwell.dynamics import _named_optimizer
 
-    listed = {"optimisers": _optimizers.OPTIMIZERS, "schedules": _optimizers.SCHEDULES}
+    listed = {"optimizers": optimizers.OPTIMIZERS, "schedules": optimizers.SCHEDULES}
     for name, known in listed.items():
-        installed = set(getattr(_named_optimiser, name)())
+        installed = set(getattr(_named_optimizer, name)())
         assert installed <= known, f"optax {optax.__version__} has more: {installed - known}"
         assert known <= installed or optax.__version__ != "0.2.8"
 

@@ -18,8 +18,8 @@ from random_experiments import descriptions
 
 import stepwell as sw
 from stepwell import cli
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
 from stepwell.experiments import (
     ENTRY_POINTS,
     SECTIONS,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stepwell._errors import InvalidInput
-from stepwell._parser import Parser
+from stepwell._util.errors import InvalidInput
+from stepwell._util.parser import Parser
 from stepwell.experiments import (
     SECTIONS,
     Experiment,

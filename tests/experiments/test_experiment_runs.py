@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stepwell as sw
-from stepwell import _time, cli, dynamics
-from stepwell._errors import InvalidInput
+from stepwell import cli, dynamics
+from stepwell._util import paper_time
+from stepwell._util.errors import InvalidInput
+from stepwell.analysis import sample_task
 from stepwell.dynamics import _diffrax, _lsoda, _rodas
 from stepwell.experiments import Experiment, Recording, _kind, compare_run, experiment_of, keys_of, resume, time_scale
 from stepwell.experiments._keys import NAMES
 from stepwell.objectives import Moments
-from stepwell.probes import sample_task
 from stepwell.theory import linear
 
 # ---- seeds ----
@@ -72,7 +73,7 @@ def test_several_seeds_are_each_alone():
 def test_the_time_scale_is_that_of_dynamics(normalization: str, kind: str, factors: int):
     experiment = Experiment(task={"context": 20}, model={"kind": kind, "normalization": normalization})
     scale = time_scale(experiment.task, experiment.model)
-    assert scale.unit == _time.PAPER_UNIT
+    assert scale.unit == paper_time.PAPER_UNIT
     assert scale.factor == dynamics.time_factor(normalization, "1/N", length=20, factors=factors)  # pyright: ignore
     assert scale.of_steps(7, 0.5) == scale.factor * dynamics.flow_time(7, rate=0.5)
 
@@ -80,7 +81,7 @@ def test_the_time_scale_is_that_of_dynamics(normalization: str, kind: str, facto
 def test_time_that_is_not_the_papers_says_so():
     mixed = Experiment(model={"normalization": "none"}, task={"context": [5, 9]})
     for experiment in (Experiment(model={"activation": "softmax"}), mixed):
-        assert time_scale(experiment.task, experiment.model) == (1.0, _time.TIME_UNIT)
+        assert time_scale(experiment.task, experiment.model) == (1.0, paper_time.TIME_UNIT)
 
 
 @pytest.mark.parametrize(("kind", "factors"), [("separate", 3), ("merged", 2)])
@@ -88,7 +89,7 @@ def test_time_that_is_not_the_papers_says_so():
 @pytest.mark.parametrize("training", ["descent", "flow"])
 def test_a_run_and_its_rescaled_twin_have_one_loss_at_one_time(kind, factors, normalization, training):
     """Attention divided by something else, with weights and rate rescaled, is the same run at the same t/τ."""
-    scale, rate, weight = 0.3, 0.05, _time.weight_factor(normalization, "1/N", length=9, factors=factors)
+    scale, rate, weight = 0.3, 0.05, paper_time.weight_factor(normalization, "1/N", length=9, factors=factors)
     common = {"task": {"dim": 2, "context": 9}, "record": {"points": 9, "spacing": "linear"}, "seed": 5}
     given = {"kind": "flow", "until": 30.0} if training == "flow" else {"kind": "descent", "rate": rate, "steps": 40}
     run = Experiment(
@@ -98,7 +99,7 @@ def test_a_run_and_its_rescaled_twin_have_one_loss_at_one_time(kind, factors, no
         given["rate"] = rate * weight**2
     twin = Experiment(**common, model={"kind": kind, "scale": scale * weight}, training=given).run(progress=False)
     np.testing.assert_allclose(run["time"], twin["time"], rtol=1e-12)
-    assert run["time"].attrs["units"] == twin["time"].attrs["units"] == _time.PAPER_UNIT
+    assert run["time"].attrs["units"] == twin["time"].attrs["units"] == paper_time.PAPER_UNIT
     np.testing.assert_allclose(run["loss"], twin["loss"], rtol=1e-10 if training == "descent" else 1e-4)
     assert float(run["loss"][0, -1]) < 0.99 * float(run["loss"][0, 0])
 
@@ -167,9 +168,9 @@ def test_a_prediction_is_the_theory_of_the_built_objects(kind: str, normalizatio
     task: Any
     model: Any
     task, model, _ = experiment.build()
-    divided = dynamics.renormalised(model, "1/N", length=9)
+    divided = dynamics.renormalized(model, "1/N", length=9)
     if objective == "moments":
-        sample = Moments.of_task(task, 200, normalisation="1/N", progress=False, key=keys_of(11).train)
+        sample = Moments.of_task(task, 200, normalization="1/N", progress=False, key=keys_of(11).train)
         task = sample_task(task, sample, commuting=kind == "merged")
     weights = {name: np.asarray(value) for name, value in divided.weights().items()}
     drops = linear.PREDICTORS[kind].drops(task, type(divided).theory_weights(weights))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from random_experiments import COMBINATIONS, Kinds, descriptions, text_of
 
-from stepwell import _time
+from stepwell._util import paper_time
 from stepwell.experiments import Experiment, _keys
 
 EVERYTHING = os.environ.get("STEPWELL_ONE_ANSWER") == "all"
@@ -128,8 +128,8 @@ def test_the_experiment_that_is_broken_below_is_whole(tmp_path: Path):
 def test_a_wrong_conversion_of_time_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Times by the root of N instead of its power of two thirds, in the one module that converts, are seen."""
     answer = doors.reference(BROKEN)
-    right = _time.time_factor
-    monkeypatch.setattr(_time, "time_factor", lambda *given, **named: right(*given, **named) ** 0.75)
+    right = paper_time.time_factor
+    monkeypatch.setattr(paper_time, "time_factor", lambda *given, **named: right(*given, **named) ** 0.75)
     found = doors.differences(answer, doors.toml(BROKEN, tmp_path), BROKEN)
     assert any(line.startswith("the times of the losses differ") for line in found), found
 

@@ -14,14 +14,14 @@ import pytest
 from PIL import Image
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.experiments import Experiment, experiment_of
 from stepwell.explorer import State
 from stepwell.explorer._downloads import KINDS, download, store_run
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
-from stepwell.runs import Store
+from stepwell.store import Store
 
 SMALL = {"task.dim": "2", "model.heads": "2", "model.scale": "0.2"}
 STATES = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.experiments import SECTIONS, Experiment, Field, kinds, register
 from stepwell.explorer import PRESETS, State, controls, query_all, read_all
 

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.experiments import Experiment, _kind, compare_run
 from stepwell.explorer import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
-from stepwell.runs import save_run, sweep
+from stepwell.store import save_run
+from stepwell.sweeps import sweep
 
 SMALL = {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 20}}
 

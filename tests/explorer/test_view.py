@@ -14,7 +14,7 @@ from stepwell.explorer._page import page
 from stepwell.explorer._softmax import _balance_remark
 from stepwell.explorer._traced import traced
 from stepwell.explorer._view import Cancelled, view
-from stepwell.explorer._warm import counted_compilations, is_warm, mark_warm, neighbours, warm
+from stepwell.explorer._warm import counted_compilations, is_warm, mark_warm, neighbors, warm
 
 
 def read(**words):
@@ -292,15 +292,15 @@ def test_a_flow_that_errors_of_the_solver_have_led_astray_says_so():
     assert view(read(**words, until=60))["remark"] == ""
 
 
-def test_what_is_compiled_is_known_and_neighbours_are_near():
+def test_what_is_compiled_is_known_and_neighbors_are_near():
     state = read(dim=2, heads=1, scale=0.2)
     mark_warm(state)
     assert is_warm(read(dim=2, heads=1, scale=0.3, noise=1.0))
     other = read(dim=2, heads=2, scale=0.2)
-    near = neighbours(state)
+    near = neighbors(state)
     assert all(not is_warm(one) for one in near) and len(set(near)) == len(near)
     warm(other)
-    assert is_warm(other) and other not in neighbours(state)
+    assert is_warm(other) and other not in neighbors(state)
 
 
 def test_programs_are_given_up_where_there_are_too_many(monkeypatch):

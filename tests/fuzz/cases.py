@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepwell._parser import Parser
+from stepwell._util.parser import Parser
 from stepwell.cli import VERBS
 from stepwell.experiments import SECTIONS, kinds
-from stepwell.papers import FIGURES
+from stepwell.figures import FIGURES
 
 DATA = Path(__file__).parents[1] / "data"
 

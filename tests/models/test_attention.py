@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from stepwell.models import ConvolutionalAttention, CubicMLP, MergedAttention, MultiHeadAttention, SeparateAttention
 from stepwell.tasks import Batch
 
-NORMALISATIONS = ["1/N", "none", "1/tokens"]
+NORMALIZATIONS = ["1/N", "none", "1/tokens"]
 
 
-def by_loops(tokens, dim, bilinear, readout, activation, normalisation, attends_query, length):
+def by_loops(tokens, dim, bilinear, readout, activation, normalization, attends_query, length):
     """The prediction, head by head and token by token."""
     tokens = np.array(tokens[: length + 1])
     tokens[-1, dim:] = 0.0
@@ -27,7 +27,7 @@ def by_loops(tokens, dim, bilinear, readout, activation, normalisation, attends_
             weights /= weights.sum()
         else:
             weights = np.maximum(scores, 0.0) if activation == "relu" else scores
-        weights = weights * {"1/N": 1 / length, "none": 1.0, "1/tokens": 1 / (length + 1)}[normalisation]
+        weights = weights * {"1/N": 1 / length, "none": 1.0, "1/tokens": 1 / (length + 1)}[normalization]
         answer += u @ sum(a * z for a, z in zip(weights, seen, strict=True))
     return answer
 
@@ -38,17 +38,17 @@ def by_loops(tokens, dim, bilinear, readout, activation, normalisation, attends_
     heads=st.integers(1, 3),
     rank=st.integers(1, 5),
     activation=st.sampled_from(["linear", "softmax", "relu"]),
-    normalisation=st.sampled_from(NORMALISATIONS),
+    normalization=st.sampled_from(NORMALIZATIONS),
     kind=st.sampled_from(["merged", "separate", "multihead"]),
     whole=st.booleans(),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40)
-def test_attention_is_its_definition(dim, outputs, heads, rank, activation, normalisation, kind, whole, seed):
+def test_attention_is_its_definition(dim, outputs, heads, rank, activation, normalization, kind, whole, seed):
     rng = np.random.default_rng(seed)
     width, total = dim + outputs, 6
     tokens = rng.normal(size=(total, width))
-    options = {"activation": activation, "normalisation": normalisation}
+    options = {"activation": activation, "normalization": normalization}
     square = [jnp.asarray(rng.normal(size=(heads, width, width))) for _ in range(2)]
     first, second, third = (jnp.asarray(rng.normal(size=(heads, rank, width))) for _ in range(3))
     output = jnp.asarray(rng.normal(size=(heads, outputs, rank)))
@@ -64,7 +64,7 @@ def test_attention_is_its_definition(dim, outputs, heads, rank, activation, norm
         readout = np.einsum("hor,hrw->how", output, third)
     length = total - 1 if whole else 3
     expected = by_loops(
-        tokens, dim, np.asarray(bilinear), np.asarray(readout), activation, normalisation, kind != "multihead", length
+        tokens, dim, np.asarray(bilinear), np.asarray(readout), activation, normalization, kind != "multihead", length
     )
     found = model(jnp.asarray(tokens), None if whole else jnp.asarray(length))
     # Rounding grows with the size of the terms that are added up.
@@ -79,11 +79,11 @@ def test_what_follows_the_query_and_its_label_are_not_looked_at():
     np.testing.assert_array_equal(model(tokens, jnp.asarray(3)), model(changed, jnp.asarray(3)))
 
 
-@pytest.mark.parametrize("normalisation", NORMALISATIONS)
-def test_the_network_on_cubic_features_is_merged_attention_with_zero_label_blocks(normalisation):
-    merged = MergedAttention.random(dim=3, heads=4, scale=1.0, normalisation=normalisation, key=jax.random.key(0))
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_the_network_on_cubic_features_is_merged_attention_with_zero_label_blocks(normalization):
+    merged = MergedAttention.random(dim=3, heads=4, scale=1.0, normalization=normalization, key=jax.random.key(0))
     tokens = jax.random.normal(jax.random.key(1), (5, 7, 4)).at[:, -1, 3].set(0.0)
-    features = Batch(tokens, jnp.zeros((5, 7, 1))).cubic_features(normalisation).features
+    features = Batch(tokens, jnp.zeros((5, 7, 1))).cubic_features(normalization).features
     answers = jax.vmap(CubicMLP.from_merged(merged))(features)
     np.testing.assert_allclose(answers, jax.vmap(merged)(tokens), rtol=1e-12, atol=1e-13)
 

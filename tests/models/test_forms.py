@@ -10,7 +10,7 @@ import own_models as own
 import pytest
 
 from stepwell import models
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.models import (
     AbstractCubicModel,
     AbstractModel,
@@ -56,8 +56,8 @@ def ours():
     shape: Any = SHAPE | {"outputs": 2, "key": KEY}
     yield CubicMLP.random(**shape)
     yield ConvolutionalAttention.from_separate(SeparateAttention.random(**SHAPE, key=KEY))
-    for activation, normalisation in OPTIONS:
-        options: Any = {"activation": activation, "normalisation": normalisation}
+    for activation, normalization in OPTIONS:
+        options: Any = {"activation": activation, "normalization": normalization}
         for attends_query in (False, True):
             settings = options | {"attends_query": attends_query}
             for kind in WITH_LABEL_BLOCKS:

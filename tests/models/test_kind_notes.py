@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stepwell as sw
-from stepwell._errors import InvalidInput, WouldNotFit
+from stepwell._util.errors import InvalidInput, WouldNotFit
 from stepwell.cli import main
 from stepwell.experiments import Field, check_memory, kinds, no_comparison, register
 from stepwell.explorer import State
@@ -56,7 +56,7 @@ class Renamed(AbstractAttention):
     left: jax.Array
     right: jax.Array
     activation: ClassVar[str] = "linear"  # pyright: ignore[reportIncompatibleVariableOverride]
-    normalisation: ClassVar[str] = "1/N"  # pyright: ignore[reportIncompatibleVariableOverride]
+    normalization: ClassVar[str] = "1/N"  # pyright: ignore[reportIncompatibleVariableOverride]
     attends_query: ClassVar[bool] = True  # pyright: ignore[reportIncompatibleVariableOverride]
     weight_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "gain": ("unit",),

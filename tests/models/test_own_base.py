@@ -10,7 +10,9 @@ import own_models as own
 import pytest
 from jaxtyping import Array, Float
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
+from stepwell.analysis import effective_map as map_along
+from stepwell.analysis import nearest_fixed_point, pcr_test
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import (
     AbstractModel,
@@ -24,8 +26,6 @@ from stepwell.models import (
     similar,
 )
 from stepwell.objectives import Moments, Population, Sampled
-from stepwell.probes import effective_map as map_along
-from stepwell.probes import nearest_fixed_point, pcr_test
 from stepwell.tasks import InContextRegression
 from stepwell.trajectory import load, model_at, save
 
@@ -213,7 +213,7 @@ def test_a_measured_map_is_the_declared_one_where_both_are(outputs):
         assert float(measured.unexplained) < 1e-24 and float(measured.curvature) < 1e-13
 
 
-def test_a_measured_map_of_normalised_keys_is_the_nearest_one():
+def test_a_measured_map_of_normalized_keys_is_the_nearest_one():
     """By the definition: no other map leaves less of the answers to queries of any direction."""
     model = own.GatedKeys.random(dim=2, heads=3, scale=0.7, key=KEY)
     measured = measured_map(model, BATCH)

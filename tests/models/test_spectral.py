@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.tasks import MultiTaskRegression
 
@@ -120,7 +120,7 @@ def test_balanced_weights_have_the_given_eigenvalues_and_equal_factors(signs):
 
 
 def test_the_gradient_of_the_eigenvalues_is_that_of_the_whole_matrices():
-    """Plain descent in either parametrisation is the same: here, one step of descent on a function of W and U."""
+    """Plain descent in either parametrization is the same: here, one step of descent on a function of W and U."""
     task = task_of((2, 3), 0, 7)
     spectral = drawn(7, task.dims, 2)
     whole = decomposable(spectral, task, key=jax.random.key(1))

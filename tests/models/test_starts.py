@@ -1,11 +1,11 @@
-"""Initialisations have the scale and the symmetry they promise."""
+"""Initializations have the scale and the symmetry they promise."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.models import CubicMLP, MergedAttention, MultiHeadAttention, SeparateAttention
 
 KEY = jax.random.key(0)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepwell._cache import folder_name
-from stepwell._errors import InvalidInput
+from stepwell._util.cache import folder_name
+from stepwell._util.errors import InvalidInput
 from stepwell.native import KERNELS, _kernels, kernel
 from stepwell.native._build import BuildFailed, library, texts
 

@@ -31,7 +31,7 @@ def compiled(objective, model):
     outputs=st.integers(1, 2),
     heads=st.integers(1, 4),
     rank=st.integers(0, 3),
-    normalisation=st.sampled_from(["1/N", "none", "1/tokens"]),
+    normalization=st.sampled_from(["1/N", "none", "1/tokens"]),
     lengths=st.sampled_from([(5, None), (1, None), ((2, 4, 6), (0.5, 0.2, 0.3)), ((1, 2, 3), None)]),
     label_blocks=st.sampled_from(["zero", "random"]),
     seed=st.integers(0, 1000),
@@ -39,7 +39,7 @@ def compiled(objective, model):
 @settings(max_examples=25)
 @pytest.mark.filterwarnings("ignore:rank . is above the dimension")
 def test_moments_equal_sampled_in_value_and_gradient(
-    dim, outputs, heads, rank, normalisation, lengths, label_blocks, seed
+    dim, outputs, heads, rank, normalization, lengths, label_blocks, seed
 ):
     """For any data whatever: tokens and labels need not come from a task."""
     rng = np.random.default_rng(seed)
@@ -48,16 +48,16 @@ def test_moments_equal_sampled_in_value_and_gradient(
     labels = rng.normal(size=(37, lengths.tokens, outputs))
     batch = Batch(jnp.asarray(tokens), jnp.asarray(labels), lengths)
     common = {"dim": dim, "heads": heads, "outputs": outputs, "scale": 0.8, "key": jax.random.key(seed)}
-    common |= {"normalisation": normalisation, "label_blocks": label_blocks}
+    common |= {"normalization": normalization, "label_blocks": label_blocks}
     model = SeparateAttention.random(rank=rank, **common) if rank else MergedAttention.random(**common)
-    sampled, moments = Sampled(batch), Moments.of_batch(batch, normalisation=normalisation)
+    sampled, moments = Sampled(batch), Moments.of_batch(batch, normalization=normalization)
     sampled.check(model)
     moments.check(model)
     (loss, gradient), (exact, exact_gradient) = compiled(sampled, model), compiled(moments, model)
     np.testing.assert_allclose(exact, loss, rtol=1e-10)
     assert relative_gap(gradient, exact_gradient) < 1e-10
     if label_blocks == "zero":
-        cubic = Moments.of_batch(batch, features="cubic", normalisation=normalisation)
+        cubic = Moments.of_batch(batch, features="cubic", normalization=normalization)
         cubic.check(model)
         loss, gradient = compiled(cubic, model)
         np.testing.assert_allclose(exact, loss, rtol=1e-10)
@@ -80,7 +80,7 @@ def without_label_blocks(model, dim):
 
 @pytest.mark.parametrize("fraction", [0.0, 0.6])
 def test_moments_equal_sampled_on_mixtures(fraction):
-    task = InContextInWeightMixture.random(np.diag([0.6, 0.4]), fraction, 5, centred=True, key=jax.random.key(3))
+    task = InContextInWeightMixture.random(np.diag([0.6, 0.4]), fraction, 5, centered=True, key=jax.random.key(3))
     model = MergedAttention.random(dim=2, heads=3, scale=0.8, label_blocks="random", key=jax.random.key(1))
     found = compiled(Sampled(task.sample(100, key=KEY)), model), compiled(Moments.of_task(task, 100, key=KEY), model)
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-10)
@@ -97,7 +97,7 @@ def test_moments_equal_sampled_for_linear_multihead_attention(attends_query):
     model = MultiHeadAttention(
         model.query, model.key, model.value, model.output, activation="linear", attends_query=attends_query
     )
-    moments = Moments.of_batch(batch, normalisation="none", attends_query=attends_query)
+    moments = Moments.of_batch(batch, normalization="none", attends_query=attends_query)
     moments.check(model)
     sampled, exact = compiled(Sampled(batch), model), compiled(moments, model)
     np.testing.assert_allclose(exact[0], sampled[0], rtol=1e-10)
@@ -131,7 +131,7 @@ def test_moments_do_not_depend_on_how_the_data_are_cut():
         np.testing.assert_allclose(other.cross, whole.cross, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.usefixtures("optimised")
+@pytest.mark.usefixtures("optimized")
 def test_population_is_the_limit_with_an_error_that_falls_as_one_over_root_p():
     task = InContextRegression(
         covariance([0.6, 0.3], key=jax.random.key(5)),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from stepwell._errors import InvalidInput, WouldNotFit
+from stepwell._util.errors import InvalidInput, WouldNotFit
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -21,7 +21,7 @@ TASK = InContextRegression(
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 5])
-def test_the_floor_is_what_an_optimiser_finds(heads):
+def test_the_floor_is_what_an_optimizer_finds(heads):
     objective = Population(TASK)
     model = SeparateAttention.random(dim=3, heads=heads, scale=1.0, key=KEY)
 
@@ -69,7 +69,7 @@ BATCH = TASK.sample(20, key=KEY)
     [
         (Population(TASK), merged(label_blocks="random"), "label blocks"),
         (Population(TASK), merged(activation="softmax"), "use Sampled"),
-        (Population(TASK), merged(normalisation="none"), "normalisation='none'"),
+        (Population(TASK), merged(normalization="none"), "normalization='none'"),
         (Population(TASK), merged(dim=2), "must agree"),
         (Moments.of_batch(BATCH, features="cubic"), merged(label_blocks="random"), "label blocks"),
         (Moments.of_batch(BATCH), CubicMLP.random(dim=3, heads=2, scale=0.1, key=KEY), "features='cubic'"),

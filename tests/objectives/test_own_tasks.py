@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import descend, flow
 from stepwell.dynamics.fast import FusedPopulation, multi_step_form
 from stepwell.models import SeparateAttention
@@ -31,7 +31,7 @@ class Signs(AbstractGaussianTask):
 
     lengths: ContextLengths
     outputs: int = 1
-    centred: bool = False
+    centered: bool = False
     whitened: bool = False
 
     @property
@@ -52,12 +52,12 @@ class SignsInClosedForm(Signs):
     r"""$\Lambda = \mathrm{diag}(s^2)$, $M = \Lambda$ and, as $|x|^2 = \mathrm{tr}\Lambda$ is the same for all x,
     $C = \Lambda^2 + \tfrac1n(\mathrm{tr}(\Lambda)\Lambda - \Lambda^2)$."""
 
-    def moments(self, normalisation="1/N") -> PopulationMoments:
+    def moments(self, normalization="1/N") -> PopulationMoments:
         lam = np.diag(SCALES**2)
         power = float(np.trace(lam))
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
         for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
-            ratio = n * attention_scale(normalisation, n)
+            ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam
             second += probability * ratio**2 * (lam @ lam + (power * lam - lam @ lam) / n)
         return PopulationMoments(lam, cross, second, power)
@@ -70,9 +70,9 @@ def model(**options) -> SeparateAttention:
     return SeparateAttention.random(dim=3, heads=2, scale=0.8, key=KEY, **options)
 
 
-@pytest.mark.parametrize("normalisation", ["1/N", "none"])
-def test_the_population_is_that_of_many_samples(normalisation):
-    attention = model(normalisation=normalisation)
+@pytest.mark.parametrize("normalization", ["1/N", "none"])
+def test_the_population_is_that_of_many_samples(normalization):
+    attention = model(normalization=normalization)
     batch = TASK.sample(20_000, key=KEY)
     counts = batch.lengths.counts
     answers = np.stack(
@@ -81,7 +81,7 @@ def test_the_population_is_that_of_many_samples(normalisation):
     errors = np.square(answers - np.asarray(batch.labels)[:, counts]).squeeze(-1) @ np.array(
         batch.lengths.probabilities
     )
-    found = float(Population(TASK, normalisation)(attention))
+    found = float(Population(TASK, normalization)(attention))
     assert abs(errors.mean() - found) < 5 * errors.std() / np.sqrt(errors.size)
 
 
@@ -126,8 +126,8 @@ def test_a_task_without_moments_is_refused_with_what_to_do():
 )
 def test_moments_that_cannot_be_are_refused_in_one_line(change, words):
     class Wrong(SignsInClosedForm):
-        def moments(self, normalisation: Any = "1/N") -> Any:
-            return change(super().moments(normalisation))
+        def moments(self, normalization: Any = "1/N") -> Any:
+            return change(super().moments(normalization))
 
     with pytest.raises(InvalidInput) as refusal:
         Population(Wrong(ContextLengths(4)))

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, descend
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
@@ -17,7 +17,7 @@ KEY = jax.random.key(0)
 
 def by_formula(model, task):
     """The loss and its gradient with respect to every weight, by way of the maps."""
-    moments = population_moments(task, model.normalisation)
+    moments = population_moments(task, model.normalization)
     lam, m, c = moments.input, moments.cross, moments.second
     maps, own = np.asarray(model.effective_map()), np.eye(task.outputs)[:, :, None, None]
     loss = moments.label_power + np.sum(maps * (c @ maps @ lam) - 2 * own * maps * (m @ lam)) / task.outputs

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.models import CubicMLP, MultiHeadAttention, SpectralAttention, decomposable
 from stepwell.objectives import Exact, ReducedSampled, Spectral
 from stepwell.tasks import ContextLengths, MultiTaskRegression
@@ -47,7 +47,7 @@ def test_decomposable_attention_is_accepted_however_it_is_given(objective):
         (lambda: MultiHeadAttention.random(dim=5, outputs=2, heads=2, scale=0.1, key=KEY), "use Sampled"),
         (lambda: CubicMLP.random(dim=2, heads=2, scale=0.1, key=KEY), "not an attention"),
         (lambda: attention(activation="linear"), "activation is 'linear'"),
-        (lambda: attention(normalisation="1/N"), "normalisation='none'"),
+        (lambda: attention(normalization="1/N"), "normalization='none'"),
         (lambda: attention(dims=(3, 2)), "must agree"),
     ],
 )

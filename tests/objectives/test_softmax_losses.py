@@ -72,8 +72,8 @@ def test_the_spectral_loss_is_its_formula(dims, heads, attention, lengths, seed)
     strengths, noise = rng.uniform(0.5, 2, len(dims)), rng.uniform(0, 3)
     omega, mu = 0.2 * rng.normal(size=(heads, len(dims))), rng.normal(size=(heads, len(dims)))
     task = MultiTaskRegression(dims, strengths, lengths, noise_variance=noise)
-    normalisation = None if attention == "softmax" else "1/N"
-    model = SpectralAttention.balanced(omega, mu, dims, activation=attention, normalisation=normalisation)
+    normalization = None if attention == "softmax" else "1/N"
+    model = SpectralAttention.balanced(omega, mu, dims, activation=attention, normalization=normalization)
     inverse = 1 / 20 if lengths == 20 else 0.25 / 5 + 0.75 / 50
     expected = []
     for i, (lam, d) in enumerate(zip(strengths, dims, strict=True)):
@@ -172,7 +172,7 @@ def test_tokens_and_reduced_samples_agree_for_several_heads_a_task(seed):
 
 
 def test_the_spectral_loss_is_the_limit_of_a_long_context_in_many_dimensions():
-    """Low by about 2/d where L is large, from the spread of the query's norm; high by self-normalisation elsewhere."""
+    """Low by about 2/d where L is large, from the spread of the query's norm; high by self-normalization elsewhere."""
     gaps = []
     for dim in (10, 40, 160):
         task, model = fixed_point(dim, 100 * dim, 0.0)
@@ -185,7 +185,7 @@ def test_linear_attention_has_its_spectral_loss_and_a_small_term_more():
     rng = np.random.default_rng(1)
     task = MultiTaskRegression((3, 5), (1.0, 0.5), 15, noise_variance=0.7)
     omega, mu = rng.normal(size=(2, 2)), 0.5 * rng.normal(size=(2, 2))
-    model = SpectralAttention.balanced(omega, mu, (3, 5), activation="linear", normalisation="1/N")
+    model = SpectralAttention.balanced(omega, mu, (3, 5), activation="linear", normalization="1/N")
     objective = Spectral(task, attention="linear")
     objective.check(model)
     reached = np.sum(np.asarray(model.omega() * model.mu()), axis=0)
@@ -240,12 +240,12 @@ def test_gradients_of_the_exact_loss_are_its_differences():
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 def test_the_floor_of_one_task_is_the_least_loss(attention):
     task = MultiTaskRegression((6,), (2.0,), 40, noise_variance=3.0)
-    normalisation = None if attention == "softmax" else "1/N"
+    normalization = None if attention == "softmax" else "1/N"
     objective = Spectral(task, attention=attention)
 
     def model(weights):
         omega, mu = jnp.reshape(weights, (2, 1, 1))
-        return SpectralAttention.balanced(omega, mu, (6,), activation=attention, normalisation=normalisation)
+        return SpectralAttention.balanced(omega, mu, (6,), activation=attention, normalization=normalization)
 
     value = jax.jit(jax.value_and_grad(lambda weights: objective(model(weights))))
     best = minimize(lambda weights: [np.asarray(part) for part in value(weights)], [0.3, 1.0], jac=True, tol=1e-12)

@@ -16,7 +16,7 @@ import xarray as xr
 from failing_claims import failing_claims
 from filelock import FileLock
 
-from stepwell.papers import Claim, figure
+from stepwell.figures import Claim, figure
 
 Data = dict[str, xr.Dataset]
 

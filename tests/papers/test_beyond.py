@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stepwell.papers.linear_attention import beyond
+from stepwell.papers.linear import beyond
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/beyond"

@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+from stepwell.analysis import conserved
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments
-from stepwell.papers.linear_attention import conservation as figure
-from stepwell.probes import conserved
+from stepwell.papers.linear import conservation as figure
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/conservation"

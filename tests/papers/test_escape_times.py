@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepwell.papers.linear_attention import escape_times
+from stepwell.papers.linear import escape_times
 
 FIGURE = "linear/escape-times"
 QUICK = escape_times.FIGURE.at(quick=True)

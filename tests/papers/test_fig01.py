@@ -8,9 +8,9 @@ import pytest
 
 from stepwell.experiments import keys_of
 from stepwell.objectives import Moments
-from stepwell.papers.linear_attention import fig01_merged_is_mlp as fig1
-from stepwell.papers.linear_attention._fig01_white import equation_ten
-from stepwell.papers.linear_attention._runs import runs_of
+from stepwell.papers.linear import fig01_merged_is_mlp as fig1
+from stepwell.papers.linear._fig01_white import equation_ten
+from stepwell.papers.linear._runs import runs_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
@@ -129,7 +129,7 @@ def test_equation_ten_is_the_closed_form_of_the_theory():
 def test_recorded_losses_are_those_of_passing_every_token():
     """At the end of a descent by moments."""
     from stepwell.objectives import Sampled
-    from stepwell.papers.linear_attention._runs import train_together
+    from stepwell.papers.linear._runs import train_together
 
     (start,) = runs_of(QUICK.experiment.replace(training={"steps": 900}), QUICK.seeds[:1])
     run = train_together([start], record=900, snapshots=2)
@@ -145,7 +145,7 @@ def test_twice_the_same(data, runs):
 
 
 def test_the_drawing_has_four_panels_with_words(data, tmp_path):
-    from stepwell.papers.style import save_figure
+    from stepwell.analysis.style import save_figure
 
     drawn = fig1.draw(data, QUICK)
     assert len(drawn.axes) == 4

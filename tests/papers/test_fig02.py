@@ -7,7 +7,7 @@ import pytest
 from stepwell.dynamics import descend
 from stepwell.models import ConvolutionalAttention
 from stepwell.objectives import Sampled
-from stepwell.papers.linear_attention import fig02_convolution as fig2
+from stepwell.papers.linear import fig02_convolution as fig2
 
 FIGURE = "linear/fig2"
 QUICK = fig2.FIGURE.at(quick=True)

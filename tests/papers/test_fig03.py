@@ -11,12 +11,12 @@ from PIL import Image
 
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
-from stepwell.papers.linear_attention import fig03_staircase as fig3
-from stepwell.papers.linear_attention._fig03_flows import saved_at_drops
-from stepwell.papers.linear_attention._fig03_readings import passage
-from stepwell.papers.linear_attention._fig03_settings import NEAR_TIE
-from stepwell.papers.linear_attention._fig03_theory import clear_drops, exponent, levels, neglected, schedule
-from stepwell.papers.linear_attention._runs import runs_of
+from stepwell.papers.linear import fig03_staircase as fig3
+from stepwell.papers.linear._fig03_flows import saved_at_drops
+from stepwell.papers.linear._fig03_readings import passage
+from stepwell.papers.linear._fig03_settings import NEAR_TIE
+from stepwell.papers.linear._fig03_theory import clear_drops, exponent, levels, neglected, schedule
+from stepwell.papers.linear._runs import runs_of
 from stepwell.tasks import InContextRegression
 
 FIGURE = "linear/fig3"

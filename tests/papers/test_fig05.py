@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from stepwell.models import MergedAttention
-from stepwell.papers.linear_attention import fig05_softmax as fig5
+from stepwell.papers.linear import fig05_softmax as fig5
 
 FIGURE = "linear/fig5"
 QUICK = fig5.FIGURE.at(quick=True)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from stepwell.models import MergedAttention, SeparateAttention
-from stepwell.papers.linear_attention import fig06_init_scale as fig6
-from stepwell.papers.linear_attention._fig06_lazy import linearised, merged_jacobian, separate_jacobian
+from stepwell.papers.linear import fig06_init_scale as fig6
+from stepwell.papers.linear._fig06_lazy import linearized, merged_jacobian, separate_jacobian
 
 FIGURE = "linear/fig6"
 QUICK = fig6.FIGURE.at(quick=True)
@@ -38,7 +38,7 @@ def test_a_time_without_the_half_fails(data, failing):
     assert failing({**data, "merged_pairs": wrong}) == {"lazy-merged-rate"}
 
 
-def test_half_the_context_in_the_linearisation_fails(data, monkeypatch, failing):
+def test_half_the_context_in_the_linearization_fails(data, monkeypatch, failing):
     lazy = list(fig6.LARGE["merged"][::2])
     monkeypatch.setattr(fig6.Settings, "scales", lambda self, kind, *, pairs: lazy)
     half = replace(QUICK, context=15).task
@@ -91,9 +91,9 @@ def test_the_kernel_is_that_of_automatic_differentiation(kind: str):
     np.testing.assert_allclose(by_hand, joined, atol=1e-12)
 
 
-def test_the_linearised_excess_begins_at_the_whole_fall():
+def test_the_linearized_excess_begins_at_the_whole_fall():
     levels = fig6.theory.levels(QUICK.task)
-    expected = linearised(QUICK.task, fig6._weights(fig6.initial_model("separate", 2.0, 0, pairs=True)))
+    expected = linearized(QUICK.task, fig6._weights(fig6.initial_model("separate", 2.0, 0, pairs=True)))
     assert expected.excess(np.zeros(1))[0] == pytest.approx(levels[0] - levels[-1], rel=1e-10)
 
 

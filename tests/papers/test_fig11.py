@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepwell.papers.linear_attention import fig11_new_pair as fig11
-from stepwell.probes import passage_time
+from stepwell.analysis import passage_time
+from stepwell.papers.linear import fig11_new_pair as fig11
 from stepwell.theory import linear as theory
 
 FIGURE = "linear/fig11"

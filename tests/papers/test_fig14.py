@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell.papers.linear_attention import fig14_in_weight as fig14
-from stepwell.papers.linear_attention._fig14_expectations import exact_moments, leading_mode
-from stepwell.papers.linear_attention._onset import symmetrised
+from stepwell.papers.linear import fig14_in_weight as fig14
+from stepwell.papers.linear._fig14_expectations import exact_moments, leading_mode
+from stepwell.papers.linear._onset import symmetrized
 from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory
 
@@ -57,20 +57,20 @@ def test_with_every_task_new_the_minimum_is_that_of_the_theory():
 
     lam = np.diag([0.4, 0.3, 0.2, 0.1])
     exact = exact_moments(lam, np.ones(4), 1.0, 31)
-    assert exact.loss(exact.minimiser()) == pytest.approx(theory.minimal_loss(InContextRegression(lam, 31)), rel=1e-10)
+    assert exact.loss(exact.minimizer()) == pytest.approx(theory.minimal_loss(InContextRegression(lam, 31)), rel=1e-10)
 
 
 def test_the_first_mode_of_a_silent_context_leaves_two_over_n_plus_two():
     exact = exact_moments(np.eye(4) / 4, 2 * np.eye(4)[0], 0.0, 31)
     first = leading_mode(exact.gram, exact.cross, 4)
     assert exact.loss(first.theta) == pytest.approx(2 / 33, rel=1e-12)
-    assert exact.loss(exact.minimiser()) < 2 / 33 / 4
+    assert exact.loss(exact.minimizer()) < 2 / 33 / 4
 
 
 def test_coefficients_are_the_sum_over_heads():
     rng = np.random.default_rng(0)
     values, key_queries = rng.normal(size=(1, 1, 3, 5)), rng.normal(size=(1, 1, 3, 5, 4))
-    expected = sum(symmetrised(v, k) for v, k in zip(values[0, 0], key_queries[0, 0], strict=True))
+    expected = sum(symmetrized(v, k) for v, k in zip(values[0, 0], key_queries[0, 0], strict=True))
     np.testing.assert_allclose(fig14.coefficients(values, key_queries)[0, 0], expected, rtol=1e-12)
 
 

@@ -5,11 +5,11 @@ import pytest
 import xarray as xr
 
 from stepwell.experiments import Experiment
+from stepwell.figures import figure
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments
-from stepwell.papers import figure
-from stepwell.papers.linear_attention._onset import PART, Growth, measured_onset, onset_claim
-from stepwell.papers.linear_attention._runs import runs_of, train_together
+from stepwell.papers.linear._onset import PART, Growth, measured_onset, onset_claim
+from stepwell.papers.linear._runs import runs_of, train_together
 from stepwell.tasks import InContextRegression
 
 
@@ -66,14 +66,14 @@ def moments() -> Moments:
     import jax
 
     task = InContextRegression(np.diag([0.7, 0.4]), 6)
-    return Moments.of_task(task, 300, normalisation="none", progress=False, key=jax.random.key(0))
+    return Moments.of_task(task, 300, normalization="none", progress=False, key=jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
 def model() -> MergedAttention:
     import jax
 
-    return MergedAttention.random(dim=2, heads=3, scale=1e-5, normalisation="none", key=jax.random.key(1))
+    return MergedAttention.random(dim=2, heads=3, scale=1e-5, normalization="none", key=jax.random.key(1))
 
 
 def test_modes_are_the_curvature_at_zero(moments, model):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.papers import FIGURES, Claim, Data, figure
+from stepwell.figures import FIGURES, Claim, Data, figure
 
 HEADINGS = Path(__file__).parents[2] / "docs" / "differences.md"
 

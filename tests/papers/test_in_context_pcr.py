@@ -1,13 +1,13 @@
-"""Regression in context is recognised, and each claim fails when its physics is broken."""
+"""Regression in context is recognized, and each claim fails when its physics is broken."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from stepwell.papers import RunFailed
-from stepwell.papers.linear_attention import in_context_pcr as pcr
-from stepwell.probes import principal_component_regression
+from stepwell.analysis import principal_component_regression
+from stepwell.figures import RunFailed
+from stepwell.papers.linear import in_context_pcr as pcr
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.linear_attention import label_blocks as figure
-from stepwell.papers.linear_attention._fig14_expectations import exact_moments
+from stepwell.papers.linear import label_blocks as figure
+from stepwell.papers.linear._fig14_expectations import exact_moments
 
 FIGURE = "linear/label-blocks"
 QUICK = figure.FIGURE.at(quick=True)
@@ -71,7 +71,7 @@ def test_blocks_that_go_on_contributing_fail(data, failing):
 
 def test_what_only_blocks_reach_is_of_no_use():
     """Least squares on infinite data puts nothing on S_xx x_q and S_yy x_q."""
-    best = exact_moments(QUICK.task.covariance, np.zeros(QUICK.dim), 1.0, QUICK.context).minimiser()
+    best = exact_moments(QUICK.task.covariance, np.zeros(QUICK.dim), 1.0, QUICK.context).minimizer()
     assert np.linalg.norm(best[figure._alike(QUICK.dim)]) < 1e-10 * np.linalg.norm(best)
 
 

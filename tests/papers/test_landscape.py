@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stepwell.objectives import Population
-from stepwell.papers.linear_attention import _critical_points as critical
-from stepwell.papers.linear_attention import landscape
+from stepwell.papers.linear import _critical_points as critical
+from stepwell.papers.linear import landscape
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
@@ -123,7 +123,7 @@ def test_weights_that_the_paper_does_not_list_are_fixed():
 def test_the_method_finds_minima_and_saddles_alike():
     """Critical points of x⁴/4 − x²/2 + y²: (0, 0) and (±1, 0)."""
     starts = np.random.default_rng(0).normal(size=(40, 2)) * 2
-    ends, gradient = critical.minimise_gradient(lambda w: w[0] ** 4 / 4 - w[0] ** 2 / 2 + w[1] ** 2, starts, 100)
+    ends, gradient = critical.minimize_gradient(lambda w: w[0] ** 4 / 4 - w[0] ** 2 / 2 + w[1] ** 2, starts, 100)
     converged = gradient <= critical.GRADIENT
     assert converged.sum() > 20
     assert set(np.round(ends[converged, 0], 9)) == {-1.0, 0.0, 1.0}

@@ -6,13 +6,13 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from stepwell.models import SeparateAttention
-from stepwell.papers.linear_attention import _low_rank as low_rank
-from stepwell.papers.linear_attention import _low_rank_race as racing
-from stepwell.papers.linear_attention import _low_rank_theory as predicting
-from stepwell.papers.linear_attention import fig04_low_rank as fig4
-from stepwell.papers.linear_attention import fig12_low_rank as fig12
-from stepwell.papers.linear_attention._low_rank_settings import DIM
-from stepwell.papers.linear_attention._low_rank_waits import drop_times
+from stepwell.papers.linear import _low_rank as low_rank
+from stepwell.papers.linear import _low_rank_race as racing
+from stepwell.papers.linear import _low_rank_theory as predicting
+from stepwell.papers.linear import fig04_low_rank as fig4
+from stepwell.papers.linear import fig12_low_rank as fig12
+from stepwell.papers.linear._low_rank_settings import DIM
+from stepwell.papers.linear._low_rank_waits import drop_times
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.linear_attention._published import (
+from stepwell.papers.linear._published import (
     ALLOWED_OUTSIDE,
     DROPS,
     LOSS_ERROR,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import allocation
+from stepwell.papers.softmax import allocation
 
 FIGURE = "softmax/allocation"
 QUICK = allocation.FIGURE.at(quick=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy
 
-from stepwell.papers.softmax_attention import fig02_blocks as fig02
-from stepwell.papers.softmax_attention._slope import CHANCE, slope
+from stepwell.papers.softmax import fig02_blocks as fig02
+from stepwell.papers.softmax._slope import CHANCE, slope
 
 FIGURE = "softmax/fig2"
 QUICK = fig02.FIGURE.at(quick=True)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from stepwell.papers.softmax_attention import _full_model as full_model
-from stepwell.papers.softmax_attention import fig01_emergence as fig01
-from stepwell.papers.softmax_attention._off_structure import gradient_variance
+from stepwell.papers.softmax import _full_model as full_model
+from stepwell.papers.softmax import fig01_emergence as fig01
+from stepwell.papers.softmax._off_structure import gradient_variance
 from stepwell.tasks import MultiTaskRegression
 
 FIGURE = "softmax/fig1"

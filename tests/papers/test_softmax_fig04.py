@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import _search
-from stepwell.papers.softmax_attention import fig04_lower_bound as figure
-from stepwell.papers.softmax_attention._sizes import like_tasks
+from stepwell.papers.softmax import _search
+from stepwell.papers.softmax import fig04_lower_bound as figure
+from stepwell.papers.softmax._sizes import like_tasks
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 

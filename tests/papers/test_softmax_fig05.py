@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import fig05_baselines as figure
+from stepwell.papers.softmax import fig05_baselines as figure
 
 FIGURE = "softmax/fig5"
 QUICK = figure.FIGURE.at(quick=True)

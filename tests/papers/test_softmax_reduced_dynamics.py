@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import fig03_reduced_dynamics as fig03
+from stepwell.papers.softmax import fig03_reduced_dynamics as fig03
 
 FIGURE = "softmax/fig3"
 QUICK = fig03.FIGURE.at(quick=True)

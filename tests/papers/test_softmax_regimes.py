@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import regimes as figure
+from stepwell.papers.softmax import regimes as figure
 
 FIGURE = "softmax/regimes"
 QUICK = figure.FIGURE.at(quick=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax_attention import sign_pairs as figure
-from stepwell.papers.softmax_attention._search import FLATTEST, loss_and_slope
+from stepwell.papers.softmax import sign_pairs as figure
+from stepwell.papers.softmax._search import FLATTEST, loss_and_slope
 from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/sign-pairs"

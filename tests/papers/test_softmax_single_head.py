@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from stepwell.papers import InvalidInput
-from stepwell.papers.softmax_attention import single_head as figure
-from stepwell.papers.softmax_attention._sizes import like_tasks
+from stepwell.figures import InvalidInput
+from stepwell.papers.softmax import single_head as figure
+from stepwell.papers.softmax._sizes import like_tasks
 from stepwell.theory.softmax import limits
 
 FIGURE = "softmax/single-head"

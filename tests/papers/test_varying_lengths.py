@@ -6,7 +6,7 @@ import pytest
 
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
-from stepwell.papers.linear_attention import varying_lengths as figure
+from stepwell.papers.linear import varying_lengths as figure
 from stepwell.tasks import ContextLengths
 from stepwell.theory import linear as theory
 
@@ -69,7 +69,7 @@ def test_the_loss_of_a_mixture_is_that_of_its_harmonic_mean():
     assert figure.harmonic_mean(mixture.lengths) == pytest.approx(9)
     model = MergedAttention.random(dim=4, heads=3, scale=1.0, key=jax.random.key(0))
     assert float(Population(mixture)(model)) == pytest.approx(float(Population(single)(model)), rel=1e-13)
-    np.testing.assert_allclose(figure.map_at(9.0, QUICK.eigenvalues), theory.minimiser(single), atol=1e-12)
+    np.testing.assert_allclose(figure.map_at(9.0, QUICK.eigenvalues), theory.minimizer(single), atol=1e-12)
     np.testing.assert_allclose(figure.levels_at(9.0, QUICK.eigenvalues), theory.levels(single), atol=1e-12)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput, WouldNotFit
+from stepwell._util.errors import InvalidInput, WouldNotFit
 from stepwell.tasks import (
     Batch,
     ContextLengths,

@@ -33,6 +33,6 @@ def test_the_in_weight_test_has_contexts_that_say_nothing():
 
 
 def test_the_in_context_test_has_new_task_vectors_only():
-    mixture = InContextInWeightMixture.random(np.eye(3) / 3, 0.5, 8, centred=True, key=jax.random.key(4))
+    mixture = InContextInWeightMixture.random(np.eye(3) / 3, 0.5, 8, centered=True, key=jax.random.key(4))
     w = task_vectors(mixture.in_context_test().sample(500, key=KEY), 3)
     np.testing.assert_allclose(np.cov(w.T), np.eye(3), atol=1e-9)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.tasks import ContextLengths, MultiTaskRegression, random_rotation
 
 KEY = jax.random.key(0)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import eval_hermitenorm
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.tasks import SingleIndexRegression
 
 KEY = jax.random.key(0)
 
 
-def test_a_link_by_coefficients_is_the_sum_of_normalised_hermite_polynomials():
+def test_a_link_by_coefficients_is_the_sum_of_normalized_hermite_polynomials():
     coefficients = (0.3, -1.0, 0.5, 0.0, 2.0, 0.1)
     s = np.linspace(-4, 4, 41)
     expected = sum(c * eval_hermitenorm(k, s) / math.sqrt(math.factorial(k)) for k, c in enumerate(coefficients))

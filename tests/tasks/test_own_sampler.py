@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepwell import theory
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import Ensemble, _online, descend, flow, online
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
@@ -40,9 +40,9 @@ def sample(n, key):
     return x, jnp.einsum("sni,si->sn", x, w)
 
 
-def moments(normalisation, second=1.0):
+def moments(normalization, second=1.0):
     """M = p I and C = p (1 + (D - 1)/n) I, as |x|² = D."""
-    scale, one = CONTEXT * attention_scale(normalisation, CONTEXT), SPARSITY * np.eye(DIM)
+    scale, one = CONTEXT * attention_scale(normalization, CONTEXT), SPARSITY * np.eye(DIM)
     spread = second * (1 + (DIM - 1) / CONTEXT)
     return PopulationMoments(np.eye(DIM), scale * one, scale**2 * spread * one, SPARSITY * DIM)
 
@@ -99,12 +99,12 @@ def test_the_mixture_is_one():
 
 
 def test_closed_form_moments_agree_with_samples_or_are_refused():
-    for normalisation in ("1/N", "none"):
-        gaps = check_moments(TASK, 20_000, normalisation=normalisation, key=KEY)
+    for normalization in ("1/N", "none"):
+        gaps = check_moments(TASK, 20_000, normalization=normalization, key=KEY)
         assert set(gaps) >= {"input", "cross", "second", "label_power"} and max(gaps.values()) < 6
     varied = InContextRegression(np.diag([0.6, 0.4]), ContextLengths([3, 9]), noise_variance=0.2, outputs=2)
     assert max(check_moments(varied, 20_000, key=KEY).values()) < 6
-    wrong = SamplerTask(sample, moments=lambda normalisation: moments(normalisation, second=1.2))
+    wrong = SamplerTask(sample, moments=lambda normalization: moments(normalization, second=1.2))
     with pytest.raises(InvalidInput, match=r"second of moments\(\) of SamplerTask does not agree with 20000 samples"):
         check_moments(wrong, 20_000, key=KEY)
 
@@ -117,8 +117,8 @@ def test_a_query_that_depends_on_its_context_is_noticed():
         x = x.at[:, -1].set(x[:, 0])
         return x, jnp.einsum("sni,si->sn", x, jax.random.normal(jax.random.fold_in(key, 1), (n, 2)))
 
-    def same(normalisation):
-        return InContextRegression(np.eye(2), 4).moments(normalisation)
+    def same(normalization):
+        return InContextRegression(np.eye(2), 4).moments(normalization)
 
     with pytest.raises(InvalidInput, match="cross|independence"):
         check_moments(SamplerTask(repeating, moments=same), 20_000, key=KEY)
@@ -141,7 +141,7 @@ def test_theory_from_moments_is_that_from_covariances():
     known = InContextRegression(np.diag([0.6, 0.4]), 10, noise_variance=0.1, task_covariance=[[1.0, 0.3], [0.3, 0.5]])
     hidden = SamplerTask(lambda n, key: known.draw(n, key=key), moments=lambda scale: known.moments(scale))
     linear = theory.linear
-    for function in (linear.levels, linear.escape_rates, linear.component_gains, linear.minimiser, linear.minimal_loss):
+    for function in (linear.levels, linear.escape_rates, linear.component_gains, linear.minimizer, linear.minimal_loss):
         np.testing.assert_allclose(function(hidden), function(known), rtol=1e-12, err_msg=function.__name__)
     nearest = [linear.nearest_fixed_point(task, np.eye(2)) for task in (hidden, known)]
     assert nearest[0].distance == pytest.approx(nearest[1].distance, rel=1e-12)
@@ -159,9 +159,9 @@ def test_drop_times_are_those_of_training():
         w = jax.random.normal(vectors, (size, 2)) @ np.linalg.cholesky(omega).T
         return x, jnp.einsum("sni,si->sn", x, w)
 
-    def of(normalisation):
+    def of(normalization):
         """Isserlis' theorem, less what the fourth moments of ±μ have less than those of a Gaussian."""
-        scale = n * attention_scale(normalisation, n)
+        scale = n * attention_scale(normalization, n)
         fourth = 2 * lam @ omega @ lam + np.sum(omega * lam) * lam - 2 * (mu @ omega @ mu) * np.outer(mu, mu)
         second = (1 - 1 / n) * lam @ omega @ lam + fourth / n
         return PopulationMoments(lam, scale * lam @ omega, scale**2 * second, float(np.sum(omega * lam)))
@@ -185,7 +185,7 @@ def test_drop_times_are_those_of_training():
 
 def test_theory_says_what_a_task_lacks():
     for task, words in (
-        (SamplerTask(sample), ["SamplerTask has no covariance", "moments(normalisation)", "theory.Regression"]),
+        (SamplerTask(sample), ["SamplerTask has no covariance", "moments(normalization)", "theory.Regression"]),
         (Mixture(ContextLengths(5)), ["Mixture has no covariance", "no closed-form moments"]),
     ):
         with pytest.raises(InvalidInput) as refusal:

@@ -63,8 +63,8 @@ def test_a_shorter_sample_is_the_beginning_of_a_longer_one_and_chunks_are_its_pa
 
 
 @pytest.mark.parametrize("n", [50, 5000])
-def test_centred_and_whitened_samples_are_so_exactly(n):
-    task = InContextRegression(np.diag([0.7, 0.3]), 4, outputs=2, centred=True, whitened=True)
+def test_centered_and_whitened_samples_are_so_exactly(n):
+    task = InContextRegression(np.diag([0.7, 0.3]), 4, outputs=2, centered=True, whitened=True)
     batch = task.sample(n, key=KEY)
     x, y = np.asarray(batch.tokens[..., :2]), np.asarray(batch.labels)
     np.testing.assert_allclose(x.mean(axis=0), 0.0, atol=1e-13)
@@ -75,17 +75,17 @@ def test_centred_and_whitened_samples_are_so_exactly(n):
 
 
 @pytest.mark.parametrize("lengths", [6, ContextLengths([2, 5], [0.3, 0.7])])
-@pytest.mark.parametrize("normalisation", ["1/N", "none", "1/tokens"])
-def test_population_moments_agree_with_monte_carlo(lengths, normalisation):
+@pytest.mark.parametrize("normalization", ["1/N", "none", "1/tokens"])
+def test_population_moments_agree_with_monte_carlo(lengths, normalization):
     task = general_task(lengths=lengths)
-    moments = population_moments(task, normalisation)
+    moments = population_moments(task, normalization)
     batch = task.sample(100_000, key=KEY)
     tokens, x = np.asarray(batch.tokens), np.asarray(batch.tokens[..., :3])
     w = np.linalg.solve(
         np.einsum("sni,snj->sij", x, x) + 1e-12 * np.eye(3), np.einsum("sni,sn->si", x, batch.labels[..., 0])[..., None]
     )[..., 0]
     counts, probabilities = task.lengths.counts, task.lengths.probabilities
-    scale = {"1/N": lambda n: 1 / n, "none": lambda n: 1.0, "1/tokens": lambda n: 1 / (n + 1)}[normalisation]
+    scale = {"1/N": lambda n: 1 / n, "none": lambda n: 1.0, "1/tokens": lambda n: 1 / (n + 1)}[normalization]
     beta = {n: scale(n) * np.einsum("sn,sni->si", tokens[:, :n, 3], x[:, :n]) for n in counts}
     # Rows where the task vector is not identified by the inputs (fewer tokens than dimensions) do not occur here.
     mix = list(zip(counts, probabilities, strict=True))

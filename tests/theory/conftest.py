@@ -64,8 +64,8 @@ class TaskOfMoments:
     def dim(self):
         return len(self.own.input)
 
-    def moments(self, normalisation):
-        assert normalisation == "1/N"
+    def moments(self, normalization):
+        assert normalization == "1/N"
         return self.own
 
 

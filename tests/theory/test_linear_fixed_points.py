@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import linear
 
 EPS = np.finfo(float).eps
@@ -61,7 +61,7 @@ def test_every_subset_once(make_task, kwargs):
 def test_components_without_gain_make_no_points(make_task):
     task = make_task([0.5, 0.3, 0.2], [1.0, 1.0, 0.0], rotation=1)
     assert [point.learned for point in linear.fixed_points(task)] == [(), (0,), (1,), (0, 1)]
-    assert linear.nearest_fixed_point(task, linear.minimiser(task)).point.learned == (0, 1)
+    assert linear.nearest_fixed_point(task, linear.minimizer(task)).point.learned == (0, 1)
 
 
 @given(kwargs=tasks, seed=st.integers(0, 1000), size=st.floats(0.0, 3.0))
@@ -92,7 +92,7 @@ def _root(matrix):
 def test_equal_gains_are_turned(make_task):
     task = make_task(np.full(3, 0.4), lengths=(20,))
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    end = linear.minimiser(task)[0, 0]
+    end = linear.minimizer(task)[0, 0]
     found = linear.nearest_fixed_point(task, end * turn[:, :2] @ turn[:, :2].T)
     assert found.point.learned == (0, 1) and found.distance < 100 * EPS
     assert found.point.loss == pytest.approx(linear.levels(task)[2], rel=1e-14)
@@ -111,7 +111,7 @@ def test_distance_is_that_of_predictions(make_task):
     squares = np.einsum("si,ij,sj->s", beta, first - second, x[:, 6]) ** 2
     error = squares.std() / np.sqrt(samples)
     assert abs(squares.mean() - linear.prediction_distance(task, first, second) ** 2) < 5 * error
-    excess = linear.prediction_distance(task, first, linear.minimiser(task)) ** 2
+    excess = linear.prediction_distance(task, first, linear.minimizer(task)) ** 2
     assert linear.loss_at(task, first) == pytest.approx(linear.minimal_loss(task) + excess, rel=1e-12)
 
 
@@ -125,7 +125,7 @@ def test_a_task_of_moments(make_task_of_moments):
     np.testing.assert_allclose(basis.gains, gains, **close)
     np.testing.assert_allclose(basis.keys.T @ second @ basis.keys, np.eye(4), **close)
     np.testing.assert_allclose(basis.maps, [np.outer(a, a) @ cross for a in basis.keys.T], **close)
-    np.testing.assert_allclose(linear.minimiser(task), np.linalg.solve(second, cross), **close)
+    np.testing.assert_allclose(linear.minimizer(task), np.linalg.solve(second, cross), **close)
     assert points.count == 8
     for point in points:
         residual = (cross - second @ point.effective_map) @ lam

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import linear
 
 EPS = np.finfo(float).eps
@@ -36,7 +36,7 @@ def test_the_limit_is_that_of_long_contexts(make_task, variances, task_variances
     # Each component's map is smaller than its limit by the fraction (1 + (tr(ΩΛ) + σ²)/s)/N.
     shrinkage = (1 + (linear.label_power(task) + noise) / gains[-1]) / length
     finite = linear.principal_component_regression_map(long, m)
-    allowed = 3 * (shrinkage + 1e6 * EPS) * np.abs(linear.minimiser(long)).max()
+    allowed = 3 * (shrinkage + 1e6 * EPS) * np.abs(linear.minimizer(long)).max()
     np.testing.assert_allclose(finite, endless, rtol=0, atol=allowed)
     # In the limit the prediction is wᵀ P x_q with a projector P of rank m.
     projector = task.covariance @ endless
@@ -59,7 +59,7 @@ def test_components_do_not_depend_on_the_length(make_task, variances, task_varia
 def test_all_components_are_least_squares(make_task):
     task = make_task([1.2, 0.7, 0.3], [0.5, 2.0, 1.0], noise=0.3, rotation=1, task_rotation=2)
     np.testing.assert_allclose(
-        linear.principal_component_regression_map(task, 3), linear.minimiser(task), rtol=0, atol=1e-12
+        linear.principal_component_regression_map(task, 3), linear.minimizer(task), rtol=0, atol=1e-12
     )
     np.testing.assert_allclose(
         linear.principal_component_regression_map(task, 3, endless=True),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import linear
 
 EPS = np.finfo(float).eps

@@ -1,4 +1,4 @@
-"""Levels and fixed points: the reference values, the paper's formulae, and direct minimisation."""
+"""Levels and fixed points: the reference values, the paper's formulae, and direct minimization."""
 
 import copy
 import itertools
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear
 
@@ -47,7 +47,7 @@ def test_the_papers_case(make_task, variances, length):
     np.testing.assert_allclose(linear.component_gains(task), gains, rtol=0, atol=rounding(task))
     np.testing.assert_allclose(linear.escape_rates(task), lam**2, rtol=0, atol=rounding(task) * lam[0])
     best = np.linalg.inv(task.covariance + (task.covariance + lam.sum() * np.eye(lam.size)) / length)
-    np.testing.assert_allclose(linear.minimiser(task), best, rtol=0, atol=rounding(task) * np.abs(best).max() / lam[-1])
+    np.testing.assert_allclose(linear.minimizer(task), best, rtol=0, atol=rounding(task) * np.abs(best).max() / lam[-1])
 
 
 @given(
@@ -71,7 +71,7 @@ def test_every_subset_is_a_stationary_point_at_its_level(make_task, variances, t
     steps = linear.levels(task)
     assert steps[0] == linear.label_power(task)
     assert steps[-1] == pytest.approx(linear.minimal_loss(task), abs=rounding(task))
-    assert steps[-1] == pytest.approx(linear.loss_at(task, linear.minimiser(task)), abs=rounding(task))
+    assert steps[-1] == pytest.approx(linear.loss_at(task, linear.minimizer(task)), abs=rounding(task))
 
 
 @given(variances=spectra, data=st.data(), noise=st.floats(0.0, 3.0))
@@ -130,7 +130,7 @@ def test_the_last_level_of_a_long_context_keeps_its_digits(make_task):
     task = make_task([1.0], lengths=(10**15,))
     assert linear.levels(task)[-1] == pytest.approx(2e-15, rel=1e-12)
     assert linear.minimal_loss(task) == pytest.approx(2e-15, rel=1e-12)
-    assert linear.loss_at(task, linear.minimiser(task)) == pytest.approx(2e-15, rel=1e-12)
+    assert linear.loss_at(task, linear.minimizer(task)) == pytest.approx(2e-15, rel=1e-12)
 
 
 def test_eigenvalues_beyond_float64_are_refused():

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import RegressionTask, linear
 from stepwell.theory._task import require_regression
 

@@ -7,7 +7,7 @@ import pytest
 import scipy
 from scipy.integrate import solve_ivp
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import Lengths, Regression, linear
 from stepwell.theory.linear import _race as race_module
 from stepwell.theory.linear._heads import Directions, Heads
@@ -306,7 +306,7 @@ def test_heads_that_run_out_need_no_reason(make_task):
 def test_a_model_in_place_of_its_weights():
     import jax
 
-    from stepwell.dynamics import renormalised, time_factor
+    from stepwell.dynamics import renormalized, time_factor
     from stepwell.models import MergedAttention, SeparateAttention
 
     task = Regression(np.diag([0.6, 0.4]), np.eye(2), 0.0, Lengths((31,), (1.0,)))
@@ -314,7 +314,7 @@ def test_a_model_in_place_of_its_weights():
     weights = model.theory_weights({name: np.asarray(weight) for name, weight in model.weights().items()})
     drops = linear.drop_schedule(task, **weights)
     assert len(drops) == 2 and linear.drop_schedule(task, model) == drops
-    other, factor = renormalised(model, "none", length=31), time_factor("1/N", "none", length=31, factors=3)
+    other, factor = renormalized(model, "none", length=31), time_factor("1/N", "none", length=31, factors=3)
     np.testing.assert_allclose(
         [drop.time for drop in linear.drop_schedule(task, other)], [factor * drop.time for drop in drops], rtol=1e-6
     )

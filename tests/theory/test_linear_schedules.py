@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import linear
 from stepwell.theory.linear import _wait as wait_module
 
@@ -130,9 +130,9 @@ def test_an_ensemble_of_models():
     from stepwell.tasks import InContextRegression
 
     task = InContextRegression(np.diag([0.6, 0.4]), 31)
-    for normalisation in ("1/N", "none"):
+    for normalization in ("1/N", "none"):
         models = [
-            SeparateAttention.random(dim=2, heads=2, scale=s, normalisation=normalisation, key=jax.random.key(0))
+            SeparateAttention.random(dim=2, heads=2, scale=s, normalization=normalization, key=jax.random.key(0))
             for s in (0.1, 0.01, 0.001)
         ]
         schedules = linear.drop_schedule(task, Ensemble.of(models))

@@ -1,4 +1,4 @@
-"""Limits and bounds of the spectral loss: recorded values, SciPy's optimiser, and inequalities for any weights."""
+"""Limits and bounds of the spectral loss: recorded values, SciPy's optimizer, and inequalities for any weights."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import softmax
 
 
@@ -54,7 +54,7 @@ def test_the_single_head_of_the_example(make_multi_task):
 
 
 def searched_loss(found, start):
-    """The least spectral loss that an optimiser finds over scores ω, with μ from a linear solve; ω√d is searched."""
+    """The least spectral loss that an optimizer finds over scores ω, with μ from a linear solve; ω√d is searched."""
 
     def loss(flat):
         omega = flat.reshape(start.shape) / np.sqrt(found.dims)
@@ -68,7 +68,7 @@ def searched_loss(found, start):
 
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=25)
-def test_single_head_against_an_optimiser(multi_tasks, data, seed):
+def test_single_head_against_an_optimizer(multi_tasks, data, seed):
     task = data.draw(multi_tasks)
     best = softmax.limits.single_head_optimum(task)
     found = softmax.conventions.numbers(task)
@@ -81,13 +81,13 @@ def test_single_head_against_an_optimiser(multi_tasks, data, seed):
     searched = min(searched_loss(found, start) for start in starts) / found.signal.sum()
     total = best.loss.sum() / found.signal.sum()
     assert total <= searched + 1e-12
-    # An optimiser stops where the loss is flat to rounding: gradients of 1e-8 in its differences.
+    # An optimizer stops where the loss is flat to rounding: gradients of 1e-8 in its differences.
     assert searched == pytest.approx(total, abs=1e-7)
 
 
 @given(data=st.data(), heads=st.integers(1, 5), part=st.floats(0.01, 1.2))
 @settings(max_examples=30)
-def test_water_filling_against_an_optimiser(multi_tasks, data, heads, part):
+def test_water_filling_against_an_optimizer(multi_tasks, data, heads, part):
     task = data.draw(multi_tasks)
     found, tasks = softmax.conventions.numbers(task), len(task.dims)
     budget = min(part * tasks, tasks)
@@ -138,13 +138,13 @@ def test_no_weights_go_below_the_bounds(multi_tasks, data, heads, seed, size):
 
 @pytest.mark.parametrize(("heads", "tasks"), [(1, 2), (2, 2), (3, 2), (2, 3), (3, 3), (4, 3)])
 def test_the_bound_is_approached(make_multi_task, heads, tasks):
-    """By an optimiser over signed weights: homogeneous and not."""
+    """By an optimizer over signed weights: homogeneous and not."""
     for strengths in (1.0, np.linspace(0.5, 2.0, tasks)):
         task = make_multi_task([8] * tasks, strengths, context=60)
         bound = softmax.bounds.lower_bound(task, heads).sum()
         starts = np.random.default_rng(heads).normal(scale=0.3, size=(6, heads, tasks))
         found = min(searched_loss(softmax.conventions.numbers(task), start) for start in starts)
-        # The least is at infinity for several heads, so an optimiser stops a little above.
+        # The least is at infinity for several heads, so an optimizer stops a little above.
         assert bound * (1 - 1e-9) <= found <= bound * 1.0005
 
 

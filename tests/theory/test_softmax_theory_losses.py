@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.theory import MultiTask, softmax
 from stepwell.theory.softmax._spectral import gram, loss_with_overlaps
 
@@ -137,8 +137,8 @@ def test_linear_heads(multi_tasks, data, heads, seed):
     exact = softmax.losses.linear_heads_loss(task, omega, mu)
     c = np.sum(mu * omega, axis=0)
     # The exponential made linear, and the term that is exact for d φ + 1 in place of d φ.
-    linearised = loss_with_overlaps(task, omega, mu, gram(task, omega))
-    np.testing.assert_allclose(exact, linearised + found.signal * c**2 / found.context, rtol=1e-12)
+    linearized = loss_with_overlaps(task, omega, mu, gram(task, omega))
+    np.testing.assert_allclose(exact, linearized + found.signal * c**2 / found.context, rtol=1e-12)
     alone = softmax.losses.linear_heads_loss(task, np.diag(omega[0]), np.diag(mu[0]))
     c = omega[0] * mu[0]
     nu = (found.dims * found.phi + 1) / found.context

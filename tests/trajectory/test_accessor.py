@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import stepwell as sw
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.models import ConvolutionalAttention, CubicMLP, SpectralAttention
 
 TASK = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
@@ -129,7 +129,7 @@ def test_tasks_and_models_say_what_they_are():
         assert thing._repr_html_().startswith("<table>")
 
 
-def test_schedules_and_optimisers_by_name(run):
+def test_schedules_and_optimizers_by_name(run):
     loss = sw.Population(TASK)
     same = sw.descend(MODEL, loss, rate=lambda n: 0.05 + 0.0 * n, steps=600, progress=False)
     np.testing.assert_allclose(same["loss"], run["loss"], rtol=1e-12)
@@ -141,17 +141,17 @@ def test_schedules_and_optimisers_by_name(run):
     half = sw.trajectory.model_at(whole, index=1)
     rest = sw.descend(half, loss, rate=decay, start=300, steps=300, progress=False)
     np.testing.assert_array_equal(rest["loss"].values[0], whole["loss"].values[0, 300:])
-    named = sw.descend(MODEL, loss, rate=0.01, optimiser="adam", steps=20, progress=False)
-    given = sw.descend(MODEL, loss, optimiser=optax.adam(0.01), steps=20, progress=False)
+    named = sw.descend(MODEL, loss, rate=0.01, optimizer="adam", steps=20, progress=False)
+    given = sw.descend(MODEL, loss, optimizer=optax.adam(0.01), steps=20, progress=False)
     np.testing.assert_array_equal(named["loss"], given["loss"])
-    assert "time" not in named.coords and json.loads(named.attrs["configuration"])["optimiser"] == "adam"
+    assert "time" not in named.coords and json.loads(named.attrs["configuration"])["optimizer"] == "adam"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"optimiser": "nope", "rate": 0.1}, "no optimiser 'nope'"),
-        ({"optimiser": "adam"}, "give its learning rate"),
+        ({"optimizer": "nope", "rate": 0.1}, "no optimizer 'nope'"),
+        ({"optimizer": "adam"}, "give its learning rate"),
         ({"rate": lambda: 0.1}, "cannot be called with the number of a step"),
         ({"rate": lambda n: jnp.ones(2)}, "does not return one number"),
     ],

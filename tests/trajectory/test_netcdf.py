@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 from stepwell.dynamics import descend, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population

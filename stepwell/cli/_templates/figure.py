@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import matplotlib.figure
 
+from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 from stepwell.experiments import Experiment
-from stepwell.papers import Claim, Data, Figure, completed
-from stepwell.papers.style import GREY, PALETTE, new_figure, styled
+from stepwell.figures import Claim, Data, Figure, completed
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         drawn = new_figure(5, 3)
         axes = drawn.subplots()
         for level in sorted(set(data["drops"]["level"].values)):
-            axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
+            axes.axhline(level, color=GRAY, linestyle="--", linewidth=1)
         for number, loss in enumerate(data["runs"]["loss"]):
             color = PALETTE[number % len(PALETTE)]
             axes.plot(data["runs"]["time"], loss, color=color)

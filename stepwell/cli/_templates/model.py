@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell.analysis import effective_map
 from stepwell.experiments import Experiment, Field, register
 from stepwell.models import AbstractModel
-from stepwell.probes import effective_map
 from stepwell.trajectory import load, save
 
 

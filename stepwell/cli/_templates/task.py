@@ -37,13 +37,13 @@ class OwnTask(AbstractTask):
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
         return assemble(x, y, y, self.lengths)
 
-    def moments(self, normalisation="1/N") -> PopulationMoments:
+    def moments(self, normalization="1/N") -> PopulationMoments:
         """Optional: the moments in closed form, for the objective population and for the theory.
 
         They are quadratic in w, so they are those of Gaussian task vectors with the same covariance.
         """
         one = np.eye(self.dim)
-        return InContextRegression(one, self.lengths, task_covariance=self.density * one).moments(normalisation)
+        return InContextRegression(one, self.lengths, task_covariance=self.density * one).moments(normalization)
 
 
 @register("task", "own_task")

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from stepwell import native
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, SeparateAttention, is_separate
 from stepwell.objectives import AbstractObjective, Population
 

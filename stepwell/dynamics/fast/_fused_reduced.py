@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from stepwell import native
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import CONTROL_SUMS, AbstractObjective, ReducedSampled, controlled_mean, eigenvalues
 from stepwell.tasks import MultiTaskRegression

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from stepwell import native
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_attention
 from stepwell.objectives import AbstractObjective, Sampled
 from stepwell.tasks import Batch, attention_scale
@@ -71,7 +71,7 @@ class FusedSampled(AbstractObjective):
 
     def __call__(self, model: AbstractModel) -> Loss:
         assert is_attention(model)
-        scale = attention_scale(model.normalisation, self.tokens.shape[-3] - int(model.attends_query))
+        scale = attention_scale(model.normalization, self.tokens.shape[-3] - int(model.attends_query))
         return _loss(
             (model.bilinear(), model.readout() * scale),
             (self.tokens, self.queries, self.targets, self.factors),

@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractQuadraticObjective, Population
 

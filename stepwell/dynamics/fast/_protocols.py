@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, AbstractQuadraticObjective
 

@@ -26,7 +26,7 @@ class ResolventMerged(OfPopulation, AbstractResolvent):
     $\Theta B^{-1} \Theta^\top = \frac{\|v\|^2}{\sigma} + \frac{\sigma}{\sigma^2 - \|G\|^2} \sum_h p_h p_h^\top, \quad
     p_h = U_h + \frac{v_h}{\sigma} G$.
 
-    In the basis of the eigenvectors of C and of Λ, W is diagonal. So what is left to factorise has as many equations as
+    In the basis of the eigenvectors of C and of Λ, W is diagonal. So what is left to factorize has as many equations as
     there are heads.
     """
 

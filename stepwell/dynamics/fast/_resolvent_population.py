@@ -18,7 +18,7 @@ from ._separate_population import applies
 _DIMENSION = 64
 """The largest dimension for this form: the system has D⁴ entries, 128 MiB here."""
 _WEIGHTS = 100
-"""Up to so many, the whole matrix is factorised as fast, in a program that is compiled faster."""
+"""Up to so many, the whole matrix is factorized as fast, in a program that is compiled faster."""
 
 
 class ResolventPopulation(OfPopulation, AbstractResolvent):
@@ -32,7 +32,7 @@ class ResolventPopulation(OfPopulation, AbstractResolvent):
     - $v s_i$ between entry i of a key and entry i of its query: two by two it is inverted by hand;
     - $s_i q_{r,i}$ and $s_i k_{r,i}$ between the value and those entries: an arrow, inverted by way of its tip.
 
-    So $B^{-1}$, for all blocks together, costs no more than a product with the weights, and what is left to factorise
+    So $B^{-1}$, for all blocks together, costs no more than a product with the weights, and what is left to factorize
     has D² equations: $(B + \Theta^\top W \Theta)^{-1} = B^{-1} - B^{-1} \Theta^\top W (1 + \Theta B^{-1} \Theta^\top
     W)^{-1} \Theta B^{-1}$. With $N = \Theta B^{-1} \Theta^\top$, a head's part of it is
 

@@ -10,7 +10,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
 from stepwell import native
-from stepwell._types import Loss
+from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Population
 
@@ -22,7 +22,7 @@ from ._resolvent_population import ResolventPopulation
 from ._separate_population import applies
 
 _DIMENSION = 8
-"""At the most. The system has D² equations; LAPACK factorises it as fast at D = 8 for a run alone, six times as fast at
+"""At the most. The system has D² equations; LAPACK factorizes it as fast at D = 8 for a run alone, six times as fast at
 D = 16, and the lanes of eight runs make up for a factor of two at D = 12."""
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, register
@@ -135,7 +135,7 @@ def separate(
             outputs=task.outputs,
             start=scheme,
             activation=activation,
-            normalisation=normalization,
+            normalization=normalization,
             key=key,
         )
     return made.balanced() if balanced else made
@@ -174,7 +174,7 @@ def merged(
         scale=scale,
         outputs=task.outputs,
         activation=activation,
-        normalisation=normalization,
+        normalization=normalization,
         key=key,
     )
     return made.balanced() if balanced else made

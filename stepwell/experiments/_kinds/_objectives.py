@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, find_kind, note_of, register
@@ -59,7 +59,7 @@ def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: S
         task,
         sequences,
         features="cubic" if _reads_features(model) else "full",
-        normalisation=normalization,  # pyright: ignore[reportArgumentType]
+        normalization=normalization,  # pyright: ignore[reportArgumentType]
         progress=False,
         key=key,
     )

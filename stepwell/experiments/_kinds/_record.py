@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, note_of, register

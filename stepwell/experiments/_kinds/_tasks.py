@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from stepwell._errors import InvalidInput
+from stepwell._util.errors import InvalidInput
 
 from .._field import Field
 from .._kind import Values, find_kind, register
@@ -242,7 +242,7 @@ def regression(
         task_covariance=tasks,
         noise_variance=noise,
         outputs=outputs,
-        centred=centered,
+        centered=centered,
         whitened=whitened,
     )
 
@@ -277,7 +277,7 @@ def mixture(
 
     inputs, _ = _covariances(keys.task, eigenvalues, None, str(directions))
     return InContextInWeightMixture.random(
-        inputs, in_context, _lengths(context), outputs=outputs, centred=centered, key=keys.fixed_task
+        inputs, in_context, _lengths(context), outputs=outputs, centered=centered, key=keys.fixed_task
     )
 
 

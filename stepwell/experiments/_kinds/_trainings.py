@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from stepwell import _time
-from stepwell._errors import InvalidInput
-from stepwell._optimizers import canonical_optimizer, canonical_schedule
+from stepwell._util import paper_time
+from stepwell._util.errors import InvalidInput
+from stepwell._util.optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
 from .._kind import Values, note_of, register
@@ -60,7 +60,7 @@ def flow(
         float | Literal["converged"] | None,
         Field(
             "stop time, or converged, the default; with spectral by default well after the last predicted emergence",
-            unit=_time.TIME_NAME,
+            unit=paper_time.TIME_NAME,
             above=0.0,
             slider=(1.0, 1e6),
             log=True,
@@ -119,7 +119,7 @@ def descent(
         int | None,
         Field("number of gradient steps; by default 6000", least=1, most=_MOST_STEPS, slider=(200, 10_000), log=True),
     ] = None,
-    until: Annotated[float | None, Field("stop time, instead of steps", unit=_time.TIME_NAME, above=0.0)] = None,
+    until: Annotated[float | None, Field("stop time, instead of steps", unit=paper_time.TIME_NAME, above=0.0)] = None,
     optimizer: Annotated[
         str, Field("sgd, momentum, adam, muon or another of optax, with parameters if need be: adam:b1=0.9,b2=0.99")
     ] = "sgd",

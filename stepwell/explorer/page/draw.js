@@ -11,8 +11,8 @@ export const begin = document => { bokeh = document; };
 
 const LETTERS = "ABCD";
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-let colours = []; // of heads and configurations, read once for each theme
-const colour = number => colours[number % colours.length];
+let colors = []; // of heads and configurations, read once for each theme
+const color = number => colors[number % colors.length];
 const PICTURES = {
     linear: {curves: ["loss", "values"], matrices: ["map", "keys", "queries"]},
     softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
@@ -92,7 +92,7 @@ export function drawViews() {
     for (const {view, place} of there) {
         lines.xs.push(Array.from(view.time, coordinate));
         lines.ys.push(view.loss);
-        lines.color.push(colour(place));
+        lines.color.push(color(place));
         lines.dash.push("solid");
         lines.width.push(place === state.picked ? 2.6 : 1.6);
         lines.name.push(several ? `configuration ${LETTERS[place]}` : "loss");
@@ -102,15 +102,15 @@ export function drawViews() {
     setHeights("loss", [...lines.ys, levels], 0);
     model("loss.levels").data = {y: levels, text: apart(levels, named.map(([, name]) => name)), x: levels.map(() => axis.most)};
     const drops = [...view?.drop_times ?? [], ...view?.drop_times_late ?? []].map(coordinate).filter(Number.isFinite);
-    model("loss.drops").data = {x: drops, color: drops.map(() => colour(state.picked))};
+    model("loss.drops").data = {x: drops, color: drops.map(() => color(state.picked))};
     const phases = view?.phases ?? [];
     model("loss.strips").data = {
         x0: phases.map(phase => Math.max(coordinate(phase.start), axis.least)),
         x1: phases.map(phase => Math.min(coordinate(phase.end), axis.most)),
-        color: phases.map((_, place) => colour(place + 4)),
+        color: phases.map((_, place) => color(place + 4)),
     };
     if (view?.time) drawHeads(view);
-    legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, colour(place)]) : [], lossNote(view));
+    legend("loss", several ? there.map(({place}) => [`${LETTERS[place]}`, color(place)]) : [], lossNote(view));
     drawTime();
 }
 
@@ -180,7 +180,7 @@ function drawHeads(view) {
         const add = (ys, head, dash, what) => {
             lines.xs.push(xs);
             lines.ys.push(ys);
-            lines.color.push(colour(head));
+            lines.color.push(color(head));
             lines.dash.push(dash);
             lines.width.push(dash === "solid" ? 2 : 1.4);
             lines.name.push(what);
@@ -198,7 +198,7 @@ function drawHeads(view) {
         }
         model(`${name}.lines`).data = lines;
         setHeights(name, lines.ys);
-        legend(name, Array.from({length: heads}, (_, head) => [`head ${head + 1}`, colour(head)]), predicted ? "dashed: the scalar equation" : "");
+        legend(name, Array.from({length: heads}, (_, head) => [`head ${head + 1}`, color(head)]), predicted ? "dashed: the scalar equation" : "");
     }
     layOut(view);
 }
@@ -215,9 +215,9 @@ function legend(name, entries, note) {
     if (place.dataset.text === text) return;
     place.dataset.text = text;
     place.replaceChildren(note);
-    for (const [words, colour] of entries) {
+    for (const [words, color] of entries) {
         const entry = document.createElement("span"), mark = document.createElement("i");
-        mark.style.background = colour;
+        mark.style.background = color;
         entry.append(mark, words);
         place.append(entry, " ");
     }
@@ -294,11 +294,11 @@ function layOut(view) {
             }
             most = Math.max(most, largest(block.array));
         });
-        model(`${name}.colours`).setv({low: -most || -1, high: most || 1, palette});
+        model(`${name}.colors`).setv({low: -most || -1, high: most || 1, palette});
         model(`${name}.titles`).data = titles;
         model(`${name}.cells`).data = cells;
         legend(name, [], name === "allocation" ? "a row for each head, a column for each task"
-            : `in the eigenbasis; colours from ${number(-most, 2)} to ${number(most, 2)}`);
+            : `in the eigenbasis; colors from ${number(-most, 2)} to ${number(most, 2)}`);
     }
 }
 
@@ -336,7 +336,7 @@ export function drawTime() {
     document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 
-// Colours from negative over zero, which is the colour of the page, to positive.
+// Colors from negative over zero, which is the color of the page, to positive.
 let palette = [];
 function mixed() {
     const [negative, zero, positive] = ["--negative", "--zero", "--positive"].map(
@@ -349,10 +349,10 @@ function mixed() {
     });
 }
 
-// Bokeh's texts, axes and grids in the colours of the page.
+// Bokeh's texts, axes and grids in the colors of the page.
 export function dress() {
     palette = mixed();
-    colours = Array.from({length: 8}, (_, number) => css(`--c${number + 1}`));
+    colors = Array.from({length: 8}, (_, number) => css(`--c${number + 1}`));
     const text = css("--text"), soft = css("--soft"), line = css("--line");
     for (const name of everything().filter(name => bokeh.get_model_by_name(`${name}.cursor`))) {
         for (const end of ["time_axis", "axis"]) model(`${name}.${end}`).setv({

@@ -13,7 +13,7 @@ const STEPS = [
     {mode: "linear", title: "Plateau", card: "loss", when: () => (drop(0) + drop(1)) / 2,
         text: "Training now sits near a saddle: the first eigenvector is learned, the others are not. Each dotted level is the loss of a model that has learned so many of them."},
     {mode: "linear", title: "The next component", card: "keys", when: () => drop(1),
-        text: "Another head takes the eigenvector with the next largest eigenvalue. In the eigenbasis a key or query that has learned a component is one coloured square; watch them appear one after another."},
+        text: "Another head takes the eigenvector with the next largest eigenvalue. In the eigenbasis a key or query that has learned a component is one colored square; watch them appear one after another."},
     {mode: "linear", title: "Rank", card: "map", set: {"model.rank": "2"}, when: () => null,
         text: "With rank R a head can learn R components, one after the other. Here R is 2, so that half as many heads do the work; the effective map approaches its target, on the diagonal, as before."},
     {mode: "softmax", title: "Softmax", card: "allocation", when: () => null,

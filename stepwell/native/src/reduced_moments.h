@@ -117,7 +117,7 @@ INLINE void sum_up(int count, int tasks, const vec *normal, int tokens, const ve
 }
 
 /* From sums over weights to moments. */
-INLINE void normalise(int heads, int tasks, vec *moments)
+INLINE void normalize(int heads, int tasks, vec *moments)
 {
     for (int h = 0; h < heads; h++) {
         vec *head = moments + h * head_size(tasks);
@@ -146,5 +146,5 @@ static void find_moments(int heads, int tasks, const vec *normal, const vec *mos
         vec *head = moments + h * head_size(tasks), *pairs = moments + pair_at(heads, tasks, h, h);
         FOR_FEW(heads - h, tasks, sum_up(HEADS, TASKS, normal, tokens, weight + h * tokens, head, pairs))
     }
-    FOR_FEW(heads, tasks, normalise(HEADS, TASKS, moments))
+    FOR_FEW(heads, tasks, normalize(HEADS, TASKS, moments))
 }

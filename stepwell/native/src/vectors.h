@@ -66,7 +66,7 @@ INLINE vec chosen(whole which, vec yes, vec no)
 }
 
 /* b > a ? b : a, and so a if one of them is not a number. x86 has an instruction for just this, which compilers do not
-   recognise. */
+   recognize. */
 INLINE vec larger(vec a, vec b)
 {
 #if defined(ALONE)

@@ -31,7 +31,7 @@ from ._levels import level as level
 from ._levels import levels as levels
 from ._loss import loss_at as loss_at
 from ._loss import minimal_loss as minimal_loss
-from ._loss import minimiser as minimiser
+from ._loss import minimizer as minimizer
 from ._merged import MergedCourse as MergedCourse
 from ._merged import half_drop_time as half_drop_time
 from ._merged import merged_course as merged_course

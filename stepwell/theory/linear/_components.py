@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._task import LinearTask
 from ._principal import principal, require_regular

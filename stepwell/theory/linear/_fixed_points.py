@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._task import LinearTask
 from ._components import Components, components
@@ -102,7 +102,7 @@ def prediction_distance(
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> distance = sw.theory.linear.prediction_distance(task, np.zeros((4, 4)), sw.theory.linear.minimiser(task))
+    >>> distance = sw.theory.linear.prediction_distance(task, np.zeros((4, 4)), sw.theory.linear.minimizer(task))
     >>> print(f"{distance**2:.3f}, {1 - sw.theory.linear.minimal_loss(task):.3f}")
     0.864, 0.864
     """

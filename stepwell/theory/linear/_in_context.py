@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import RegressionTask, require_regression
 from ._fixed_points import prediction_distance, shares
@@ -27,7 +27,7 @@ def principal_component_regression_map(
     $\hat y = w^\top \Lambda A_m x_q$. In the paper's case $A_m = \sum_{d\le m} e_d e_d^\top/\lambda_d$, so that
     $\hat y = w^\top\sum_{d\le m} e_d e_d^\top x_q$.
 
-    m = D is least squares in context, shrunk for a finite N: the `minimiser`, where merged attention ends.
+    m = D is least squares in context, shrunk for a finite N: the `minimizer`, where merged attention ends.
 
     The components do not depend on N or the noise, only their sizes do: a component's map is $\gamma_d/s_d$ times its
     limit, $\gamma_d = s_d^2/((1+\nu)s_d + \nu(\mathrm{tr}(\Omega\Lambda)+\sigma^2))$.
@@ -51,7 +51,7 @@ def principal_component_regression_map(
     """
     require_regression(task)
     dim = task.covariance.shape[0]
-    m = _check.whole("number of components", m, least=0)
+    m = checks.whole("number of components", m, least=0)
     if m > dim:
         raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
     if not endless:
@@ -99,7 +99,7 @@ def regression_difference(task: RegressionTask, m: int) -> float:
     """
     require_regression(task)
     dim = task.covariance.shape[0]
-    m = _check.whole("number of components", m, least=0)
+    m = checks.whole("number of components", m, least=0)
     if m > dim:
         raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
     lengths = task.lengths.counts

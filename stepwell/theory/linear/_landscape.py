@@ -11,13 +11,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._memory import require_arrays
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.memory import require_arrays
 
 from .._task import LinearTask
 from ._levels import levels
-from ._loss import loss_at, minimiser
+from ._loss import loss_at, minimizer
 from ._moments import cross_moment, input_moment, label_power, second_moment
 from ._weights import aligned_weights, merged_map, separate_map
 
@@ -167,7 +167,7 @@ def merged_critical_rates(task: LinearTask) -> CriticalRates:
     """
     from scipy.optimize import minimize_scalar
 
-    learned = minimiser(task)
+    learned = minimizer(task)
     balanced = 0.5 * np.log(np.linalg.norm(learned))
 
     def sharpness(logarithm: float) -> float:
@@ -238,14 +238,14 @@ def merged_landscape(task: LinearTask, *, heads: int, at: Literal["zero", "minim
     >>> print(f"{zero.kind}, {zero.negative} negative eigenvalues of {zero.eigenvalues[0]:.3f}")
     strict saddle, 3 negative eigenvalues of -0.788
     """
-    heads = _check.whole("heads", heads)
-    _check.one_of("at", at, ("zero", "minimum"))
+    heads = checks.whole("heads", heads)
+    checks.one_of("at", at, ("zero", "minimum"))
     dim = input_moment(task).shape[0]
     weights = heads * (dim * dim + 1)
     require_arrays((weights, weights), what=f"the Hessian of {weights} weights", instead="take fewer heads")
     values, key_queries = np.zeros(heads), np.zeros((heads, dim, dim))
     if at == "minimum":
-        best = minimiser(task)
+        best = minimizer(task)
         values[0] = np.sqrt(np.linalg.norm(best))
         key_queries[0] = best / values[0]
     hessian = merged_hessian(task, values, key_queries)

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import LinearTask
 from ._components import components

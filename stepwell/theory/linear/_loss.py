@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._task import LinearTask
 from ._moments import cross_moment, second_moment
@@ -30,7 +30,7 @@ def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> fl
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    >>> best = sw.theory.linear.minimiser(task)
+    >>> best = sw.theory.linear.minimizer(task)
     >>> [round(sw.theory.linear.loss_at(task, part * best), 3) for part in (0.0, 0.5, 1.0)]
     [1.0, 0.352, 0.136]
     """
@@ -40,7 +40,7 @@ def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> fl
 
 
 @checked
-def minimiser(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
+def minimizer(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
     r"""The map of least loss, $A^* = C^{-1} M$.
 
     In the paper's case it is $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$: least squares in context, shrunk
@@ -58,7 +58,7 @@ def minimiser(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
-    >>> sw.theory.linear.minimiser(task).diagonal().round(3).tolist()
+    >>> sw.theory.linear.minimizer(task).diagonal().round(3).tolist()
     [1.316, 1.852]
     """
     basis = principal(task)
@@ -69,7 +69,7 @@ def minimiser(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
 
 @checked
 def minimal_loss(task: LinearTask) -> float:
-    r"""The loss of the `minimiser`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
+    r"""The loss of the `minimizer`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
 
     For Gaussian inputs it is computed without that difference, which for a long context has no digits left.
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._spectrum import spectrum_of
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.spectrum import spectrum_of
 
 from .._task import LinearTask, require_gaussian
 from ._moments import mean_inverse_length

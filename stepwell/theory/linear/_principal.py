@@ -28,8 +28,8 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._errors import InvalidInput
-from stepwell._spectrum import Spectrum, spectrum_of, symmetric_part
+from stepwell._util.errors import InvalidInput
+from stepwell._util.spectrum import Spectrum, spectrum_of, symmetric_part
 
 from .._task import LinearTask, RegressionTask, own_moments
 from ._moments import mean_inverse_length

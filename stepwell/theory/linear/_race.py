@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from stepwell._progress import Meter
-from stepwell._threads import one_blas_thread
+from stepwell._util.progress import Meter
+from stepwell._util.threads import one_blas_thread
 
 from .._integrate import MOST_STEPS
 from .._runge_kutta import SLOPES

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._integrate import integrate, require_positive, require_times
 from .._task import RegressionTask

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from jaxtyping import Float, Int
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import LinearTask, PredictedEnsemble, PredictedModel
 from ._levels import escape_rates, levels
@@ -130,7 +130,7 @@ def drop_schedule(
 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
     - `values`: the initial $v_i$, of shape (head,), for attention divided by N; or, in place of all three, a model at
-      its initial weights, a linear `SeparateAttention`, with any normalisation. Times are then by the model's clock.
+      its initial weights, a linear `SeparateAttention`, with any normalization. Times are then by the model's clock.
       For many runs at once, an `Ensemble` of models, or values of shape (run, head). A start then costs a tenth of a
       call of its own in 16 dimensions, and a hundredth in 4.
     - `keys`, `queries`: the initial $k_i$ and $q_i$, of shape (head, pair, dim), or (head, dim) for rank one; with a
@@ -188,10 +188,10 @@ def _of_model(task: LinearTask, model: PredictedModel | PredictedEnsemble, until
     one: PredictedModel = model.stacked if isinstance(model, PredictedEnsemble) else model
     if one.activation != "linear":
         raise InvalidInput(f"the model has {one.activation} attention; the schedule is for linear attention")
-    given, counts = one.normalisation, task.lengths.counts
+    given, counts = one.normalization, task.lengths.counts
     if given != "1/N" and len(counts) > 1:
         raise InvalidInput(
-            f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalisation='1/N'"
+            f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalization='1/N'"
         )
     # Weights f W predict the same, and follow the same path in the time f² t.
     length = max(counts)

@@ -4,8 +4,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._integrate import require_positive
 from .._task import RegressionTask

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
 
 from .._task import LinearTask
 from ._components import components
@@ -166,7 +166,7 @@ def aligned_weights(
     >>> print(f"{loss_at(task, separate_map(*weights)):.4f}, {level(task, [0]):.4f}")
     0.4475, 0.4475
     """
-    heads, rank = _check.whole("heads", heads), _check.whole("rank", rank)
+    heads, rank = checks.whole("heads", heads), checks.whole("rank", rank)
     basis = components(task)
     dim = basis.gains.size
     chosen = component_indices(learned, dim)

@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
 from ._numbers import Training, require_weights

@@ -5,16 +5,16 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._memory import require_arrays
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_arrays
 
 from .._task import MultiTask
 from ._marchenko_pastur import resolvent
 from ._numbers import TaskNumbers, numbers
 
-Penalised = Literal["mean", "sum"]
+Penalized = Literal["mean", "sum"]
 r"""What a ridge penalty is added to: the mean $X^\top X/L$ of the squares, or their sum $X^\top X$."""
 
 
@@ -52,7 +52,7 @@ def bayes_risk(task: MultiTask) -> Float[np.ndarray, " task"]:
 
 
 @checked
-def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Float[np.ndarray, " task"]:
+def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> Float[np.ndarray, " task"]:
     r"""The risk of ridge regression on the coordinates of each task, in the limit of large d and L.
 
     With $\hat g = (X^\top X/L+\alpha I)^{-1}X^\top y/L$, $m = m(-\alpha)$, $m_2 = -\partial_\alpha m$ it is
@@ -63,7 +63,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Floa
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `penalty`: the ridge penalty, at least 0.
-    - `penalised`: what the penalty is added to: `"mean"`, $X^\top X/L$, so that α is the penalty, or `"sum"`,
+    - `penalized`: what the penalty is added to: `"mean"`, $X^\top X/L$, so that α is the penalty, or `"sum"`,
       $X^\top X$, so that α is the penalty over L.
 
     **Returns:** the expected squared error of each task; the target has no noise.
@@ -74,7 +74,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Floa
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((100,), 1.0, 100, noise_variance=1.0, convention="total")
     >>> for penalty in (0.05, 1.0, 5.0):
-    ...     print(sw.theory.softmax.bayes.ridge_risk(task, penalty, penalised="mean").round(4).tolist())
+    ...     print(sw.theory.softmax.bayes.ridge_risk(task, penalty, penalized="mean").round(4).tolist())
     [1.8889]
     [0.618]
     [0.7671]
@@ -82,7 +82,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalised: Penalised) -> Floa
     constants = numbers(task)
     gamma, alpha = (
         constants.dims / constants.context,
-        np.full_like(constants.dims, _alpha(constants, penalty, penalised)),
+        np.full_like(constants.dims, _alpha(constants, penalty, penalized)),
     )
     shrinkage, root = resolvent(gamma, alpha)
     # m_2 from the derivative of the quadratic for m; at the one pole, d = L without penalty, only noise diverges.
@@ -130,7 +130,7 @@ def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generato
 
 @checked
 def sampled_ridge_risk(
-    task: MultiTask, penalty: float, samples: int, *, penalised: Penalised, rng: np.random.Generator
+    task: MultiTask, penalty: float, samples: int, *, penalized: Penalized, rng: np.random.Generator
 ) -> Estimate:
     r"""The risk of ridge regression at finite d and L, by sampling contexts.
 
@@ -142,7 +142,7 @@ def sampled_ridge_risk(
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `penalty`: the ridge penalty, at least 0.
     - `samples`: the number of contexts X drawn for each task, at least 2.
-    - `penalised`: what the penalty is added to, `"mean"` or `"sum"`; see `ridge_risk`.
+    - `penalized`: what the penalty is added to, `"mean"` or `"sum"`; see `ridge_risk`.
     - `rng`: NumPy's generator of random numbers.
 
     **Returns:** `Estimate` with the `mean` risk of each task and its `standard_error`.
@@ -152,12 +152,12 @@ def sampled_ridge_risk(
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task, rng = sw.tasks.MultiTaskRegression((10,), context=20, noise_variance=1.0), np.random.default_rng(0)
-    >>> estimate = sw.theory.softmax.bayes.sampled_ridge_risk(task, 1.0, 500, penalised="sum", rng=rng)
+    >>> estimate = sw.theory.softmax.bayes.sampled_ridge_risk(task, 1.0, 500, penalized="sum", rng=rng)
     >>> print(f"{estimate.mean[0]:.2f} ± {estimate.standard_error[0]:.2f}")
     0.90 ± 0.01
     """
     constants = numbers(task)
-    alpha = _alpha(constants, penalty, penalised)
+    alpha = _alpha(constants, penalty, penalized)
 
     def risk(squares: np.ndarray, lam: float) -> np.ndarray:
         below = np.where(squares + alpha == 0, 1.0, squares + alpha)
@@ -167,14 +167,14 @@ def sampled_ridge_risk(
     return _sampled(constants, risk, samples, rng)
 
 
-def _alpha(constants: TaskNumbers, penalty: float, penalised: Penalised) -> float:
-    penalty = _check.number("penalty", penalty, least=0.0)
-    return penalty / (constants.context if _check.one_of("penalised", penalised, get_args(Penalised)) == "sum" else 1)
+def _alpha(constants: TaskNumbers, penalty: float, penalized: Penalized) -> float:
+    penalty = checks.number("penalty", penalty, least=0.0)
+    return penalty / (constants.context if checks.one_of("penalized", penalized, get_args(Penalized)) == "sum" else 1)
 
 
 def _sampled(constants: TaskNumbers, risk, samples: int, rng: np.random.Generator) -> Estimate:
     """Mean and standard error of `risk(eigenvalues of XᵀX/L, λ)` over contexts X."""
-    if _check.whole("samples", samples) < 2:
+    if checks.whole("samples", samples) < 2:
         raise InvalidInput("samples is 1; a standard error needs at least 2")
     require_arrays((samples, int(max(constants.dims))), what=f"{samples} samples", instead="take fewer")
     means, errors = [], []

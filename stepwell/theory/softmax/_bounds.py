@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
 from ._numbers import numbers, require_weights
@@ -83,7 +83,7 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
     >>> [round(sw.theory.softmax.bounds.attention_budget(heads, 3), 3) for heads in (1, 2, 3, 4, 5)]
     [0.368, 1.0, 2.0, 3.0, 3.0]
     """
-    heads, tasks = _check.whole("heads", heads), _check.whole("tasks", tasks)
+    heads, tasks = checks.whole("heads", heads), checks.whole("tasks", tasks)
     if provable:
         return float(min(heads, tasks))
     return 1 / np.e if heads == 1 else float(min(heads - 1, tasks))
@@ -139,11 +139,11 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     >>> [round(sw.theory.softmax.bounds.equiangular_budget(3, a, -a / 2), 3) for a in (1.0, 0.1, 0.01)]
     [1.421, 1.949, 1.995]
     """
-    heads = _check.whole("heads", heads)
-    a = _check.number("size", size, least=0.0)
+    heads = checks.whole("heads", heads)
+    a = checks.number("size", size, least=0.0)
     if heads == 1:
         return float(a * np.exp(-a))
-    b = _check.number("overlap", overlap)
+    b = checks.number("overlap", overlap)
     if b > a or b < -a / (heads - 1) * (1 + 1e-12):
         raise InvalidInput(
             f"overlap is {b:g}; for {heads} heads of size {a:g} it must be from {-a / (heads - 1):g} to {a:g}"

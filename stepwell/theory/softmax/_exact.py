@@ -6,10 +6,10 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
-from stepwell._softmax_moments import softmax_moments
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.softmax_moments import softmax_moments
 
 from .._task import MultiTask
 from ._numbers import TaskNumbers, numbers, require_weights
@@ -67,7 +67,7 @@ def exact_loss(
     require_weights(task, omega, mu)
     constants = numbers(task)
     if context is not None:
-        constants = constants._replace(context=_check.whole("context", context))
+        constants = constants._replace(context=checks.whole("context", context))
     shared = np.count_nonzero(mu, axis=0) > 1
     if np.any(shared):
         raise InvalidInput(

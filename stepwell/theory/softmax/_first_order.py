@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
 from ._numbers import numbers, require_weights

@@ -5,8 +5,8 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._integrate import integrate, require_times
 from .._task import MultiTask

@@ -5,7 +5,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._task import MultiTask
 from ._limit import flow_limit

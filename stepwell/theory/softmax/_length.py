@@ -6,9 +6,9 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
 from ._exact import exact_loss
@@ -101,7 +101,7 @@ def linear_length_loss(
     [2.03, 1.07, 0.21]
     [3.54, 1.07, 638.19]
     """
-    _check.one_of("divided_by", divided_by, get_args(DividedBy))
+    checks.one_of("divided_by", divided_by, get_args(DividedBy))
     constants, lengths = numbers(task), _lengths(contexts)
     spread = constants.dims * constants.phi + 1
     c = 1 / (1 + spread / constants.context) * (lengths / constants.context if divided_by == "train" else 1.0)
@@ -109,7 +109,7 @@ def linear_length_loss(
 
 
 def _lengths(contexts: Sequence[int]) -> Float[np.ndarray, "length 1"]:
-    lengths = np.array([[float(_check.whole("context", length))] for length in contexts])
+    lengths = np.array([[float(checks.whole("context", length))] for length in contexts])
     if lengths.size == 0:
         raise InvalidInput("contexts are empty; give at least one length")
     return lengths

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 Target = Callable[[np.ndarray], np.ndarray]
 """f of the single index s = u·x, |u| = 1, entry by entry."""
@@ -50,8 +50,8 @@ def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0)
     >>> print(f"{head.omega:.4f} {head.mu:.3f}")
     0.1414 6.151
     """
-    dim, context = _check.whole("dim", dim), _check.whole("context", context)
-    phi = 1 + _check.number("noise", noise, least=0.0) / _check.number("signal", signal, least=0.0, above=True)
+    dim, context = checks.whole("dim", dim), checks.whole("context", context)
+    phi = 1 + checks.number("noise", noise, least=0.0) / checks.number("signal", signal, least=0.0, above=True)
     return Head(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
 
 
@@ -77,11 +77,11 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
     [3.0, 2.449]
     """
     nodes, weights = _gauss()
-    degree = _check.whole("degree", degree, least=0)
+    degree = checks.whole("degree", degree, least=0)
     if degree > _MOST_DEGREES:
         raise InvalidInput(f"degree is {degree}; it must be at most {_MOST_DEGREES}")
     values = weights * target(nodes)
-    return np.array([values @ _normalised(k, nodes) for k in range(degree + 1)])
+    return np.array([values @ _normalized(k, nodes) for k in range(degree + 1)])
 
 
 @checked
@@ -90,7 +90,7 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
     **Arguments:**
 
-    - `coefficients`: $c_k$ for k from 0, of the normalised polynomials $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$.
+    - `coefficients`: $c_k$ for k from 0, of the normalized polynomials $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$.
 
     **Returns:** f, a function of an array of s, entry by entry.
 
@@ -137,8 +137,8 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise:
     0.135
     0.912
     """
-    dim, context = _check.whole("dim", dim), _check.whole("context", context)
-    noise = _check.number("noise", noise, least=0.0)
+    dim, context = checks.whole("dim", dim), checks.whole("context", context)
+    noise = checks.number("noise", noise, least=0.0)
     omega, mu = head
     left = 1 - 2 * omega**2
     if left <= 0:
@@ -169,7 +169,7 @@ def nonlinear_leading_loss(
     $c = \mu\omega$.
 
     Degrees from 2 up are noise: as signal they enter at relative order $d^{-(k-1)/2}$. A mean $c_0$ costs most, for μ
-    of order √d multiplies it: centre the labels.
+    of order √d multiplies it: center the labels.
 
     **Arguments:**
 
@@ -190,10 +190,10 @@ def nonlinear_leading_loss(
     >>> [round(theory.nonlinear_leading_loss(row, 50, 1000, head, noise=0.1), 3) for row in np.eye(3)]
     [26.547, 0.13, 1.113]
     """
-    context = _check.whole("context", context)
+    context = checks.whole("context", context)
     squares = np.zeros(max(2, coefficients.size))
     squares[: coefficients.size] = coefficients**2
-    c = head.mu * _check.whole("dim", dim) ** -0.5
+    c = head.mu * checks.whole("dim", dim) ** -0.5
     kept = squares[1] * (1 - c) ** 2 + squares[2:].sum() + squares[0] * (1 - head.mu) ** 2
     return float(kept + head.mu**2 * np.e / context * (squares[1:].sum() + noise))
 
@@ -203,5 +203,5 @@ def _gauss() -> tuple[np.ndarray, np.ndarray]:
     return nodes, weights / weights.sum()
 
 
-def _normalised(k: int, s: np.ndarray) -> np.ndarray:
+def _normalized(k: int, s: np.ndarray) -> np.ndarray:
     return hermite_target(np.eye(k + 1)[k])(s)

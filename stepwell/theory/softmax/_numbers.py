@@ -5,9 +5,9 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask, the_context
 
@@ -54,9 +54,9 @@ def numbers(task: MultiTask) -> TaskNumbers:
         raise InvalidInput(
             f"the task has {len(task.dims)} dims and {len(task.strengths)} strengths; give equal numbers, at least one"
         )
-    dims = np.array([_check.whole("a task's dimension", dim) for dim in task.dims], dtype=float)
-    lam = np.array([_check.number("a task's strength", one, least=0.0, above=True) for one in task.strengths])
-    noise = _check.number("noise_variance", task.noise_variance, least=0.0)
+    dims = np.array([checks.whole("a task's dimension", dim) for dim in task.dims], dtype=float)
+    lam = np.array([checks.number("a task's strength", one, least=0.0, above=True) for one in task.strengths])
+    noise = checks.number("noise_variance", task.noise_variance, least=0.0)
     return TaskNumbers(dims, lam, lam * dims, 1 + noise / (lam * dims), the_context(task), noise)
 
 
@@ -100,7 +100,7 @@ def speeds(
     task: MultiTask, *, loss_factor: float = 2.0, embedding: float | None = None, score_scale: float | None = None
 ) -> Speeds:
     """Prefactors of the flow, from the keywords of `Training`."""
-    loss_factor = _check.number("loss_factor", loss_factor, least=0.0, above=True)
-    width = _check.number("embedding", sum(task.dims) if embedding is None else embedding, least=0.0, above=True)
-    scale = width**-0.5 if score_scale is None else _check.number("score_scale", score_scale, least=0.0, above=True)
+    loss_factor = checks.number("loss_factor", loss_factor, least=0.0, above=True)
+    width = checks.number("embedding", sum(task.dims) if embedding is None else embedding, least=0.0, above=True)
+    scale = width**-0.5 if score_scale is None else checks.number("score_scale", score_scale, least=0.0, above=True)
     return Speeds(2 * loss_factor * scale, 2 * loss_factor)

@@ -5,7 +5,7 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._integrate import integrate, require_positive, require_times
 from .._task import MultiTask

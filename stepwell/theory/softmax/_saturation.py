@@ -8,9 +8,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._softmax_moments import softmax_moments
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.softmax_moments import softmax_moments
 
 
 @checked
@@ -55,8 +55,8 @@ def saturation_point(context: int, ratio: float) -> float:
     >>> [round(sw.theory.softmax.saturation.saturation_point(100, ratio), 2) for ratio in (0.9, 0.5)]
     [1.25, 2.77]
     """
-    _check.whole("context", context, least=2)
-    ratio = _check.number("ratio", ratio, least=1e-6, most=1 - 1e-6)
+    checks.whole("context", context, least=2)
+    ratio = checks.number("ratio", ratio, least=1e-6, most=1 - 1e-6)
 
     def above(square: float) -> float:
         return float(concentration_ratio(np.array([square**0.5]), context)[0]) - ratio
@@ -83,14 +83,14 @@ def annealed_threshold(context: int) -> float:
     >>> print(f"{sw.theory.softmax.saturation.annealed_threshold(1000):.2f}")
     4.61
     """
-    return 2 / 3 * float(np.log(_check.whole("context", context)))
+    return 2 / 3 * float(np.log(checks.whole("context", context)))
 
 
 @checked
 def typical_threshold(context: int) -> float:
     r"""The squared sharpness $a^2 = \tfrac12\ln L$ at which a typical concentration leaves $e^{a^2}/L$.
 
-    Most realisations leave it there, before their mean does (`annealed_threshold`).
+    Most realizations leave it there, before their mean does (`annealed_threshold`).
 
     **Arguments:**
 
@@ -104,7 +104,7 @@ def typical_threshold(context: int) -> float:
     >>> print(f"{sw.theory.softmax.saturation.typical_threshold(1000):.2f}")
     3.45
     """
-    return 1 / 2 * float(np.log(_check.whole("context", context)))
+    return 1 / 2 * float(np.log(checks.whole("context", context)))
 
 
 @checked
@@ -129,7 +129,7 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
     >>> sw.theory.softmax.saturation.concentration_exponent(np.array([0.0, 1.0, 3.0, 5.0]), 10_000).round(3).tolist()
     [-1.0, -0.891, -0.134, 0.0]
     """
-    u = sharpness**2 / (2 * np.log(_check.whole("context", context, least=2)))
+    u = sharpness**2 / (2 * np.log(checks.whole("context", context, least=2)))
     between = -((1 - u) ** 2) / (4 * np.maximum(u, 1 / 3))
     return np.where(u < 1 / 3, 2 * u - 1, np.where(u < 1, between, 0.0))
 
@@ -152,7 +152,7 @@ def expected_maximum(context: int) -> float:
     >>> [round(sw.theory.softmax.saturation.expected_maximum(context), 4) for context in (2, 100)]
     [0.5642, 2.5076]
     """
-    context = _check.whole("context", context)
+    context = checks.whole("context", context)
     far = -float(scipy.special.ndtri(1e-16 / context))
     z = np.linspace(-far, far, 4001)
     density = np.exp(-(z**2) / 2 + (context - 1) * scipy.special.log_ndtr(z))

@@ -8,9 +8,9 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._description import MultiRegression
 from .._task import MultiTask
@@ -67,7 +67,7 @@ def revival_threshold(share: float) -> float:
     >>> print(f"{sw.theory.softmax.allocation.revival_threshold(0.5):.3f}")
     0.464
     """
-    share = _check.number("share", share, least=0.0, most=1.0, above=True)
+    share = checks.number("share", share, least=0.0, most=1.0, above=True)
     # At the branch point of W there is no rounding to spare.
     return 1.0 if share == 1 else float(-scipy.special.lambertw(-share / np.e).real / share)
 
@@ -129,7 +129,7 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
     >>> best.groups, best.loss.round(2).tolist()
     (((0, 1), (2,)), [1.45, 2.9, 7.04])
     """
-    heads, tasks = _check.whole("heads", heads), len(task.dims)
+    heads, tasks = checks.whole("heads", heads), len(task.dims)
     if heads >= tasks:
         groups = tuple((i,) for i in range(tasks))
         return Partition(groups, shared_loss(task, groups))

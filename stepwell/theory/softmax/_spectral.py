@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from stepwell._arguments import checked
+from stepwell._util.arguments import checked
 
 from .._task import MultiTask
 from ._numbers import numbers, require_weights
@@ -25,7 +25,7 @@ def spectral_loss(
     + \tfrac{\phi_i}L\sum_{hh'}\mu_i^h\mu_i^{h'}e^{\langle\omega^h,\omega^{h'}\rangle}\big]$,
     $\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$, $\phi_i = 1+\sigma^2/(\lambda_id_i)$.
 
-    The softmax weights are self-normalised importance weights of the tilt $e^{x\cdot w}$, $w = Wq$: their mean of x is
+    The softmax weights are self-normalized importance weights of the tilt $e^{x\cdot w}$, $w = Wq$: their mean of x is
     w, their overlap between two heads is $e^{w\cdot w'}/L$, and $|q_i|^2$ is taken as $d_i$. Low by about $2/d_i$ where
     L is large, high by $O(e^{2|w|^2}/L)$ where it is not: see `exact_loss` and `approximation_errors`.
 

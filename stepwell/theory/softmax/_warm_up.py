@@ -6,9 +6,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
-from stepwell._errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
 from ._numbers import Training, numbers, speeds
@@ -61,7 +61,7 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) 
     >>> ray.ratio.round(2).tolist(), ray.exponent.round(3).tolist()
     ([35.39], [0.646])
     """
-    heads = _check.number("heads", heads, least=0.0, above=True)
+    heads = checks.number("heads", heads, least=0.0, above=True)
     constants, rates = numbers(task), speeds(task, **training)
     over = rates.scores / (rates.values * constants.dims)
     ratio = constants.context / (heads * constants.phi + constants.context * over)
@@ -148,7 +148,7 @@ def emergence_bracket(
     >>> print(f"from {bracket.early[0]:.2f} to {bracket.late[0]:.2f}")
     from 3.37 to 4.51
     """
-    late = emergence_time(task, omega, mu, heads=_check.whole("heads", heads), **training)
+    late = emergence_time(task, omega, mu, heads=checks.whole("heads", heads), **training)
     return Bracket(emergence_time(task, omega, mu, heads=1, **training), late)
 
 

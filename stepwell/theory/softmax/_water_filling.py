@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from stepwell import _check
-from stepwell._arguments import checked
+from stepwell._util import checks
+from stepwell._util.arguments import checked
 
 from .._task import MultiTask
 from ._numbers import numbers
@@ -34,7 +34,7 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
     [0.279, 0.089, 0.0]
     """
     constants, tasks = numbers(task), len(task.dims)
-    budget = min(_check.number("budget", budget, least=0.0, above=True), tasks)
+    budget = min(checks.number("budget", budget, least=0.0, above=True), tasks)
     slope = constants.dims * np.sqrt(constants.strengths * constants.phi / constants.context)
     offset = constants.dims * constants.phi / constants.context
     corners = np.concatenate([offset / slope, (1 + offset) / slope])

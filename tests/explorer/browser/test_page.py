@@ -294,8 +294,8 @@ def test_contrast_is_readable(open_page: Open, scheme: str):
     assert page.get_attribute("html", "data-theme") == scheme
 
     def luminance(selector: str, name: str) -> float:
-        colour = page.eval_on_selector(selector, f"one => getComputedStyle(one).{name}")
-        parts = np.array([float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]) / 255
+        color = page.eval_on_selector(selector, f"one => getComputedStyle(one).{name}")
+        parts = np.array([float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]]) / 255
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
         return float(linear @ [0.2126, 0.7152, 0.0722])
 

@@ -1,0 +1,85 @@
+"""Numbers, errors and any values as text."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+_LONGEST = 80
+"""Characters of a value that are shown."""
+_RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def superscript(power: int | str) -> str:
+    """Return an integer as a superscript.
+
+    **Arguments:**
+
+    - `power`: the integer.
+
+    **Returns:** its digits and sign, raised.
+
+    **Example:**
+
+    >>> from stepwell.analysis.style import superscript
+    >>> "10" + superscript(-3)
+    '10⁻³'
+    """
+    return str(power).translate(_RAISED)
+
+
+def scientific(value: float, digits: int = 1) -> str:
+    """Return a number as a mantissa and a power of ten.
+
+    **Arguments:**
+
+    - `value`: the number.
+    - `digits`: of the mantissa.
+
+    **Returns:** such as 2·10⁻⁸; 10⁻³ rather than 1·10⁻³.
+
+    **Example:**
+
+    >>> from stepwell.analysis.style import scientific
+    >>> scientific(2e-8), scientific(0.00123, 2)
+    ('2·10⁻⁸', '1.2·10⁻³')
+    """
+    mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
+    plain = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{'' if plain == '1' else plain + '·'}10{superscript(int(power))}".replace("-", "−")
+
+
+def shortened(text: Any, longest: int = 300) -> str:
+    """A message or path that has a word of thousands of letters in it, without its middle."""
+    text = str(text)
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
+def nearest(given: str, names: Sequence[str]) -> str:
+    """Advice after a name that does not exist: the nearest that does, or all."""
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+
+
+def error_line(error: Exception) -> str:
+    """An error in one line: its class and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def shown(value: Any) -> str:
+    """Any value in a message of one line: as it is written, if that is short, or what it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape != ():
+        return f"an array of shape {shape}"
+    if isinstance(value, str | bytes | bool | int | float | complex | list | tuple | dict | None) or shape == ():
+        try:
+            text = " ".join(repr(value).split())
+        except (ValueError, RecursionError):  # a number of too many digits
+            return f"a very large {type(value).__name__}"
+        if len(text) <= _LONGEST:
+            return text
+        if isinstance(value, str | int):
+            return f"{text[:_LONGEST]}…"
+    return f"a {type(value).__name__}"

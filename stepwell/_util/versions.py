@@ -1,0 +1,48 @@
+"""The versions of the software that made a result."""
+
+import functools
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from stepwell import __version__
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of Stepwell and of the libraries that make its numbers; looked up once, since it takes a while."""
+    numbers = {"stepwell": __version__}
+    for name in ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy", "scipy", "xarray"):
+        try:
+            numbers[name] = version(name)
+        except PackageNotFoundError:
+            pass
+    return numbers
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of the source, with "-dirty" where files differ from it; None where that is not known."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        kept = Path(__file__).parent / "_commit.txt"  # written where a wheel or a source archive is built
+        return kept.read_text(encoding="utf-8").strip() or None if kept.exists() else None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@functools.cache
+def machine() -> str:
+    """The kind of machine: processor, cores and system."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    except OSError:
+        pass
+    return f"{name}, {os.cpu_count()} cores, {platform.system()}"

@@ -1,0 +1,220 @@
+"""Optimizers and schedules of optax by name, with parameters, so that a text says which was used."""
+
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.optimizers import PRESETS, SHORT_SCHEDULES, parsed
+from stepwell._util.text import shown
+from stepwell.models import AbstractModel
+
+from ._ensemble import Ensemble, flatten, skeleton_of
+from ._options import Transformation
+
+_RATES = ("peak_value", "init_value", "value")
+"""What the rate is called by a schedule; the first of them that it has."""
+_LENGTHS = ("decay_steps", "transition_steps")
+_STARTS = {"init_value": 0.0, "end_value": 0.0}
+"""Where a schedule that has a peak begins, and where others end."""
+_BY_ENTRY = frozenset(
+    "adabelief adadelta adagrad adam adamax adamaxw adamw adan amsgrad lion momentum nadam nadamw radam rmsprop rprop "
+    "sgd sign_sgd signum yogi".split()
+)
+"""Optimizers that move every weight by its own gradients: for them one long vector is as good as matrices."""
+
+
+class NamedOptimizer(NamedTuple):
+    """What `named_optimizer` returns: the `optimizer` for `descend` or `online`, and its `specification`."""
+
+    optimizer: Transformation
+    specification: dict[str, Any]
+
+
+@checked
+def named_optimizer(
+    optimizer: str,
+    schedule: str = "constant",
+    *,
+    rate: float | Callable[[Any], Any],
+    steps: int,
+    model: AbstractModel | Ensemble,
+) -> NamedOptimizer:
+    """An optimizer of optax by name, for `descend` and `online`, and the whole specification of it.
+
+    **Arguments:**
+
+    - `optimizer`: a name of optax or `optax.contrib`, such as "adam", "sgd" or "muon", or "momentum", which is sgd with
+      a momentum of 0.9. Parameters follow a colon: "adam:b1=0.9,b2=0.95". Optimizers that treat a matrix as one thing
+      get the weights of a head as matrices, all others one vector.
+    - `schedule`: how the rate changes: "constant", "cosine", "linear", "exponential", "polynomial", "onecycle",
+      "warmup", "warmup_cosine", "warmup_exponential" or another schedule of optax, with parameters as above. What is
+      not given is taken from `rate`, `steps` and optax.
+    - `rate`: the learning rate; the largest one where it changes; or a function of the step, without `schedule`.
+    - `steps`: the number of steps, over which the rate changes.
+    - `model`: the model that will be trained, or an `Ensemble`.
+
+    **Returns:** the `NamedOptimizer`: the `optimizer`, and its `specification`, in which every parameter of optax's
+    functions has its value.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> adam = sw.dynamics.named_optimizer("adam:b1=0.8", "cosine", rate=0.01, steps=500, model=model)
+    >>> adam.specification["optimizer"]["parameters"]["b1"]
+    0.8
+    >>> adam.specification["schedule"]["parameters"]["decay_steps"]
+    500
+    """
+    import optax
+
+    steps = checks.whole("steps", steps)
+    if not callable(rate):
+        rate = checks.number("rate", rate, least=0.0, above=True)
+        changing, scheduled = _schedule(schedule, rate, steps)
+    elif schedule == "constant":
+        changing, scheduled = rate, {"name": "given as a function"}
+    else:
+        raise InvalidInput(f"rate is a function and schedule {shown(schedule)}; give a number, or leave out schedule")
+    name, given = parsed("optimizer", optimizer)
+    inner_name, preset = PRESETS.get(name, (name, {}))
+    function = _function("optimizer", inner_name, optimizers(), [*optimizers(), *PRESETS])
+    parameters = {**preset, **given}
+    if "learning_rate" in parameters:
+        raise InvalidInput(f"optimizer {shown(optimizer)} has a learning_rate; give the rate itself")
+    written = _bound("optimizer", optimizer, function, {"learning_rate": rate, **parameters})
+    if inner_name == "muon":
+        parameters["muon_weight_dimension_numbers"] = _last_two_axes
+    by_entry = inner_name in _BY_ENTRY
+    template = model.member(0) if isinstance(model, Ensemble) else model
+    try:
+        made = function(learning_rate=rate if scheduled["name"] == "constant" else changing, **parameters)
+        made = made if by_entry else _of_matrices(made, template)
+        vector = flatten(template)
+        jax.eval_shape(lambda w: made.update(w, made.init(w), w), vector)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidInput(
+            f"optimizer {shown(optimizer)} cannot train this model ({reason}); it must work with the gradient alone"
+        ) from None
+    specification = {
+        "optimizer": {"name": inner_name, "parameters": written, "acts on": "entries" if by_entry else "matrices"},
+        "schedule": scheduled,
+        "optax": optax.__version__,
+    }
+    return NamedOptimizer(made, specification)
+
+
+def optimizers() -> list[str]:
+    """The names of optax's optimizers: functions of a learning rate."""
+    import optax
+
+    return sorted(
+        name
+        for place in (optax, optax.contrib)
+        for name, function in vars(place).items()
+        if inspect.isfunction(function)
+        and not name.startswith(("_", "scale_by", "noisy"))
+        and "learning_rate" in inspect.signature(function).parameters
+    )
+
+
+def schedules() -> list[str]:
+    """The names of optax's schedules."""
+    import optax
+
+    return [n for n in vars(optax) if n.endswith(("_schedule", "_decay")) and not n.startswith("scale_by")]
+
+
+def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """The schedule as a function of the step, and its name with all parameters."""
+    name, given = parsed("schedule", text)
+    function = _function("schedule", SHORT_SCHEDULES.get(name, name), schedules(), [*SHORT_SCHEDULES, *schedules()])
+    wanted = inspect.signature(function).parameters
+    its_rate = next((n for n in _RATES if n in wanted), None)
+    if its_rate in given:
+        raise InvalidInput(f"schedule {shown(text)} has a value of {its_rate}, which is the rate; give the rate itself")
+    required = {n for n, parameter in wanted.items() if parameter.default is parameter.empty}
+    own: dict[str, Any] = {n: value for n, value in _STARTS.items() if n in required}
+    own |= {n: steps for n in _LENGTHS if n in wanted}
+    own |= {} if its_rate is None else {its_rate: rate}
+    missing = [n for n in wanted if n in required and n not in own and n not in given]
+    if missing:
+        raise InvalidInput(
+            f"schedule {shown(text)} needs {' and '.join(missing)}; write {name}:{missing[0]}=NUMBER"
+            + "".join(f",{n}=NUMBER" for n in missing[1:])
+        )
+    values = {**own, **given}
+    written = _bound("schedule", text, function, values)
+    try:
+        return function(**values), {"name": name, "parameters": written}
+    except Exception as error:
+        raise InvalidInput(f"schedule {shown(text)} is refused by optax ({' '.join(str(error).split())})") from None
+
+
+def _function(kind: str, name: str, known: list[str], listed: list[str]) -> Callable[..., Any]:
+    import optax
+
+    if name not in known:
+        near = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
+        advice = f"did you mean {near[0]}? " if near else ""
+        raise InvalidInput(f"there is no {kind} {shown(name)}; {advice}There are {', '.join(sorted(set(listed)))}")
+    return getattr(optax, name, None) or getattr(optax.contrib, name)
+
+
+def _bound(kind: str, text: str, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """All parameters of a function with their values, defaults too."""
+    wanted = inspect.signature(function).parameters
+    unknown = [name for name in values if name not in wanted]
+    if unknown:
+        listed = ", ".join(name for name in wanted if name not in _RATES)
+        raise InvalidInput(f"{kind} {shown(text)} has no parameter {unknown[0]}; it has {listed}")
+    every = {name: values.get(name, parameter.default) for name, parameter in wanted.items()}
+    return {name: value for name, value in every.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _last_two_axes(weights: Any) -> Any:
+    """For muon: the matrices are the last two axes of every weight, one for each head."""
+    from optax.contrib import MuonDimensionNumbers
+
+    return [MuonDimensionNumbers(w.ndim - 2, w.ndim - 1) if w.ndim > 1 else None for w in weights]
+
+
+def _of_matrices(inner: Any, model: AbstractModel) -> Transformation:
+    """An optimizer of weights with their own shapes, for one vector of them all."""
+    import optax
+
+    leaves = [leaf for leaf in jax.tree.leaves(skeleton_of(model)) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    shapes = tuple(leaf.shape for leaf in leaves)
+    ends = tuple(int(end) for end in np.cumsum([leaf.size for leaf in leaves]))
+
+    def apart(vector: Any) -> list[Any]:
+        parts = zip((0, *ends), ends, shapes, strict=False)
+        return [vector[start:end].reshape(shape) for start, end, shape in parts]
+
+    def together(weights: list[Any]) -> Any:
+        return jnp.concatenate([jnp.ravel(weight) for weight in weights])
+
+    def init(params: Any) -> Any:
+        return inner.init(apart(params))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        moved, state = inner.update(apart(updates), state, None if params is None else apart(params))
+        return together(moved), state
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,229 @@
+"""A recording: data, initial and final weights, and the losses in between. Loaded and checked."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
+from stepwell._util.types import Activation
+
+from ._kinds import KINDS, Kind, listed
+from ._npz import Archive
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A data set: tokens (sequences, tokens, width), the query last, or features (sequences, features); and labels.
+
+    Labels are (sequences, tokens, outputs) beside tokens and (sequences, outputs) beside features.
+    """
+
+    inputs: Float[np.ndarray, "sequences ..."]
+    labels: Float[np.ndarray, "sequences ..."]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a file holds, in float64. `tests` and `curves` go by the name of the loss: `loss` itself, `loss_iwl`, …"""
+
+    path: str
+    kind: Kind
+    activation: Activation
+    vary_len: bool
+    rate: float
+    outputs: int
+    train: Examples
+    tests: dict[str, Examples]
+    curves: dict[str, Float[np.ndarray, " steps"]]
+    initial: dict[str, Float[np.ndarray, "..."]]
+    final: dict[str, Float[np.ndarray, "..."]]
+
+    @property
+    def steps(self) -> int:
+        return self.curves["loss"].size
+
+
+@checked
+def load(path: str | os.PathLike) -> Recording:
+    """Read and check a recording of a training run; docs/recordings.md has the format.
+
+    **Arguments:**
+
+    - `path`: the .npz file.
+
+    **Returns:** the `Recording`, all numbers in float64. Raises `InvalidInput`, with one line that names the file, if
+    it is not a recording.
+
+    **Example:**
+
+    Merged attention at zero weights, a fixed point: the loss stays at the squared label.
+
+    >>> import json
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> weights = {"init_value": np.zeros((1, 2, 2)), "init_key_query": np.zeros((1, 2, 2))}
+    >>> data = {"tokens": [[[1.0, 2.0], [1.0, 0.0]]], "labels": [[2.0, 2.0]], "loss": [4.0, 4.0, 4.0]}
+    >>> np.savez("zero.npz", config=json.dumps({"model": "attnM", "lr": 0.1}), **data, **weights)
+    >>> recording = sw.experiments.recorded.load("zero.npz")
+    >>> recording.steps, recording.rate, recording.activation
+    (3, 0.1, 'linear')
+    """
+    archive = Archive(path)
+    config = archive.configuration()
+    kind = _kind(archive, config)
+    curves = {name: archive.numbers(name, "T") for name in ["loss", *archive.names("loss_")]}
+    _check_steps(archive, config, curves["loss"].size)
+
+    initial = {name: archive.numbers(f"init_{name}", letters) for name, letters in kind.recorded.items()}
+    final = {
+        name: archive.numbers(f"final_{name}", letters)
+        for name, letters in kind.recorded.items()
+        if f"final_{name}" in archive
+    }
+    examples = {name: _EXAMPLES[kind.layout](archive, name.removeprefix("loss")) for name in curves}
+    vary_len = _vary_len(archive, config, kind)
+    _check_widths(archive, config, kind)
+    _check_queries(archive, {name: e for name, e in examples.items() if not (vary_len and name == "loss")})
+    return Recording(
+        path=str(path),
+        kind=kind,
+        activation=_activation(archive, config, kind),
+        vary_len=vary_len,
+        rate=_of_config(archive, config, "lr", lambda name, value: checks.number(name, value, least=0.0, above=True)),
+        outputs=archive.size("O"),
+        train=examples.pop("loss"),
+        tests=examples,
+        curves=curves,
+        initial=initial,
+        final=final,
+    )
+
+
+def _token_examples(archive: Archive, suffix: str) -> Examples:
+    tokens = archive.numbers(f"tokens{suffix}", f"P{suffix} S{suffix} E")
+    labels = _labels(archive, suffix)
+    if tokens.shape[1] < 2:
+        raise archive.refuse(f"tokens{suffix} has sequences of one token; a context and a query are needed")
+    return Examples(tokens, labels)
+
+
+def _feature_examples(archive: Archive, suffix: str) -> Examples:
+    """Cubic features; for a test set of tokens they are made, vec of (sum of y x over the context) times the query."""
+    if f"features{suffix}" in archive or f"tokens{suffix}" not in archive:
+        features = archive.numbers(f"features{suffix}", f"P{suffix} F")
+    else:
+        tokens = archive.numbers(f"tokens{suffix}", f"P{suffix} S{suffix} E")
+        inputs = tokens[:, :, : tokens.shape[2] - archive.size("O")]
+        sums = np.einsum("psd,ps->pd", inputs[:, :-1], tokens[:, :-1, -1])
+        features = (sums[:, :, None] * inputs[:, -1, None, :]).reshape(len(tokens), -1)
+        if features.shape[1] != archive.size("F"):
+            raise archive.refuse(
+                f"tokens{suffix} of shape {tokens.shape} have {features.shape[1]} cubic features; "
+                f"init_hidden is for {archive.size('F')}"
+            )
+    return Examples(features, _labels(archive, suffix)[:, -1])
+
+
+def _context_examples(archive: Archive, suffix: str) -> Examples:
+    context = archive.numbers(f"context{suffix}", f"P{suffix} S{suffix} E")
+    query = archive.numbers(f"query{suffix}", f"P{suffix} E")
+    target = archive.numbers(f"target{suffix}", f"P{suffix} O")
+    labels = np.zeros((*context.shape[:2], target.shape[1]))
+    return Examples(
+        np.concatenate([context, query[:, None]], axis=1), np.concatenate([labels, target[:, None]], axis=1)
+    )
+
+
+_EXAMPLES = {"tokens": _token_examples, "features": _feature_examples, "context": _context_examples}
+
+
+def _labels(archive: Archive, suffix: str) -> Float[np.ndarray, "sequences tokens outputs"]:
+    """Labels of shape (P, S, O), or (P, S) for one output."""
+    name, letters = f"labels{suffix}", f"P{suffix} S{suffix}"
+    if name in archive and archive.axes(name) == 3:
+        return archive.numbers(name, f"{letters} O")
+    labels = archive.numbers(name, letters)[:, :, None]
+    archive.bind("O", 1, f"{name} of shape {labels.shape[:2]}")
+    return labels
+
+
+def _kind(archive: Archive, config: dict[str, Any]) -> Kind:
+    name = _of_config(archive, config, "model")
+    for kind in KINDS:
+        if kind.is_called(name):
+            return kind
+    allowed = listed(kind.recorded_name or kind.name for kind in KINDS)
+    raise archive.refuse(f"config names the model {shown(name)}; it must be {allowed}")
+
+
+def _activation(archive: Archive, config: dict[str, Any], kind: Kind) -> Activation:
+    if kind.layout == "context":
+        name = config.get("attention", "softmax")
+        for activation in ("softmax", "linear", "relu"):
+            if name == activation:
+                return activation
+        raise archive.refuse(f"config names the attention {shown(name)}; it must be softmax, linear or relu")
+    return "softmax" if _flag(archive, config, "softmax") and kind.is_attention else "linear"
+
+
+def _vary_len(archive: Archive, config: dict[str, Any], kind: Kind) -> bool:
+    varies = _flag(archive, config, "vary_len")
+    if varies and kind.layout != "tokens":
+        having = listed((kind.name for kind in KINDS if kind.layout == "tokens"), "and")
+        raise archive.refuse(f"config has vary_len with the model {config['model']}; only {having} have it")
+    return varies
+
+
+def _flag(archive: Archive, config: dict[str, Any], name: str) -> bool:
+    value = config.get(name, False)
+    if value not in (True, False):
+        raise archive.refuse(f"config has {name} = {shown(value)}; it must be true or false")
+    return bool(value)
+
+
+def _check_steps(archive: Archive, config: dict[str, Any], recorded: int) -> None:
+    for name in ("epoch", "steps"):
+        if name in config and config[name] != recorded:
+            raise archive.refuse(
+                f"config has {name} = {shown(config[name])}, and loss has {recorded} entries; they must agree"
+            )
+
+
+def _check_widths(archive: Archive, config: dict[str, Any], kind: Kind) -> None:
+    """A token holds inputs and labels; their numbers must be those of the configuration."""
+    if kind.layout == "features":
+        return
+    width, outputs = archive.size("E"), archive.size("O")
+    if width <= outputs:
+        raise archive.refuse(
+            f"tokens of width {width} hold no inputs beside {outputs} labels; the width must be inputs plus labels"
+        )
+    for name, size in (("in_dim", width - outputs), ("dx", width - outputs), ("out_dim", outputs), ("dy", outputs)):
+        if name in config and config[name] != size:
+            raise archive.refuse(
+                f"config has {name} = {shown(config[name])}; tokens of width {width} with {outputs} outputs make it "
+                f"{size}"
+            )
+
+
+def _check_queries(archive: Archive, examples: dict[str, Examples]) -> None:
+    """No model here reads the query's labels, so a run whose model did could not be replayed."""
+    outputs = archive.size("O")
+    for name, data in examples.items():
+        if data.inputs.ndim == 3 and data.inputs[:, -1, -outputs:].any():
+            raise archive.refuse(f"the queries of {name} show their labels; set the labels in the last token to zero")
+
+
+def _of_config(archive: Archive, config: dict[str, Any], name: str, check=lambda name, value: value) -> Any:
+    if name not in config:
+        raise archive.refuse(f"config has no {name}; see docs/recordings.md for what it must have")
+    try:
+        return check(f"{name} in config", config[name])
+    except InvalidInput as error:
+        raise archive.refuse(str(error)) from None

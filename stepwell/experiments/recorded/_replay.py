@@ -1,0 +1,237 @@
+"""Run a recording again and measure how far it differs."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.memory import require_memory
+from stepwell.dynamics import descend
+from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
+from stepwell.objectives import AbstractObjective, Moments, Sampled
+from stepwell.tasks import FeatureBatch
+from stepwell.trajectory import model_at
+
+from ._recorded_parts import data_of, model_of, whole_weights
+from ._recording import Examples, Recording
+from ._rounding import rounded_descent
+
+Engine = Literal["auto", "moments", "sampled"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How far a replay differs: the largest absolute deviation of each curve, and of any final weight if recorded.
+
+    - `followed`: how many of the `steps` have every curve within the tolerance, counted up to the first that has not.
+    - `reproducible`: where the replay does not match, for how many steps it agrees, within the tolerance, with itself
+      when weights are rounded to float32. Fewer than all means that the run amplifies rounding, and a float32 recording
+      of it cannot be followed beyond. None where the replay matches.
+    - `passed`: whether the run finished and no curve and no final weight differs by more than the tolerance. Rounding
+      is no excuse.
+    - `outcome`, `message`: "finished", or "diverged" with advice; what is there is measured, and the replay fails.
+    """
+
+    file: str
+    engine: Engine
+    steps: int
+    curves: dict[str, float]
+    weights_error: float | None
+    followed: int
+    reproducible: int | None
+    passed: bool
+    seconds: float
+    outcome: str
+    message: str
+
+    @property
+    def max_abs_error(self) -> float:
+        """The largest deviation of all curves."""
+        return max(self.curves.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The result as a JSON document, in which None stands for infinity."""
+        largest = self.max_abs_error
+        return {
+            "file": self.file,
+            "engine": self.engine,
+            "steps": self.steps,
+            "max_abs_error": largest if np.isfinite(largest) else None,
+            "curves": {name: error if np.isfinite(error) else None for name, error in self.curves.items()},
+            "weights_error": self.weights_error,
+            "followed": self.followed,
+            "reproducible": self.reproducible,
+            "passed": self.passed,
+            "seconds": round(self.seconds, 3),
+            "outcome": self.outcome,
+            "message": self.message,
+        }
+
+
+@checked
+def replay(recording: Recording, *, engine: Engine = "auto", tolerance: float = 5e-6, progress: bool = True) -> Replay:
+    """Descend from the recorded initial weights on the recorded data, and compare losses and final weights.
+
+    **Arguments:**
+
+    - `recording`: the run, as `load` reads it.
+    - `engine`: "moments", for models that are linear in features of the data; "sampled", for all; "auto" is the one
+      that takes less work a step.
+    - `tolerance`: the largest absolute deviation, of losses and weights, with which the replay passes.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** a `Replay`. Raises `InvalidInput` if the model has no moments and `engine` asks for them.
+
+    **Example:**
+
+    Merged attention at zero weights, a fixed point: the loss stays at the squared label.
+
+    >>> import json
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> weights = {"init_value": np.zeros((1, 2, 2)), "init_key_query": np.zeros((1, 2, 2))}
+    >>> data = {"tokens": [[[1.0, 2.0], [1.0, 0.0]]], "labels": [[2.0, 2.0]], "loss": [4.0, 4.0, 4.0]}
+    >>> np.savez("zero.npz", config=json.dumps({"model": "attnM", "lr": 0.1}), **data, **weights)
+    >>> result = sw.experiments.recorded.replay(sw.experiments.recorded.load("zero.npz"), progress=False)
+    >>> result.passed, result.max_abs_error
+    (True, 0.0)
+    """
+    begun = time.perf_counter()
+    checks.one_of("engine", engine, ENGINES)
+    tolerance = checks.number("tolerance", tolerance, least=0.0)
+    model = model_of(recording)
+    chosen = _choose(recording, model, engine)
+    objectives = {"loss": _objective(recording, model, recording.train, chosen, test=False)}
+    for name, examples in recording.tests.items():
+        objectives[name] = _objective(recording, model, examples, chosen, test=True)
+
+    trajectory = _run(recording, model, objectives, progress, rate=recording.rate)
+    curves = _curves(trajectory, recording)
+    outcome = trajectory.attrs["outcome"]
+    errors = {name: _largest(curves[name], recorded) for name, recorded in recording.curves.items()}
+    weights_error = _weights_error(recording, model, trajectory) if outcome == "finished" else None
+    passed = outcome == "finished" and max(*errors.values(), weights_error or 0.0) <= tolerance
+    reproducible = None
+    if outcome == "finished" and not passed:
+        twin = _run(recording, model, objectives, progress, optimizer=rounded_descent(recording.rate))
+        reproducible = _followed(_curves(twin, recording), curves, tolerance)
+    return Replay(
+        file=recording.path,
+        engine=chosen,
+        steps=recording.steps,
+        curves=errors,
+        weights_error=weights_error,
+        followed=_followed(curves, recording.curves, tolerance),
+        reproducible=reproducible,
+        passed=passed,
+        seconds=time.perf_counter() - begun,
+        outcome=outcome,
+        message=trajectory.attrs["message"],
+    )
+
+
+def _run(
+    recording: Recording, model: AbstractModel, objectives: dict[str, AbstractObjective], progress: bool, **rule: Any
+) -> xr.Dataset:
+    observed: dict[str, Any] = {name: objective for name, objective in objectives.items() if name != "loss"}
+    trajectory = descend(
+        model,
+        objectives["loss"],
+        steps=recording.steps,
+        snapshots=2,
+        observe=observed,
+        progress=progress,
+        **rule,
+    )
+    if trajectory.attrs["outcome"] == "interrupted":
+        raise KeyboardInterrupt
+    return trajectory
+
+
+def _curves(trajectory: xr.Dataset, recording: Recording) -> dict[str, Float[np.ndarray, " steps"]]:
+    """What was recorded, as replayed; shorter where the replay diverged."""
+    return {name: trajectory[name].values[0, : recording.steps] for name in recording.curves}
+
+
+def _largest(replayed: Float[np.ndarray, " steps"], recorded: Float[np.ndarray, " all"]) -> float:
+    """The largest deviation over the steps that both have; infinite where there are none, or one is not a number."""
+    deviation = np.abs(replayed - recorded[: replayed.size]).max(initial=0.0 if replayed.size else np.inf)
+    return float(deviation) if np.isfinite(deviation) else np.inf
+
+
+def _followed(left: dict[str, np.ndarray], right: dict[str, np.ndarray], tolerance: float) -> int:
+    """How many steps pass before any curve of one differs from that of the other by more than the tolerance."""
+    counts = []
+    for name, curve in left.items():
+        size = min(curve.size, right[name].size)
+        beyond = ~(np.abs(curve[:size] - right[name][:size]) <= tolerance)
+        counts.append(int(np.argmax(beyond)) if beyond.any() else size)
+    return min(counts)
+
+
+def _choose(recording: Recording, model: AbstractModel, engine: Engine) -> Engine:
+    linear = recording.activation == "linear"
+    if engine == "moments" and not linear:
+        raise InvalidInput(
+            f"{recording.path}: {recording.activation} attention has no moments; use the engine sampled, or auto"
+        )
+    if engine != "auto":
+        return engine
+    return "moments" if linear and _moment_count(recording) ** 2 <= _sampled_work(recording, model) else "sampled"
+
+
+def _moment_count(recording: Recording) -> int:
+    """How many features the moments are of."""
+    width = recording.train.inputs.shape[-1]
+    return width if recording.kind.layout == "features" else (width - recording.outputs) * width * (width + 1) // 2
+
+
+def _sampled_work(recording: Recording, model: AbstractModel) -> int:
+    """Numbers that a step through the sequences touches: those of a token and its scores, there and back."""
+    heads = next(iter(recording.initial.values())).shape[0]
+    numbers = 0
+    for examples in (recording.train, *recording.tests.values()):
+        if not isinstance(model, AbstractAttention):
+            numbers += examples.inputs.shape[0] * (examples.inputs.shape[1] + heads)
+            continue
+        sequences, tokens, width = examples.inputs.shape
+        prefixes = tokens - 1 if recording.vary_len and examples is recording.train else 1
+        numbers += sequences * prefixes * tokens * (width + 2 * heads)
+    return 3 * numbers
+
+
+def _objective(
+    recording: Recording, model: AbstractCubicModel, examples: Examples, engine: Engine, *, test: bool
+) -> AbstractObjective:
+    if engine == "sampled":
+        require_memory(
+            8 * _sampled_work(recording, model),
+            what=f"replaying {recording.path} by the sampled engine",
+            instead="use the engine moments if the model is linear, or record fewer sequences",
+        )
+        return Sampled(data_of(recording, model, examples, test=test))
+    require_memory(
+        3 * 8 * _moment_count(recording) ** 2,
+        what=f"replaying {recording.path} by the moments engine",
+        instead="use the engine sampled",
+    )
+    data = data_of(recording, model, examples, test=test)
+    if isinstance(data, FeatureBatch):
+        return Moments.of_features(data)
+    assert isinstance(model, AbstractAttention)
+    return Moments.of_batch(data, normalization=model.normalization, attends_query=model.attends_query)
+
+
+def _weights_error(recording: Recording, model: AbstractModel, trajectory: xr.Dataset) -> float | None:
+    """Over all entries of all final matrices in the recording; None if there are none."""
+    if not recording.final:
+        return None
+    final_weights = whole_weights(recording, model_at(trajectory, model))
+    return max(float(np.abs(final_weights[name] - final).max()) for name, final in recording.final.items())

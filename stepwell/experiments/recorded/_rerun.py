@@ -1,0 +1,235 @@
+"""A run made again from what its trajectory says."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from stepwell import models, objectives, tasks
+from stepwell._util.arguments import checked
+from stepwell._util.described import imported_class, unpacked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import remember
+from stepwell._util.recorded_rate import made_rate
+from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.models import AbstractModel
+from stepwell.tasks import AbstractTask
+from stepwell.trajectory import describe, load, model_at
+
+from .. import experiment_and_seeds
+
+
+@checked
+def rerun(
+    run: str | os.PathLike | xr.Dataset,
+    *,
+    model: AbstractModel | None = None,
+    task: AbstractTask | None = None,
+    objective: objectives.AbstractObjective | Ensemble | None = None,
+    optimizer: Any = None,
+    rate: Any = None,
+    observe: dict[str, Callable] | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Make a run again: on the same machine, bit for bit.
+
+    A run of an experiment is made from the experiment and its seeds, which the trajectory remembers. A run of objects
+    made by hand begins at its first recorded weights, and the rest is in its provenance: models, tasks and objectives
+    of this package are made again as the file describes them, and so are those of your own whose class is imported
+    already and whose fields are numbers, strings and arrays. Nothing is imported because a file says so. What is still
+    missing is asked for by an error.
+
+    **Arguments:**
+
+    - `run`: the trajectory, or the netCDF file that `save` or `stepwell train` wrote. If it is of an experiment, model
+      to observe are refused: the experiment says all of it.
+    - `model`: a model of the class and shape that was trained, where that is a class of your own; its weights are
+      replaced by the first ones recorded.
+    - `task`: the task, where the file does not hold all of it: a class of your own, a function that samples.
+    - `objective`: the loss, where the file does not hold all of it: sequences that were not drawn by a task, or a class
+      of your own.
+    - `optimizer`: the optimizer, where it was given as an object of optax; one given by name is in the file.
+    - `rate`: the rate, where it was a function; most schedules of optax are in the file.
+    - `observe`: observed curves, whose functions no file holds; by default they are left out.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** the new trajectory.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> task = sw.InContextRegression(sw.covariance([1.0, 0.5]), 31)
+    >>> model = sw.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
+    >>> run = sw.descend(model, sw.Population(task), rate=0.05, steps=60, progress=False)
+    >>> again = sw.rerun(sw.save(run, "run.nc"), progress=False)
+    >>> again.identical(run)
+    True
+    """
+    stored = run if isinstance(run, xr.Dataset) else load(run)
+    if "experiment" in stored.attrs:
+        parts = {"model": model, "task": task, "objective": objective, "optimizer": optimizer, "rate": rate}
+        for name, part in {**parts, "observe": observe}.items():
+            if part is not None:
+                raise InvalidInput(
+                    f"{name} is given, and the run is of an experiment, which says all of it; leave it out, or change "
+                    "the experiment: experiment_of(run).replace(…).run()"
+                )
+        experiment, seeds = experiment_and_seeds(stored)
+        return experiment.run(seeds=seeds, progress=progress)
+    try:
+        about = json.loads(stored.attrs["configuration"])
+        dynamics = about["dynamics"]
+    except (KeyError, ValueError, TypeError):
+        raise InvalidInput("the trajectory does not say how it was made; give one of descend, online or flow") from None
+    if "flags" in about:
+        raise InvalidInput("the file is of an earlier version, which had no experiments; train it again")
+    start = _start(stored, about["model"], model)
+    reserved = _KEPT[dynamics] if dynamics in _KEPT else ()
+    extra = {name: value for name, value in about.items() if name not in reserved}
+    common: dict[str, Any] = {"observe": observe, "progress": progress, "configuration": extra or None}
+    if dynamics == "flow":
+        loss = _made(about["objective"], "objective", task) if objective is None else objective
+        save = about["save"] if isinstance(about["save"], int) else stored["time"].values
+        given = {name: about[name] for name in ("until", "spacing", "solver", "rtol", "atol", "gap")}
+        return flow(start, loss, save=save, **given, **common)
+    options = common | {name: about[name] for name in ("steps", "start", "record", "snapshots")}
+    options |= _rule(about, rate, optimizer)
+    if dynamics == "online":
+        drawn, key = _made(about["task"], "task", task), _key(about["key"])
+        return online(start, drawn, batch=about["batch"], reduce=about["reduce"], key=key, **options)
+    loss = _made(about["objective"], "objective", task) if objective is None else objective
+    return descend(start, loss, **options)
+
+
+def _start(stored: xr.Dataset, about: dict[str, Any], template: AbstractModel | None) -> Any:
+    """The model at its first recorded weights. Where these have the recorded hashes, it is known how they were made."""
+    runs = range(stored.sizes["run"]) if about.get("class") == "Ensemble" else [0]
+    try:
+        members = [model_at(stored, template, run=number, index=0) for number in runs]
+    except InvalidInput as error:
+        if template is not None:
+            raise
+        raise InvalidInput(f"{error}, as rerun(…, model=…)") from None
+    model: Any = Ensemble.of(members) if "stacked" in about else members[0]
+    weights, about = (model.stacked, about["stacked"]) if "stacked" in about else (model, about)
+    described = describe(weights)
+    if "made_by" in about and all(described.get(name) == about.get(name) for name in weights.weight_dims):
+        remember(weights, **about["made_by"])
+    return model
+
+
+_TRAINED = ("dynamics", "model", "rate", "optimizer", "steps", "start", "record", "snapshots", "observed")
+_KEPT = {
+    "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "save", "spacing", "gap", "observed",
+             "work"),
+    "descend": (*_TRAINED, "objective"),
+    "online": (*_TRAINED, "task", "batch", "reduce", "key"),
+}  # fmt: skip
+"""What the dynamics write into the provenance themselves; the rest was given as `configuration`."""
+
+
+def _rule(about: dict[str, Any], rate: Any, optimizer: Any) -> dict[str, Any]:
+    stored = about["rate"]
+    if rate is None and isinstance(stored, dict) and "schedule" not in stored:
+        raise InvalidInput(
+            f"the rate was the function {stored['unrecorded']}, which a file does not hold; give it: rate="
+        )
+    if rate is None:
+        rate = made_rate(stored) if isinstance(stored, dict) else stored
+    named = about["optimizer"]
+    if optimizer is None and isinstance(named, str) and named.startswith("given as"):
+        raise InvalidInput(
+            "the optimizer was an object of optax, which a file does not hold; give it: optimizer= (one given by name "
+            "is in the file)"
+        )
+    return {"rate": rate, "optimizer": named if optimizer is None else optimizer}
+
+
+def _key(data: Any) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(np.array(data, dtype=np.uint32)))
+
+
+def _made(about: Any, name: str, task: AbstractTask | None) -> Any:
+    """A task, batch or objective, from its description: by the call that made it, or field by field."""
+    if name == "task" and task is not None:
+        return task
+    if not isinstance(about, dict) or "class" not in about:
+        raise InvalidInput(f"the file does not hold the {name}; {_ask(name)}")
+    if "made_by" in about:
+        return _called(about["made_by"], task)
+    if about["class"] == "Ensemble":
+        raise InvalidInput(f"the file does not hold each {name} of the ensemble; {_ask('objective')}")
+    owner = imported_class(about, tasks, models, objectives)
+    if owner is None or not dataclasses.is_dataclass(owner):
+        raise InvalidInput(
+            f"the {name} is of the class {about['class']} of {about.get('module', 'stepwell')}, which is not imported; "
+            f"import it before, or {_ask(name)}"
+        )
+    lacking = [field.name for field in dataclasses.fields(owner) if not _is_held(about.get(field.name, _NONE))]
+    if lacking:
+        missing = f"{', '.join(lacking)} of the {about['class']} ({_why(about, lacking)})"
+        raise InvalidInput(f"the file does not hold {missing}; {_ask(name)}")
+    thing = object.__new__(owner)
+    for field in dataclasses.fields(owner):
+        object.__setattr__(thing, field.name, _field(about[field.name], field, task))
+    return thing
+
+
+_NONE: dict[str, Any] = {"unrecorded": ""}
+
+
+def _is_held(value: Any) -> bool:
+    return not isinstance(value, dict) or ("unrecorded" not in value and ("sha256" not in value or "zlib" in value))
+
+
+def _why(about: dict[str, Any], lacking: list[str]) -> str:
+    functions = [about[name]["unrecorded"] for name in lacking if "unrecorded" in about.get(name, {})]
+    return f"the function {', '.join(functions)}" if functions else "arrays that no task drew"
+
+
+def _ask(name: str) -> str:
+    """What to do about a part that the file does not hold."""
+    what = "task" if name == "task" else "objective"
+    return f"give the {what} that was trained on: rerun(…, {what}=…)"
+
+
+def _called(recipe: dict[str, Any], task: AbstractTask | None) -> Any:
+    """What a recorded call returns."""
+    call, given = recipe["call"], {key: value for key, value in recipe.items() if key != "call"}
+    given |= {part: _made(given[part], part, task) for part in ("task", "batch") if part in given}
+    if "key" in given:
+        given["key"] = _key(given["key"])
+    if call == "sample":
+        return given.pop("task").sample(**given)
+    if call in ("cubic_features", "full_features"):
+        return getattr(_called(given.pop("of"), task), call)(**given)
+    if call in ("of_batch", "of_task"):
+        return getattr(objectives.Moments, call)(**given)
+    if call in ("Population", "ReducedSampled", "Exact"):
+        return getattr(objectives, call)(**given)
+    raise InvalidInput(f"the file says that {call} made the objective, which is unknown; {_ask('objective')}")
+
+
+def _field(value: Any, field: dataclasses.Field, task: AbstractTask | None) -> Any:
+    if isinstance(value, dict) and "zlib" in value:
+        array = unpacked(value)
+        return array if "ndarray" in str(field.type) else jnp.asarray(array)
+    if isinstance(value, dict):
+        return _made(value, field.name, task)
+    kind = str(field.type)
+    if field.metadata.get("static", False) or value is None or kind.startswith("tuple"):
+        return _tuple(value)
+    if "ndarray" in kind:
+        return np.asarray(value)
+    return jnp.asarray(value) if isinstance(value, list) or "Array" in kind else value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

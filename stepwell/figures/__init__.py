@@ -1,0 +1,36 @@
+"""Figures of papers as values: `Figure` and `Claim`, the figures that are listed, running them, and the report."""
+
+from stepwell._util.errors import InvalidInput as InvalidInput
+from stepwell._util.threads import one_blas_thread as one_blas_thread
+
+from ._against import Movement as Movement
+from ._against import moved as moved
+from ._claim import KINDS as KINDS
+from ._claim import Claim as Claim
+from ._claim import Known as Known
+from ._claim import Origin as Origin
+from ._claim import slug as slug
+from ._completed import RunFailed as RunFailed
+from ._completed import completed as completed
+from ._figure import Data as Data
+from ._figure import Figure as Figure
+from ._figure_archive import damaged_figures as damaged_figures
+from ._figure_archive import remove_old_figures as remove_old_figures
+from ._own import GROUP as GROUP
+from ._own import is_name as is_name
+from ._page import tallies as tallies
+from ._registry import FIGURES as FIGURES
+from ._registry import PAPERS as PAPERS
+from ._registry import add_figure as add_figure
+from ._registry import add_offered as add_offered
+from ._registry import figure as figure
+from ._registry import select as select
+from ._report_text import as_setting as as_setting
+from ._report_text import number as number
+from ._reproduce import Reproduction as Reproduction
+from ._reproduce import as_text as as_text
+from ._reproduce import reproduce as reproduce
+from ._run_figure import Progress as Progress
+from ._run_figure import freeze_imports as freeze_imports
+from ._settings import SeedWords as SeedWords
+from ._settings import parsed_changes as parsed_changes

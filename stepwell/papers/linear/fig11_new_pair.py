@@ -1,0 +1,395 @@
+r"""Fig 11: off the same plateau, a new head grows hyperbolically, a new pair inside a grown head exponentially.
+
+The paper's text says of this figure that a conspicuous plateau is one off which a new head grows, and a brief one that
+off which a new pair grows in a head whose value has grown. That is shown and claimed for runs of Fig 4 with R = 2.
+
+The two laws of growth are ours. One model of two heads with two pairs each, on infinite data, with the first component
+learned by the first pair of the first head. What is given a small random start is either the second head (its first
+pair) or the second pair of the first head; all else is zero, and stays so.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell.analysis import passage_time
+from stepwell.dynamics import flow
+from stepwell.figures import Claim, Data, Figure, Origin, completed
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Population
+from stepwell.tasks import InContextRegression, covariance
+from stepwell.theory import linear as theory
+from stepwell.trajectory import TIME_UNIT
+
+from ._described import described
+from ._fig11_drawing import draw_figure
+from ._fig11_heads import RANK, makers, shown_run, used_before
+from ._low_rank_settings import Settings as LowRankSettings
+
+CAPTION = (
+    "(a) A run of Fig 4 with R = 2, its start, rate and number of steps: the loss, and below it the sizes of values "
+    "|v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that grows. "
+    "Where R divides m a new head has to grow; elsewhere a new pair in a head whose value has grown, which is soon "
+    "done. Below, ours: the laws of both, off the plateau on which the first of four components is learned (infinite "
+    "data). (b) A new head must grow its value together with key and query: 1/v falls on a straight line of slope "
+    "−λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u rises on a straight "
+    "line of slope vλ₂². Each seed is another random start; time is counted from where the fit begins. Dashed, the "
+    "slopes that theory predicts. (d) So the wait grows as 1/size of the start for a new head, but only as its "
+    "logarithm for a new pair."
+)
+NEXT = 1
+"""The component, from 0, that is learned next."""
+
+Newcomer = Literal["head", "pair"]
+KINDS: tuple[Newcomer, Newcomer] = ("head", "pair")
+
+LOW, HIGH = 0.05, 0.25
+"""A new head's law is fitted between these parts of its final value."""
+PAIR_FROM, PAIR_TO = 3.0, 0.05
+"""A new pair's law is fitted from so many times its start to this size."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be changed."""
+
+    eigenvalues: tuple[float, ...] = (0.4, 0.3, 0.2, 0.1)
+    """Of the covariance of the two laws."""
+    context: int = 31
+    seeds: tuple[int, ...] = (100, 101, 102, 103, 104, 105)
+    """Of the random starts of the two laws; what is fitted was chosen on others."""
+    runs: int = 24
+    """Of Fig 4, as many as there, and the same."""
+    init: float = 1e-4
+    """Size of the random starts."""
+    sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
+    """Sizes of the aligned starts of which the wait is measured."""
+    points: int = 200
+    heads: int = 9
+    """Of the runs of Fig 4, as the rest is."""
+    rate: float = 0.02
+    steps: int = 20_000
+    first_seed: int = 200
+
+    @cached_property
+    def task(self) -> InContextRegression:
+        return InContextRegression(covariance(self.eigenvalues), self.context)
+
+    @cached_property
+    def low_rank(self) -> LowRankSettings:
+        """Of the runs of Fig 4."""
+        training = {name: getattr(self, name) for name in ("context", "heads", "rate", "steps", "first_seed")}
+        return LowRankSettings((RANK,), seeds=self.runs, **training)
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    spectrum = settings.eigenvalues
+    return {
+        "runs of Fig 4": f"as there, R = {RANK}",
+        **described(dim=len(spectrum), context=settings.context, heads=2, rank=2, eigenvalues=spectrum),
+        "training for the two laws": "gradient flow on infinite data, from the fixed point with one component learned",
+        **{name: getattr(settings, name) for name in ("seeds", "runs", "init", "sizes", "points")},
+    }
+
+
+def simulate(settings: Settings) -> Data:
+    task, every = settings.task, settings.low_rank.every_seed
+    return {
+        "run": shown_run(settings.low_rank),
+        "makers": xr.Dataset({"head": (("run", "component"), makers(settings.low_rank))}, {"run": list(every)}),
+        **{f"new_{kind}": grow(task, kind, settings) for kind in KINDS},
+        "waits": waits(task, settings),
+        "theory": predict(task),
+    }
+
+
+def initial_model(
+    task: InContextRegression, kind: Newcomer, weights: Float[np.ndarray, " weights"]
+) -> SeparateAttention:
+    """The fixed point with one component learned, and a newcomer's v, k and q; a pair does not need the v."""
+    values, keys, queries = theory.aligned_weights(task, [0], heads=2, rank=2)
+    dim, place = task.dim, (1, 0) if kind == "head" else (0, 1)
+    if kind == "head":
+        values[1] = weights[0]
+    keys[place], queries[place] = weights[1 : dim + 1], weights[dim + 1 :]
+    value = np.zeros((2, 1, dim + 1))
+    value[:, 0, dim] = values
+    wide = np.concatenate([keys, np.zeros((2, 2, 1))], axis=2)
+    return SeparateAttention(jnp.asarray(value), jnp.asarray(wide), jnp.asarray(queries))
+
+
+def grow(task: InContextRegression, kind: Newcomer, settings: Settings) -> xr.Dataset:
+    """The size of the newcomer over the stretch in which its law is fitted: v of a head, ½(k + q)·e of a pair.
+
+    Starts that are beyond its beginning are left out; of one that does not grow to its end, all is nan.
+    """
+    dim, end, count = task.dim, theory.aligned_end(task, NEXT), settings.points
+    rows: dict[str, list[Any]] = {name: [] for name in ("size", "value", "time", "left_out")}
+    for seed in settings.seeds:
+        weights = settings.init * np.random.default_rng(seed).normal(size=2 * dim + 1)
+        begun = abs(weights[0]) if kind == "head" else abs(weights[1 + NEXT] + weights[1 + dim + NEXT]) / 2
+        low, high = (LOW * end, HIGH * end) if kind == "head" else (PAIR_FROM * begun, PAIR_TO)
+        if not begun < low < high:
+            continue
+        model = initial_model(task, kind, weights)
+        times = _stretch(task, model, kind, low, high, settings)
+        sizes = values = times
+        if np.isfinite(times).all():
+            fine = run(task, model, times)
+            sizes, values = size(fine, kind), fine["value"].values[0, :, 0, 0, dim]
+        for name, made in zip(rows, (sizes, values, times, left_out(task, weights, low)), strict=True):
+            rows[name].append(made)
+    columns = {name: (("run", "point"), np.reshape(rows[name], (-1, count))) for name in ("size", "value", "time")}
+    grown = xr.Dataset({**columns, "left_out": ("run", np.array(rows["left_out"], float))})
+    grown["time"].attrs["units"] = TIME_UNIT
+    return grown
+
+
+def _stretch(
+    task: InContextRegression, model: SeparateAttention, kind: Newcomer, low: float, high: float, settings: Settings
+) -> Float[np.ndarray, " point"]:
+    """Times between the two sizes, by runs that resolve them more and more finely."""
+    trajectory = run(task, model, _patience(task, kind, settings.init))
+    for _ in range(2):
+        time, grown = trajectory["time"].values, size(trajectory, kind)
+        if grown.max() <= high:
+            return np.full(settings.points, np.nan)
+        after = int(np.argmax(grown > high))
+        before = max(int(np.argmax(grown > low)) - 1, 0)
+        trajectory = run(task, model, np.linspace(time[before], time[after], 800))
+    time, grown = trajectory["time"].values, size(trajectory, kind)
+    first, last = (passage_time(time, -grown, -level) for level in (low, high))
+    return np.linspace(first, last, settings.points)
+
+
+def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], value: float) -> float:
+    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its start.
+
+    Off the end of growth, with $I = \int v\,dt$, sums $s_d = \tfrac12(k+q)\cdot e_d$ grow as $e^{g_d I}$ and
+    differences $\delta_d$ as $e^{-g_d I}$, with $g_d$ the driving of what is not learned. So
+    $\dot v = \sum_d g_d(s_d^2 - \delta_d^2)$ and $v^2 - \sum_d(s_d^2 + \delta_d^2)$ is conserved: the law holds once
+    one $s_d$ outgrows all else. Where v reaches zero it changes sign, and sums change places with differences.
+    """
+    dim = task.dim
+    rates = np.where(np.arange(dim) == 0, 0.0, theory.modes(task).driving)
+    k, q = weights[1 : dim + 1], weights[dim + 1 :]
+    sums, differences = ((k + q) / 2) ** 2, ((k - q) / 2) ** 2
+
+    def square(integral: np.ndarray) -> np.ndarray:
+        grown = np.exp(2 * np.multiply.outer(integral, rates))
+        return weights[0] ** 2 + (grown - 1) @ sums + (1 / grown - 1) @ differences
+
+    path = np.linspace(0.0, 200.0, 50_001) * np.sign(weights[0])
+    if square(path).min() < 0:
+        path = -path
+    grown = np.exp(2 * path[np.argmax(square(path) >= value**2)] * rates)
+    speed = abs(float(rates @ (grown * sums - differences / grown)))
+    return abs(1 - speed / (float(rates[NEXT]) * value**2))
+
+
+def waits(task: InContextRegression, settings: Settings) -> xr.Dataset:
+    """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
+    steps, dim = theory.levels(task), task.dim
+    passage_times = {kind: [] for kind in KINDS}
+    for small in settings.sizes:
+        weights = np.zeros(2 * dim + 1)
+        weights[[0, 1 + NEXT, 1 + dim + NEXT]] = small
+        for kind in KINDS:
+            trajectory = run(task, initial_model(task, kind, weights), _patience(task, kind, small) / 4)
+            passage_times[kind].append(
+                passage_time(trajectory["time"].values, trajectory["loss"].values[0], float(steps[1:3].mean()))
+            )
+    waited = {kind: ("size", np.array(times), {"units": TIME_UNIT}) for kind, times in passage_times.items()}
+    return xr.Dataset(waited, {"size": list(settings.sizes)})
+
+
+def run(task: InContextRegression, model: SeparateAttention, times: float | np.ndarray) -> xr.Dataset:
+    """Gradient flow, saved at given times, or up to one, evenly in log time."""
+    if not isinstance(times, np.ndarray):
+        times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
+    keys = np.abs(np.asarray(model.key))
+    smallest = float(keys[keys > 0].min())
+    options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
+    return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
+
+
+def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
+    if kind == "head":
+        return abs(trajectory["value"].values[0, :, 1, 0, -1])
+    return abs(trajectory["key"].values[0, :, 0, 1, NEXT] + trajectory["query"].values[0, :, 0, 1, NEXT]) / 2
+
+
+def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
+    """Long enough for any but the most unfortunate start: some hundred times the wait of an aligned one."""
+    rate = float(theory.modes(task).driving[NEXT])
+    return 40 / (rate * small) if kind == "head" else 4 * max(np.log(1 / small), 1.0) / rate
+
+
+def predict(task: InContextRegression) -> xr.Dataset:
+    """The rates of the two laws, what they leave out, and the laws' waits."""
+    modes = theory.modes(task)
+    return xr.Dataset(
+        {
+            "driving": float(modes.driving[NEXT]),
+            "value": theory.aligned_end(task, 0),
+            "end": theory.aligned_end(task, NEXT),
+            "map_end": float(modes.ends[NEXT]),
+        }
+    )
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    rate, value = float(predictions["driving"]), float(predictions["value"])
+    inverse, logarithm = 1 / head["size"].values, np.log(pair["size"].values)
+    saturation = value * PAIR_TO**2 / float(predictions["map_end"])
+    head_error, pair_error = HIGH**3 + head["left_out"].values, saturation + settings.init
+    hyperbola = 1 / np.linspace(1 / LOW, 1 / HIGH, 200)[None]
+    of_heads: Origin = {"kind": "theory", "source": "theory.linear.new_head_time", "explored": True}
+    of_pairs: Origin = {"kind": "theory", "source": "theory.linear.new_pair_time", "explored": True}
+    return [
+        Claim.over(
+            "same-head",
+            f"R = {RANK}: a drop is made by a head that has made one before exactly where R does not divide m: 1 where "
+            "that is so, one for each drop but the first and each seed; 95 % must hold",
+            predicted=1,
+            measured=_as_expected(data["makers"])[:, : settings.heads * RANK - 1].ravel(),
+            tolerance=0,
+            basis="two heads may be nearly tied, and exchanged",
+            required=0.95,
+            counted="drops",
+            kind="paper",
+            source="Section 5 and Fig 11",
+            explored=True,
+        ),
+        Claim.over(
+            "head-rate",
+            "A new head grows as τ dv/dt = λ₂²v²: slope of 1/v in time, over −λ₂²",
+            predicted=1.0,
+            measured=-_slopes(head["time"].values, inverse) / rate,
+            tolerance=head_error,
+            basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
+            kind="paper",
+            source="Equation 21, where v is small",
+            explored=True,
+        ),
+        Claim.over(
+            "pair-rate",
+            "A new pair grows as τ du/dt = vλ₂²u: slope of ln u in time, over vλ₂²",
+            predicted=1.0,
+            measured=_slopes(pair["time"].values, logarithm) / (value * rate),
+            tolerance=pair_error,
+            basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
+            **of_pairs,
+        ),
+        Claim.over(
+            "head-hyperbolic",
+            "Of a new head 1/v is a straight line in time and ln v is not: what a line leaves unexplained of 1/v, over "
+            "that of ln v",
+            predicted=0.0,
+            measured=_bend(head["time"].values, inverse) / _bend(head["time"].values, np.log(head["size"].values)),
+            tolerance=head_error**2 / _bend(1 / hyperbola, np.log(hyperbola))[0],
+            basis="square of the allowed change of slope, over what a line leaves of the logarithm of a hyperbola",
+            relation="<=",
+            **of_heads,
+        ),
+        Claim.over(
+            "pair-exponential",
+            "Of a new pair ln u is a straight line in time and 1/u is not: what a line leaves unexplained of ln u, "
+            "over that of 1/u",
+            predicted=0.0,
+            measured=_bend(pair["time"].values, logarithm) / _bend(pair["time"].values, 1 / pair["size"].values),
+            tolerance=float(pair_error**2 / _bend_of_exponential(settings.init)[0]),
+            basis="square of the allowed change of slope, over what a line leaves of the inverse of an exponential",
+            relation="<=",
+            **of_pairs,
+        ),
+        *_wait_claims(waited, predictions, of_heads, of_pairs),
+    ]
+
+
+def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, of_pairs: Origin) -> list[Claim]:
+    rate, value, end = (float(predictions[key]) for key in ("driving", "value", "end"))
+    small = waited["size"].values
+    logs = np.log(small)[None]
+    head = ("head-wait", "The wait for a new head goes as 1/size of its start: fitted exponent")
+    pair = (
+        "pair-wait",
+        "The wait for a new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",
+    )
+    if np.unique(small).size < 2:
+        why = "a slope needs two sizes"
+        return [Claim.cannot_be_judged(*head, why=why, **of_heads), Claim.cannot_be_judged(*pair, why=why, **of_pairs)]
+    # The law leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
+    rise = 3 * float(small.max()) / end
+    return [
+        Claim.close(
+            *head,
+            predicted=-1.0,
+            measured=_slopes(logs, np.log(waited["head"].values)[None])[0],
+            tolerance=rise,
+            basis="time of the rise itself, 3/(λ₂² v_end), over the shortest wait",
+            **of_heads,
+        ),
+        Claim.close(
+            *pair,
+            predicted=1.0,
+            measured=_slopes(-logs, waited["pair"].values[None])[0] * value * rate,
+            tolerance=small.max() ** 2 + 1e-4,
+            basis="square of the largest start, over that of the value; interpolation between times 0.6 % apart",
+            **of_pairs,
+        ),
+    ]
+
+
+def _as_expected(made: xr.Dataset) -> np.ndarray:
+    """Whether the head of each drop but the first had made one before exactly where R does not divide m."""
+    before = used_before(made["head"].values)
+    return before == (np.arange(1, before.shape[1] + 1) % RANK != 0)
+
+
+def _bend_of_exponential(init: float) -> Float[np.ndarray, " 1"]:
+    """What a line leaves of 1/u, for an exponential u over the range of sizes that are fitted."""
+    time = np.linspace(0.0, 1.0, 200)[None]
+    return _bend(time, np.exp(-np.log(PAIR_TO / (PAIR_FROM * init)) * time))
+
+
+def _slopes(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run point"]) -> Float[np.ndarray, " run"]:
+    """Of the straight lines through the points; nan if one of them is."""
+    return np.array([line[0] for line in _lines(time, law)])
+
+
+def _bend(time: Float[np.ndarray, "run point"], law: Float[np.ndarray, "run point"]) -> Float[np.ndarray, " run"]:
+    """The part of the variance that a straight line does not explain."""
+    explained = [np.polyval(line, t) for line, t in zip(_lines(time, law), time, strict=True)]
+    return np.mean((law - np.reshape(explained, law.shape)) ** 2, axis=1) / np.var(law, axis=1)
+
+
+def _lines(time: np.ndarray, law: np.ndarray) -> list[np.ndarray]:
+    return [
+        np.polyfit(t, y, 1) if np.isfinite(t + y).all() else np.full(2, np.nan) for t, y in zip(time, law, strict=True)
+    ]
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    return draw_figure(data, settings.low_rank.task)
+
+
+FIGURE = Figure(
+    title="A new head escapes hyperbolically, a new pair inside a grown head exponentially",
+    caption=CAPTION,
+    source="Fig 11",
+    settings=Settings(),
+    quick=Settings(seeds=(100,), runs=4, sizes=(1e-2, 1e-3, 1e-4), points=100),
+    described=describe,
+    # Of the paper's figure no more is known than what its text says.
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

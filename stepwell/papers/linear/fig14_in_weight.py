@@ -1,0 +1,424 @@
+r"""Fig 14: learning from the context and by heart, as the share of sequences with a task of their own varies.
+
+Runs are those of the published command (attention not divided by N). The prediction for infinitely many sequences is
+exact: the moments of all features in closed form, for every share.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from stepwell.dynamics import flow_time
+from stepwell.experiments import command_of, keys_of
+from stepwell.figures import Claim, Data, Figure, Origin, slug
+from stepwell.models import MergedAttention
+from stepwell.objectives import Moments
+from stepwell.tasks import AbstractTask, InContextInWeightMixture, InContextRegression
+from stepwell.theory import linear as theory
+
+from ._fig14_drawing import draw
+from ._fig14_expectations import (
+    Deviation,
+    FirstFall,
+    Quadratic,
+    exact_moments,
+    expected_deviation,
+    leading_mode,
+    leftover,
+    missing,
+)
+from ._fig14_settings import DIM, ROUNDING, SHARES, STANDARD_ERRORS, TESTS, Settings
+from ._onset import PART, Growth, onset_claim
+from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
+from ._runs import Run, runs_of, train_together
+
+CAPTION = (
+    "Merged linear attention trained on mixtures at the published settings. A share icl of the training sequences has "
+    "a task vector of its own, which only the context reveals; the others share one vector w*, which can be learned "
+    "by heart. (At icl = 0 the labels in the context are noise.) Above, as in the paper: training loss, divided by "
+    "its first value, and the losses on two test sets, in-context (new task vectors) and in-weight (the vector w* "
+    "behind contexts of noise). Thin lines are our seeds, dashes the paper's run, read off its pictures; where a "
+    "curve of the picture is hidden by another, it has no dashes. For icl between 0 and 1, w* is learned by heart "
+    "first and given up later, in favor of the context. The panels below are ours. (g) Test losses at the end: our "
+    "seeds, the same descent on infinitely many sequences, whose moments are exact, and closed forms at both ends. "
+    "(h) When the training loss begins to fall: step predicted from the modes of each run's own sequences, and "
+    "measured."
+)
+KINDS = {"train": "loss", "iw": "in_weight_test_loss", "ic": "in_context_test_loss"}
+"""Names of curves, as the digitized ones have them and as trajectories do."""
+
+
+def _shared(settings: Settings) -> dict[str, Any]:
+    """What the paper says too."""
+    return {
+        "dimension D": DIM,
+        "context length N": settings.context,
+        "heads H": settings.heads,
+        "covariance": "I/D",
+        "shares icl": list(SHARES),
+        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
+        "rate": settings.rate,
+        "steps": settings.steps,
+        "sequences": settings.sequences,
+    }
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    command = " ".join(command_of(settings.experiment))
+    chosen = {name: getattr(settings, name) for name in ("record", "tested", "infinite_runs")}
+    return {**_shared(settings), "seeds": settings.seeds, "command": command, **chosen}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What is trained, by seed and share, and test losses by seed."""
+
+    trained: list[list[Run]]
+    tests: list[tuple[Moments, Moments]]
+    """In context and in weight, as `TESTS`."""
+
+    def first(self, seeds: int) -> "Runs":
+        return Runs(self.trained[:seeds], self.tests[:seeds])
+
+
+def simulate(settings: Settings) -> Data:
+    runs = prepare(settings)
+    few = on_infinite_data(runs.first(settings.infinite_runs), settings)
+    names = [f"fig14_icl{share}_{kind}" for share in SHARES for kind in KINDS]
+    return {
+        "sampled": train(runs, settings),
+        "infinite": train(few, settings),
+        "theory": predict(runs, settings),
+        "infinite_onset": onsets(few, settings),
+        "sampled_onset": onsets(runs, settings),
+        "published": as_dataset(published(*names)),
+    }
+
+
+def prepare(settings: Settings) -> Runs:
+    """At one seed all shares have the same w*, test sets and initial weights."""
+    experiment = settings.experiment.replace(objective={"sequences": settings.sequences})
+    by_share = [runs_of(experiment.replace(task=_task(share)), settings.seeds) for share in SHARES]
+    trained = [list(of_seed) for of_seed in zip(*by_share, strict=True)]
+    return Runs(trained, [_tests(of_seed[0], settings.sequences) for of_seed in trained])
+
+
+def _task(share: float) -> dict[str, Any]:
+    """With a task vector of its own in every sequence it is in-context regression, and these are exactly white."""
+    return {"in_context": share} if share < 1 else {"kind": "regression", "whitened": True}
+
+
+def _tests(run: Run, sequences: int) -> tuple[Moments, Moments]:
+    tested, keys = _mixture(run), keys_of(run.experiment.seed)
+    both: tuple[tuple[AbstractTask, Any], ...] = (
+        (tested.in_context_test(), keys.in_context_test),
+        (tested.in_weight_test(), keys.in_weight_test),
+    )
+    options: dict[str, Any] = {"normalization": "none", "progress": False}
+    first, second = (Moments.of_task(task, sequences, key=key, **options) for task, key in both)
+    return first, second
+
+
+def _mixture(run: Run) -> InContextInWeightMixture:
+    assert isinstance(run.task, InContextInWeightMixture)
+    return run.task
+
+
+def on_infinite_data(runs: Runs, settings: Settings) -> Runs:
+    """The same initial weights on exact moments."""
+    trained, tests = [], []
+    for of_seed in runs.trained:
+        exact = [_objective(problem) for problem in _problems(of_seed[0], SHARES, settings)]
+        trained.append([run._replace(objective=loss) for run, loss in zip(of_seed, exact, strict=True)])
+        tests.append((exact[-1], exact[0]))
+    return Runs(trained, tests)
+
+
+def _problems(run: Run, shares: Sequence[float], settings: Settings) -> list[Quadratic]:
+    """The exact problem at each of some shares."""
+    fixed_task = _mixture(run).fixed_task[:, 0]
+    return [exact_moments(np.eye(DIM) / DIM, fixed_task, share, settings.context) for share in shares]
+
+
+def _objective(problem: Quadratic) -> Moments:
+    gram, cross, power = jnp.asarray(problem.gram), jnp.asarray(problem.cross[None]), jnp.asarray(problem.power)
+    return Moments(gram, cross, power, DIM, 1, "full", "none", True)
+
+
+def train(runs: Runs, settings: Settings) -> xr.Dataset:
+    """All seeds and shares as one program, by the moments of all features; label blocks are free.
+
+    Test losses are made of the weights afterwards, since each seed has its own test sets.
+    """
+    tested = np.append(np.arange(settings.tested, settings.steps, settings.tested), settings.steps)
+    together = [run for of_seed in runs.trained for run in of_seed]
+    trajectory = train_together(together, record=settings.record, snapshots=tested)
+    shape = (len(runs.trained), len(SHARES), -1)
+    columns = {"loss": (("seed", "share", "step"), trajectory["loss"].values.reshape(shape))}
+    theta = coefficients(trajectory["value"].values[..., 0, :], trajectory["key_query"].values)
+    theta = theta.reshape(*shape, theta.shape[-1])
+    for name, of_seed in zip(TESTS, zip(*runs.tests, strict=True), strict=True):
+        losses = np.stack([_losses(moments, each) for moments, each in zip(of_seed, theta, strict=True)])
+        columns[name] = (("seed", "share", "tested"), losses)
+    coordinates = {
+        "step": trajectory["step"],
+        "tested": trajectory["snapshot"].values,
+        "share": list(SHARES),
+        "seed": [of_seed[0].experiment.seed for of_seed in runs.trained],
+    }
+    return xr.Dataset(columns, coordinates, attrs=trajectory.attrs)
+
+
+def coefficients(
+    values: Float[np.ndarray, "run time head width"], key_queries: Float[np.ndarray, "run time head width dim"]
+) -> Float[np.ndarray, "run time features"]:
+    """Θ of all heads, over upper(S) ⊗ x_q."""
+    row, column = np.triu_indices(DIM + 1)
+    whole = np.einsum("rtha,rthbc->rtabc", values, key_queries)
+    both = (whole + whole.swapaxes(2, 3))[:, :, row, column] * np.where(row == column, 0.5, 1.0)[:, None]
+    return both.reshape(*both.shape[:2], -1)
+
+
+def _losses(moments: Moments, theta: Float[np.ndarray, "share time features"]) -> Float[np.ndarray, "share time"]:
+    gram, cross = np.asarray(moments.gram), np.asarray(moments.cross)[0]
+    return float(moments.label_power) + np.sum(theta * (theta @ gram - 2 * cross), axis=-1)
+
+
+def onsets(runs: Runs, settings: Settings) -> xr.Dataset:
+    """When each fall begins, by the modes of the run's own data and its initial weights; see `_onset`."""
+    modes = [[Growth.of(run.objective) for run in of_seed] for of_seed in runs.trained]
+    both = list(zip(runs.trained, modes, strict=True))
+    rows = {
+        "step": [[g.onset(_model(r), settings.rate) for r, g in zip(*pair, strict=True)] for pair in both],
+        "uncertainty": [[growth.uncertainty(settings.rate) for growth in of_seed] for of_seed in modes],
+        "fall": [[growth.fall for growth in of_seed] for of_seed in modes],
+    }
+    columns = {name: (("seed", "share"), np.array(row)) for name, row in rows.items()}
+    return xr.Dataset(columns, {"share": list(SHARES)})
+
+
+def predict(runs: Runs, settings: Settings) -> xr.Dataset:
+    r"""Ends in closed form, and by how much runs may be off them.
+
+    With p = 1, $\hat y = \beta^\top A^* x_q$; noise in place of labels makes $\beta$ of covariance $\Lambda/N$,
+    independent of $y_q$: the in-weight loss is $\mathrm{tr}\Lambda + \mathrm{tr}(A^{*\top}\Lambda A^*\Lambda)/N$.
+    With p = 0, the first mode to grow is $\hat y = s\,S_{yy}\,w_*^\top x_q$, $S_{yy} = \sum_n y_n^2$, whose least loss
+    is $2/(N+2)$, since $S_{yy}$ is χ² of N. There new task vectors, $S_{yy} = w^\top W w$, have the loss
+    $1 + (1 + 2/D)N/(N+2)$. A further fall needs a second mode, which has not grown by the end of the published run.
+    """
+    covariance = np.eye(DIM) / DIM
+    context = settings.context
+    task = InContextRegression(covariance, context)
+    ends = theory.minimizer(task)
+    rows: dict[str, Any] = {
+        "in_weight_end_at_1": 1 + np.trace(ends.T @ covariance @ ends @ covariance) / context,
+        "in_context_end_at_1": theory.minimal_loss(task),
+        "in_weight_end_at_0": 2 / (context + 2),
+        "in_context_end_at_0": 1 + (1 + 2 / DIM) * context / (context + 2),
+    }
+    duration, step = flow_time(settings.steps, settings.rate), flow_time(1, settings.rate)
+    blocks = [_blocks(_model(of_seed[0])) for of_seed in runs.trained]
+    problems = [_problems(of_seed[0], (0.0, 1.0), settings) for of_seed in runs.trained]
+    for which in (0, 1):
+        modes = [leading_mode(each[which].gram, each[which].cross, DIM) for each in problems]
+        halves = [mode.half_time(*weights) for mode, weights in zip(modes, blocks, strict=True)]
+        rows[f"missing_at_{which}"] = (
+            "seed",
+            [missing(mode, half, duration, step) for mode, half in zip(modes, halves, strict=True)],
+        )
+        # All directions of w* are alike, so that the first seed's serves for the sampling error.
+        deviations = _deviations(runs.trained[0][0], modes[0], problems[0], which, settings)
+        for name, deviation, tested in zip(("in_context", "in_weight"), deviations, (1, 0), strict=True):
+            left = [
+                leftover(mode, each[which], each[tested], *weights, duration)
+                for mode, each, weights in zip(modes, problems, blocks, strict=True)
+            ]
+            rows[f"{name}_leftover_at_{which}"] = ("seed", left)
+            rows[f"{name}_error_at_{which}"] = deviation.error
+            rows[f"{name}_excess_at_{which}"] = deviation.excess
+    return xr.Dataset(rows, {"share": list(SHARES)})
+
+
+def _deviations(
+    run: Run, mode: FirstFall, problems: list[Quadratic], which: int, settings: Settings
+) -> list[Deviation]:
+    """Of the in-context and the in-weight test loss, at the share `which`, from sequences that no run has."""
+    tested = _mixture(run)
+    tasks: tuple[AbstractTask, AbstractTask] = (tested.in_weight_test(), tested.in_context_test())
+    train_key, *test_keys = jax.random.split(jax.random.key(14), 3)
+    batch = tasks[which].sample(settings.sequences, key=train_key)
+    return [
+        expected_deviation(
+            mode, problems[which], batch, problems[test], tasks[test].sample(settings.sequences, key=key)
+        )
+        for test, key in zip((1, 0), test_keys, strict=True)
+    ]
+
+
+def _model(run: Run) -> MergedAttention:
+    assert isinstance(run.model, MergedAttention)
+    return run.model
+
+
+def _blocks(model: MergedAttention) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(model.value[:, 0]), np.asarray(model.key_query)
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
+    short = not all(bool((predicted[f"missing_at_{which}"] < PART).all()) for which in (0, 1))
+    return [
+        _published_claim(sampled, data["published"]),
+        *_end_claims(sampled, infinite, predicted),
+        *(_order_claim(sampled, name, words, sign, short) for name, words, sign in _ORDERS),
+        _onset_claim("infinite", "infinitely many sequences", infinite, data["infinite_onset"]),
+        _onset_claim("sampled", "P sequences", sampled, data["sampled_onset"]),
+        _given_up_claim(sampled, infinite, short),
+    ]
+
+
+def _published_claim(sampled: xr.Dataset, kept: xr.Dataset) -> Claim:
+    """All curves of a seed together: they come from one w*, one pair of test sets and one start."""
+    counts, points = 0, 0
+    for share in SHARES:
+        for kind, name in KINDS.items():
+            curve = from_dataset(kept, f"fig14_icl{share}_{kind}")
+            steps, ours = as_published(sampled, name, share)
+            counts = counts + points_outside(steps, ours, curve)
+            points += len(curve)
+    return curve_claim(
+        "published", "All 18 published curves, taken together, lie", "Fig 14", np.asarray(counts), points
+    )
+
+
+def as_published(
+    trained: xr.Dataset, name: str, share: float
+) -> tuple[Float[np.ndarray, " step"], Float[np.ndarray, "seed step"]]:
+    """Steps and curves of all seeds. The training loss is divided by its first value, test losses are not."""
+    curves = trained[name].sel(share=share)
+    steps = trained["step" if name == "loss" else "tested"].values.astype(float)
+    return steps, curves.values / (curves.values[:, :1] if name == "loss" else 1.0)
+
+
+def _end_claims(sampled: xr.Dataset, infinite: xr.Dataset, predicted: xr.Dataset) -> list[Claim]:
+    seeds, few = sampled.sizes["seed"], infinite.sizes["seed"]
+    last = {which: predicted[f"missing_at_{which}"].values for which in (0, 1)}
+    slopes = {
+        (0, "in_weight"): last[0] ** 2,
+        (0, "in_context"): 2 * float(predicted["in_context_end_at_0"] - 1) * last[0],
+        (1, "in_context"): last[1] ** 2,
+        (1, "in_weight"): 2 * float(predicted["in_weight_end_at_1"] - 1) * last[1],
+    }
+    statements = {
+        (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
+        (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
+        (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
+        (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
+    }
+    both = []
+    for (which, name), statement in statements.items():
+        at = {"share": float(which), "tested": infinite["tested"][-1]}
+        end = float(predicted[f"{name}_end_at_{which}"])
+        rest = slopes[which, name] + predicted[f"{name}_leftover_at_{which}"].values
+        error, excess = (float(predicted[f"{name}_{part}_at_{which}"]) for part in ("error", "excess"))
+        both += [
+            _end_claim(
+                f"{slug(name)}-end-at-{which}",
+                f"{statement} (infinitely many sequences)",
+                predicted=end,
+                measured=infinite[f"{name}_test_loss"].sel(at).values,
+                tolerance=np.maximum(rest[:few], ROUNDING),
+                basis="the rest of the way, by the logistic course; initial weights outside the mode",
+            ),
+            _end_claim(
+                f"{slug(name)}-end-at-{which}-sampled",
+                f"{statement} (P sequences, mean over {seeds} seeds)",
+                predicted=end,
+                measured=sampled[f"{name}_test_loss"].sel(at).values.mean(),
+                tolerance=STANDARD_ERRORS * error / seeds**0.5 + excess + rest.mean(),
+                basis="3 standard errors of the mean, by the delta method from other sequences; mean excess; rest of "
+                "the way",
+            ),
+        ]
+    return both
+
+
+def _end_claim(
+    identifier: str, statement: str, *, predicted: float, measured: Any, tolerance: Any, basis: str
+) -> Claim:
+    """Of one loss, or of one for each seed. Where a loss that stayed at 1 would pass, nothing is said."""
+    origin: Origin = {"kind": "theory", "source": "papers.linear.fig14_in_weight.predict"}
+    if not np.all(np.asarray(tolerance) < abs(predicted - 1)):
+        why = "it is uncertain by as much as it changes in all"
+        return Claim.cannot_be_judged(identifier, statement, why=why, **origin)
+    numbers: Any = {"predicted": predicted, "measured": measured, "tolerance": tolerance, "basis": basis}
+    return (Claim.over if np.ndim(measured) else Claim.close)(identifier, statement, **numbers, **origin)
+
+
+_ORDERS = (("in_context", "falls", -1), ("in_weight", "rises", 1))
+_SHORT = "the falls are not over by the end, or before the start"
+
+
+def _order_claim(sampled: xr.Dataset, name: str, words: str, sign: int, short: bool) -> Claim:
+    identifier, origin = f"{slug(name)}-order", Origin(kind="paper", source="Fig 14")
+    statement = (
+        f"The final {name.replace('_', '-')} test loss, averaged over seeds, {words} with every rise of icl: "
+        "neighbors out of order"
+    )
+    if short:
+        return Claim.cannot_be_judged(identifier, statement, why=_SHORT, **origin)
+    ends = sampled[f"{name}_test_loss"].isel(tested=-1).mean("seed").values
+    measured = int(np.sum(np.diff(ends) * sign <= 0))
+    return Claim.at_most(identifier, statement, measured=measured, basis="a count", **origin)
+
+
+def _onset_claim(identifier: str, words: str, run: xr.Dataset, expected: xr.Dataset) -> Claim:
+    statement = (
+        f"On {words}, at every icl, the training loss has made {PART:.0%} of the fall of the leading mode when linear "
+        "growth in the modes of ⟨y_q S x_qᵀ⟩, from the initial weights, says so: measured over predicted step"
+    )
+    return onset_claim(f"time-{identifier}", statement, run, expected, counted="runs")
+
+
+def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset, short: bool) -> Claim:
+    origin = Origin(kind="paper", source="Fig 14")
+    statement = (
+        "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight test "
+        "loss goes below the middle between the lowest and the last of infinite data, and ends above it"
+    )
+    if short:
+        return Claim.cannot_be_judged("given-up", statement, why=_SHORT, **origin)
+    mixed = slice(1, -1)
+    given_up = sampled["in_weight_test_loss"].isel(share=mixed)
+    expected = infinite["in_weight_test_loss"].isel(share=mixed, seed=0)
+    middle = (expected.min("tested") + expected.isel(tested=-1)) / 2
+    dips = ((given_up.min("tested") < middle) & (given_up.isel(tested=-1) > middle)).values
+    return Claim.over(
+        "given-up",
+        statement,
+        predicted=dips.shape[1],
+        measured=dips.sum(axis=1),
+        tolerance=0,
+        basis="a count",
+        **origin,
+    )
+
+
+FIGURE = Figure(
+    title="In-context and in-weight learning, from contexts that say nothing to a task in every context",
+    caption=CAPTION,
+    source="Fig 14",
+    settings=Settings(),
+    quick=Settings(seeds=tuple(range(100, 110)), sequences=1500, tested=50, infinite_runs=1),
+    described=describe,
+    paper_settings={**_shared(Settings()), "seeds": "one, of PyTorch, the same for all shares"},
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

@@ -1,0 +1,515 @@
+r"""On plateau m the model does principal component regression with m components in context, shrunk for short contexts.
+
+The model is trained by gradient flow on infinite data and tested on fresh sequences. With contexts of 31 tokens its
+plateaus are detected in the loss curve, and its answers compared with regression solved by least squares within each
+context. From 10 to 10⁵ tokens its map is compared with the paper's, and the difference from plain regression with 1/N.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import matplotlib.figure
+import numpy as np
+import scipy
+import xarray as xr
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from stepwell.analysis import effective_map, pcr_test, staircase
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
+from stepwell.figures import Claim, Data, Figure
+from stepwell.models import SeparateAttention
+from stepwell.objectives import Population
+from stepwell.tasks import Batch, InContextRegression, covariance
+from stepwell.theory import linear as theory
+from stepwell.trajectory import TIME_UNIT, model_at
+
+from ._described import described
+from ._plateaus import expected_plateaus
+from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
+
+STANDARD_ERRORS = 3.0
+RTOL = 1e-8
+LAW_FROM = 100
+"""The power of N is fitted to contexts of at least so many tokens."""
+FACTORS = 5.5**2
+"""Two Gaussian factors, each within 5.5 standard deviations: one in 10⁷ is not."""
+CHUNK = 500_000
+"""Tokens held at a time."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be changed. Settings were chosen on seeds 0 to 5."""
+
+    context: int = 31
+    seeds: tuple[int, ...] = (30, 31, 32, 33, 34, 35)
+    init: float = 1e-4
+    held_out: int = 4000
+    """Fresh sequences for each seed."""
+    points: int = 600
+    lengths: tuple[int, ...] = (10, 31, 100, 1000, 10_000, 100_000)
+    length_seeds: int = 2
+    """At each length, the first so many seeds."""
+    contexts: int = 2000
+    """At each length, at the most."""
+    tokens: int = 10_000_000
+    """At each length, at the most."""
+
+
+CAPTION = (
+    "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
+    "of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected in the curve, are "
+    "where the model is tested. (b) At each of them, the mean squared difference between the model's answers on fresh "
+    "sequences and principal component regression with m components: least squares within the same context on the "
+    "first m true principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. (c) "
+    "Models trained with contexts of 10 to 10⁵ tokens: the factor by which the model, at the end of training, has "
+    "multiplied each component, beside the paper's equation (22); 1 is plain regression. (d) On plateau m of these "
+    "runs, the mean squared difference from regression with m components within each of many fresh contexts, and our "
+    "formula for it, which goes as (m + 1)(λ_1 + … + λ_m)/N; m = 4 is least squares. What remains is what a short "
+    "context cannot tell: attention uses the covariance of all inputs, the regression that of its own context."
+)
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    names = ("seeds", "init", "held_out", "points", "lengths", "length_seeds", "contexts", "tokens")
+    return {
+        **described(dim=DIM, context=settings.context, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
+        "training": "gradient flow on infinite data",
+        "initial weights": "Gaussian; settings were chosen on seeds 0 to 5",
+        **{name: getattr(settings, name) for name in names},
+    }
+
+
+def simulate(settings: Settings) -> Data:
+    task, vectors = prepare(settings.context)
+    flows = train(task, settings)
+    tests = examine(task, vectors, flows, settings)
+    return {"flows": flows[["loss"]], "tests": tests, "lengths": examine_lengths(settings)}
+
+
+def prepare(context: int) -> tuple[InContextRegression, Float[np.ndarray, "dim component"]]:
+    """The task and the eigenvectors of its covariance, in falling order of eigenvalue."""
+    task = InContextRegression(covariance(EIGENVALUES, key=jax.random.key(0)), context)
+    return task, np.linalg.eigh(task.covariance)[1][:, ::-1]
+
+
+def train(task: InContextRegression, settings: Settings) -> xr.Dataset:
+    """The flow of each seed, saved at common times: even in log time, and finer where drops are to be expected."""
+    models = initial_models(settings.seeds, settings.init)
+    drops = schedules(task, models).times
+    near = np.outer(drops, np.linspace(0.98, 1.02, 21)).ravel()
+    times = np.unique(np.concatenate([np.geomspace(drops.min() / 5, 2 * drops.max(), settings.points), near]))
+    flows = _flows(task, models, times, settings)
+    lasting = expected_plateaus(task, drops, init=settings.init, heads=HEADS).lasting
+    return flows.assign(lasting=(("run", "plateau"), lasting))
+
+
+def _flows(task: InContextRegression, models: list[SeparateAttention], times: np.ndarray, settings: Settings):
+    seeds = settings.seeds[: len(models)]
+    return run_flows(models, Population(task), times, seeds=seeds, rtol=RTOL, atol=1e-4 * settings.init)
+
+
+def examine(
+    task: InContextRegression,
+    vectors: Float[np.ndarray, "dim component"],
+    flows: xr.Dataset,
+    settings: Settings,
+    *,
+    fresh_from: InContextRegression | None = None,
+) -> xr.Dataset:
+    """The test in the middle of each plateau, in order of time; nan where a run has not D + 1 of them."""
+    levels = theory.levels(task)
+    template = _template()
+    shape = (len(settings.seeds), levels.size)
+    names = ("time", "closest", "margin", "held_out", "recorded")
+    table = {name: np.full(shape, np.nan) for name in names}
+    difference = np.full((*shape, DIM + 1), np.nan)
+    counts = np.zeros(len(settings.seeds), dtype=int)
+    time = flows["time"].values
+    for run, seed in enumerate(settings.seeds):
+        loss = flows["loss"].values[run]
+        plateaus = staircase(time, loss).plateaus
+        counts[run] = len(plateaus)
+        batch = (fresh_from or task).sample(settings.held_out, key=jax.random.key(1000 + seed))
+        for m, plateau in enumerate(plateaus if len(plateaus) == DIM + 1 else ()):
+            place = int(np.argmin(abs(time - (plateau.start + plateau.end) / 2)))
+            model = model_at(flows, template, run=run, index=place)
+            test = pcr_test(model, batch, vectors)
+            difference[run, m] = test["difference"]
+            squares = (np.asarray(_answers(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
+            values = (time[place], int(test["closest"]), float(test["margin"]), squares.mean(), loss[place])
+            for name, value in zip(names, values, strict=True):
+                table[name][run, m] = value
+    dims = ("run", "plateau")
+    examined = xr.Dataset(
+        {name: (dims, values) for name, values in table.items()} | {"plateaus": ("run", counts)},
+        {"run": list(settings.seeds), "plateau": np.arange(levels.size), "components": np.arange(DIM + 1)},
+    )
+    examined["difference"] = ((*dims, "components"), difference)
+    examined["predicted_level"] = ("plateau", levels)
+    examined["standard_error"] = ("plateau", _squared_error_spread(task) / settings.held_out**0.5)
+    examined["lasting"] = flows["lasting"]
+    examined["time"].attrs["units"] = TIME_UNIT
+    return examined
+
+
+def _template() -> SeparateAttention:
+    return SeparateAttention.random(dim=DIM, heads=HEADS, scale=1.0, key=jax.random.key(0))
+
+
+@eqx.filter_jit
+def _answers(model: SeparateAttention, batch: Batch):
+    return jax.vmap(model)(batch.tokens)[:, 0]
+
+
+def papers_map(task: InContextRegression, m: int) -> Float[np.ndarray, "dim dim"]:
+    """Equation (22) of the paper: the map of regression on m components, shrunk for contexts of N tokens."""
+    rising, vectors = np.linalg.eigh(task.covariance)
+    lam, kept = rising[::-1][:m], vectors[:, ::-1][:, :m]
+    return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.lengths.longest))) @ kept.T
+
+
+def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
+    """Standard deviation over sequences of the squared error of equation (22) on each plateau, from sequences of their
+    own: a skewed mean that comes out low by chance comes with a standard error that is low too."""
+    batch = task.sample(40000, key=jax.random.key(7))
+    tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
+    beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / (tokens.shape[1] - 1)
+    answers = [np.sum(beta @ papers_map(task, m) * tokens[:, -1, :DIM], axis=1) for m in range(DIM + 1)]
+    return np.std((labels - np.array(answers)) ** 2, axis=1)
+
+
+def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
+    """Training at each length, over (length, run, plateau), and the first run's answers in fresh contexts.
+
+    - `distance` from the map of equation (22), as root mean square difference of answers; `tolerance`, `lasting`.
+    - `answer`: the largest difference of an answer to a fresh sequence from that of the equation.
+    - `from_regression`: mean squared difference from regression within the context, `from_limit`: from that with an
+      endless context; both are averaged over task vectors and queries exactly. With `…_predicted` and the relative
+      standard error `…_error`.
+    - `kept`: the factor of each component at the end of training, and `kept_predicted`.
+
+    Without the shrinkage, `shrunk=False`, the prediction is the limit of long contexts.
+    """
+    rows = [_examine_length(prepare(length)[0], settings, shrunk) for length in settings.lengths]
+    return xr.concat(rows, dim="length").assign_coords(length=list(settings.lengths))
+
+
+def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
+    length, (_, vectors) = task.lengths.longest, prepare(task.lengths.longest)
+    gains = theory.component_gains(task)
+    predicted = {
+        "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
+        "from_limit": np.cumsum(np.append(0.0, np.array(EIGENVALUES) - gains)),
+    }
+    models = initial_models(settings.seeds[: settings.length_seeds], settings.init)
+    expected = expected_plateaus(task, schedules(task, models).times, init=settings.init, heads=HEADS)
+    times = np.unique(expected.middle)
+    flows = _flows(task, models, times, settings)
+    place = np.searchsorted(times, expected.middle)
+    trained = np.take_along_axis(effective_map(flows).values, place[..., None, None], axis=1)
+    wanted = [
+        papers_map(task, m) if shrunk else theory.principal_component_regression_map(task, m, endless=True)
+        for m in range(DIM + 1)
+    ]
+    distance = [[theory.prediction_distance(task, a, b) for a, b in zip(row, wanted, strict=True)] for row in trained]
+
+    count = min(settings.contexts, max(2, settings.tokens // length))
+    own = task.covariance
+    covariances, answers = [], np.zeros(DIM + 1)
+    draw_batch = eqx.filter_jit(task.draw)
+    size = min(count, max(1, CHUNK // length))
+    for number in range(-(-count // size)):
+        batch = draw_batch(size, key=jax.random.fold_in(jax.random.key(2000 + length), number))
+        tokens = np.asarray(batch.tokens)
+        x, y, query = tokens[:, :length, :DIM], tokens[:, :length, DIM], tokens[:, length, :DIM]
+        covariances.append(np.swapaxes(x, 1, 2) @ x / length)
+        if number == 0:
+            beta = np.einsum("sn,snd->sd", y, x) / length
+            for m in range(DIM + 1):
+                model = model_at(flows, _template(), run=0, index=int(place[0, m]))
+                apart = np.asarray(_answers(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
+                answers[m] = np.abs(apart).max()
+    measured = context_differences(np.concatenate(covariances), trained[0], vectors)
+    # Errors from contexts of their own, drawn by their covariance.
+    other = scipy.stats.wishart(length, own / length).rvs(settings.contexts, random_state=np.random.default_rng(length))
+    others = context_differences(other.reshape(-1, DIM, DIM), np.array(wanted), vectors)
+    dims, runs = ("run", "plateau"), list(settings.seeds[: settings.length_seeds])
+    kept = np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, trained[0, -1], vectors)
+    columns: dict[str, Any] = {
+        "distance": (dims, distance),
+        "tolerance": (dims, expected.size**2 + 10 * RTOL),
+        "lasting": (dims, expected.lasting),
+        "answer": ("plateau", answers),
+        "kept": ("component", kept),
+        "kept_predicted": ("component", np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, wanted[-1], vectors)),
+    }
+    for name, values in measured.items():
+        spread = others[name].std(axis=0) / np.where(np.arange(DIM + 1) > 0, others[name].mean(axis=0), 1.0)
+        columns[name] = ("plateau", values.mean(axis=0))
+        columns[f"{name}_predicted"] = ("plateau", np.asarray(predicted[name]))
+        columns[f"{name}_error"] = ("plateau", spread / len(values) ** 0.5)
+    return xr.Dataset(columns, {"run": runs})
+
+
+def context_differences(
+    covariances: Float[np.ndarray, "context dim dim"],
+    maps: Float[np.ndarray, "plateau dim dim"],
+    vectors: Float[np.ndarray, "dim component"],
+) -> dict[str, Float[np.ndarray, "context plateau"]]:
+    r"""Mean squared differences of answers in contexts with the given covariances $\hat\Lambda$, for each plateau m.
+
+    The answer of attention is $w^\top\hat\Lambda A x_q$, that of least squares on the first m components
+    $w^\top\hat\Lambda E_m(E_m^\top\hat\Lambda E_m)^{-1}E_m^\top x_q$, and $w^\top E_m E_m^\top x_q$ if the context is
+    endless. Over task vectors and queries, the mean square of $w^\top B x_q$ is $\mathrm{tr}(B^\top B\Lambda)$.
+    """
+    lam = np.array(EIGENVALUES)
+    from_regression, from_limit = [], []
+    for m, own in enumerate(maps):
+        kept = vectors[:, :m]
+        attention = covariances @ own
+        limit = kept @ kept.T
+        regression = np.zeros_like(attention)
+        if m:
+            regression = covariances @ kept @ np.linalg.solve(kept.T @ covariances @ kept, kept.T)
+        for others, differences in ((regression, from_regression), (limit, from_limit)):
+            differences.append(np.sum(((attention - others) @ vectors) ** 2 * lam, axis=(1, 2)))
+    return {"from_regression": np.stack(from_regression, axis=1), "from_limit": np.stack(from_limit, axis=1)}
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    return _claims_at_one_length(data["tests"]) + _claims_over_lengths(data["lengths"], settings.contexts > 1)
+
+
+def _claims_at_one_length(tests: xr.Dataset) -> list[Claim]:
+    clear = tests["lasting"].values.astype(bool).all(axis=1)
+    tests = tests.isel(run=np.flatnonzero(clear))
+    which = f"In the {clear.sum()} of {clear.size} seeds whose plateaus are all predicted to last"
+    deviation = (tests["held_out"] - tests["predicted_level"]) / tests["standard_error"]
+    tested = deviation.size
+    fresh: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
+    return [
+        Claim.over(
+            "plateaus",
+            f"{which}, the loss curve has D + 1 plateaus",
+            predicted=DIM + 1,
+            measured=tests["plateaus"].values,
+            tolerance=0,
+            basis="a count; a plateau is 4 times slower than the falls beside it",
+            kind="paper",
+            source="Section 4.3",
+            explored=True,
+        ),
+        Claim.over(
+            "closest",
+            "On plateau m the model predicts most like regression with m components within the context, of 0 to D: "
+            "number of components of the closest",
+            predicted=np.broadcast_to(tests["plateau"].values, tests["closest"].shape).ravel(),
+            measured=tests["closest"].values.ravel(),
+            tolerance=0,
+            basis="a count; a plateau that is missing fails",
+            counted="plateaus",
+            **fresh,
+        ),
+        Claim.over(
+            "margin",
+            "The fresh sequences are enough to tell: how much closer the closest regression is than the second, in "
+            "standard errors",
+            predicted=STANDARD_ERRORS,
+            measured=tests["margin"].values.ravel(),
+            tolerance=0,
+            basis="3 standard errors",
+            relation=">=",
+            counted="plateaus",
+            kind="check",
+            source="stepwell.analysis.pcr_test",
+        ),
+        Claim.over(
+            "held-out",
+            "On fresh sequences the error on plateau m is L(M_m): deviation in standard errors",
+            predicted=0.0,
+            measured=deviation.values.ravel(),
+            tolerance=_largest_of(tested),
+            basis=f"3 standard errors, for the largest of {tested}; the errors from sequences of their own",
+            counted="plateaus",
+            kind="paper",
+            source="Section 4.3, equation (19)",
+            explored=True,
+        ),
+    ]
+
+
+def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
+    """`several`: whether there are several contexts, so that their spread is known."""
+    lengths, lasting = tests["length"].values, tests["lasting"].values.astype(bool)
+    span = f"N = {lengths.min()} to {lengths.max()}"
+    learned = tests.isel(plateau=slice(1, None))
+    of_first = tests["lasting"].isel(run=0, plateau=slice(1, None)).values.astype(bool)
+    paper: Any = {"kind": "paper", "source": "Section 4.4, equation (22)", "explored": True}
+    all_claims = [
+        Claim.over(
+            "shrinkage",
+            f"{span}: on plateau m the model's map is that of regression with m components, shrunk as equation (22) "
+            f"says: root mean square difference of answers ({lasting.sum()} of {lasting.size} plateaus are predicted "
+            "to last)",
+            predicted=0.0,
+            measured=tests["distance"].values[lasting],
+            tolerance=tests["tolerance"].values[lasting],
+            basis="square of the size that the next head is predicted to have; its map is the cube; solver",
+            counted="plateaus",
+            **paper,
+        ),
+        Claim.over(
+            "answers",
+            f"{span}: on plateau m the model's answers to fresh sequences are those of equation (22): largest "
+            "difference, labels having unit variance",
+            predicted=0.0,
+            measured=learned["answer"].values[of_first],
+            tolerance=FACTORS * learned["tolerance"].isel(run=0).values[of_first],
+            basis="as for the map, times what two Gaussian factors, context and query, come to at most",
+            counted="plateaus",
+            **paper,
+        ),
+    ]
+    far = lengths >= LAW_FROM
+    fitted = several and np.unique(lengths[far]).size > 1
+    away = np.log(lengths[far]) - np.log(lengths[far]).mean() if fitted else np.ones(far.sum())
+    weights = away / (away @ away)
+    for name, words, source in (
+        (
+            "from_regression",
+            "regression with m components within the context",
+            "stepwell.theory.linear.regression_difference",
+        ),
+        (
+            "from_limit",
+            "regression with m components in an endless context, wᵀ(e_1e_1ᵀ + … + e_me_mᵀ)x_q",
+            "mean square of the difference of equation (22) from its limit, Σ_{d≤m}(λ_d − γ_d)",
+        ),
+    ):
+        # Without label noise the regression with all components is its limit: at m = D the two are one number.
+        own = learned.isel(plateau=slice(None, -1)) if name == "from_limit" else learned
+        ratio = (own[name] / own[f"{name}_predicted"]).values
+        error = own[f"{name}_error"].values
+        tolerance = _largest_of(ratio.size) * error
+        exact = weights @ np.log(own[f"{name}_predicted"].values[far])
+        slug = name.replace("_", "-")
+        all_claims += [
+            Claim.over(
+                slug,
+                f"{span}: mean squared difference from {words}, over the predicted: one ratio for each length and "
+                f"m{' < D' if name == 'from_limit' else ''}",
+                predicted=1.0,
+                measured=ratio.ravel() if several else [],
+                tolerance=tolerance.ravel(),
+                basis=f"3 standard errors, for the largest of {ratio.size}; the errors from contexts of their own",
+                counted="plateaus",
+                kind="theory",
+                source=source,
+            ),
+            Claim.over(
+                f"{slug}-exponent",
+                f"The model tends to {words}: exponent of N in the mean squared difference, from N = {LAW_FROM} on, "
+                f"for each m{' (m = D is least squares)' if name == 'from_regression' else ' < D'}",
+                predicted=-1.0,
+                measured=weights @ np.log(own[name].values[far]) if fitted else [],
+                tolerance=STANDARD_ERRORS * np.sqrt(weights**2 @ error[far] ** 2) + np.abs(exact + 1),
+                basis="3 standard errors from contexts of their own; next order in 1/N",
+                counted="numbers of components",
+                kind="paper",
+                source="Section 4.4, limit of equation (22) for large N",
+                explored=True,
+            ),
+        ]
+    return all_claims
+
+
+def _largest_of(count: int) -> float:
+    """What the largest of so many sizes of Gaussians exceeds as rarely as one exceeds 3."""
+    return float(np.sqrt(2) * scipy.special.erfcinv(0.0026998 / max(count, 1)))
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    colors = (BLACK, *PALETTE)
+    with styled():
+        figure = new_figure(10.4, 8.2)
+        (loss, test), (kept, far) = figure.subplots(2, 2)
+        _draw_losses(loss, data["flows"], data["tests"], colors)
+        loss.set_title(f"(a) Where the model is tested, N = {settings.context}")
+        _draw_tests(test, data["tests"], colors)
+        test.set_title(f"(b) Which regression it is closest to, N = {settings.context}")
+        _draw_lengths(kept, far, data["lengths"], colors)
+    return figure
+
+
+def _draw_losses(axes: Axes, flows: xr.Dataset, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
+    for run in range(flows.sizes["run"]):
+        axes.plot(flows["time"], flows["loss"][run], color=GRAY, linewidth=0.8, zorder=1)
+    for m in range(tests.sizes["plateau"]):
+        axes.plot(tests["time"][:, m], tests["recorded"][:, m], "o", color=colors[m], markersize=5)
+        level = float(tests["predicted_level"][m])
+        axes.axhline(level, color=colors[m], linestyle=":", linewidth=1, zorder=0)
+        place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+        axes.annotate(f"m = {m}", (1.0, level), xytext=(4, 0), fontsize=8.5, color=colors[m], **place)
+    axes.set_xscale("log")
+    axes.set(xlabel="training time $t/\\tau$", ylabel="loss", ylim=(0, 1.1))
+
+
+def _draw_tests(axes: Axes, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
+    for m in range(tests.sizes["plateau"]):
+        for run in range(tests.sizes["run"]):
+            curve = tests["difference"][run, m].values
+            label = f"plateau {m}" if run == 0 else None
+            axes.plot(tests["components"], curve, "o-", color=colors[m], linewidth=1, markersize=3, label=label)
+            if np.isfinite(curve).all():
+                best = int(np.argmin(curve))
+                ring: Any = {"markersize": 10, "markerfacecolor": "none", "markeredgewidth": 1.2}
+                axes.plot(best, curve[best], "o", color=colors[m], **ring)
+    axes.set_xticks(range(DIM + 1))
+    axes.set(xlabel="components m of the regression", ylabel="mean squared difference of answers", ylim=(0, 1.25))
+    axes.legend(loc="upper center", ncols=3, fontsize=8)
+
+
+def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
+    lengths = tests["length"].values
+    fine = np.geomspace(lengths.min(), lengths.max(), 200)
+    lam = np.array(EIGENVALUES)
+    for d in range(DIM):
+        kept.plot(fine, 1 / (1 + (1 + lam.sum() / lam[d]) / fine), color=colors[d + 1], linewidth=1.2)
+        label = f"component {d + 1}, λ = {lam[d]:g}"
+        kept.plot(lengths, tests["kept"][:, d], "o", color=colors[d + 1], markersize=5, label=label)
+    kept.plot([], [], color=GRAY, linewidth=1.2, label="equation (22)")
+    kept.axhline(1.0, color=BLACK, linestyle=":", linewidth=1.0)
+    kept.set_xscale("log")
+    kept.set(xlabel="context length N, tokens", ylabel="factor of the component after training", ylim=(0.4, 1.04))
+    kept.set_title("(c) Shrinkage in short contexts")
+    kept.legend(loc="lower right", fontsize=8)
+    for m in range(1, DIM + 1):
+        predicted = tests["from_regression_predicted"][:, m]
+        far.loglog(lengths, predicted, color=colors[m], linewidth=1.2)
+        bars = STANDARD_ERRORS * predicted * tests["from_regression_error"][:, m]
+        values = tests["from_regression"][:, m]
+        label = f"plateau {m}" if m < DIM else f"plateau {m}: least squares"
+        far.errorbar(lengths, values, bars, fmt="o", color=colors[m], markersize=5, label=label)
+    far.plot([], [], color=GRAY, linewidth=1.2, label="our formula")
+    far.set(xlabel="context length N, tokens", ylabel="mean squared difference of answers")
+    far.set_title("(d) Difference from regression in the context: 1/N")
+    far.legend(loc="lower left", fontsize=8)
+
+
+FIGURE = Figure(
+    title="On plateau m, attention does principal component regression with m components in context",
+    caption=CAPTION,
+    source="Section 4.4",
+    settings=Settings(),
+    quick=Settings(
+        seeds=(30,), held_out=2000, points=200, lengths=(10, 100, 1000), length_seeds=1, contexts=1000, tokens=1_000_000
+    ),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

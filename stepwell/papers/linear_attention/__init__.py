@@ -1,1 +1,0 @@
-"""Training Dynamics of In-Context Learning in Linear Attention, figure by figure."""

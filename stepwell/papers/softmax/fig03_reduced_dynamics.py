@@ -1,0 +1,426 @@
+r"""Fig 3: one head on one task: two equations, and the one that is left where μ is fast.
+
+$\dot\omega = 2c_\ell s\lambda\,\omega\mu[(1-\mu\omega) - d\mu\omega r]$ and
+$\dot\mu = 2c_\ell\lambda d\,\mu[\omega-\mu(\omega^2+r)]$, $r = \phi e^{d\omega^2}/L$, become one with μ on its
+nullcline $\mu^\star = \omega/(\omega^2+r)$. How good that is depends on $\kappa = Ls/(\phi d)$, not small here.
+
+The two equations are those of the spectral loss, which is softmax attention to leading order in 1/d and 1/L. Softmax
+attention itself is trained on its exact loss (`Exact`, quadrature at finite d and L). With d/L and the scale s of the
+scores fixed, the equations for $x = \omega\sqrt d$ and $y = \mu/\sqrt d$ in the time $\sqrt d\,t$ do not depend on d:
+what training differs from them by is the finite size alone.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from stepwell.dynamics import flow
+from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.models import SpectralAttention
+from stepwell.objectives import Exact, Spectral
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax as theory
+
+from ._fig03_drawing import SHIFT, draw, furthest
+from ._full_model import UNIT
+from ._unless import unless
+
+HALF = 0.5
+"""Of the limit of ω."""
+RTOL = 1e-9
+EXACT_RTOL = 1e-7
+"""On the exact loss, which is tabled to 1e-6."""
+CAPTION = (
+    "One head on one task (d = 10, L = 100, d_e = 30), from ω = 0.01 and μ = 1. (a), (b) Dots: softmax attention "
+    "itself, trained on its exact loss. Solid: the two equations of theory, the flow of the spectral loss that stands "
+    "for it at large d and L. Dashed: the reduced equation, in which μ follows ω without delay. Times are drawn from 4 "
+    "on. (c) The reduced equation's speed: slow, fast, slow are the three phases. (d) The plane of both weights, with "
+    "the nullcline of μ: the way to the fixed point leaves it, since with these numbers κ = L/(φ d √d_e) is 1.8 and "
+    "not small. Below, ours: (e) for wider heads κ falls, and the reduced equation becomes right in proportion; (f) "
+    "for larger d with the same d/L, softmax attention follows the two equations, with a difference that falls as 1/d. "
+    "Inferred of the paper, whose text could not be consulted: what its panels are, the shift of time by 4, and that "
+    "time is that of the plain squared loss."
+)
+PAPER_SETTINGS: dict[str, Any] = {
+    "dimension d": 10,
+    "context length L": 100,
+    "width of a head d_e": 30,
+    "strength λ, noise factor φ": "1, 1",
+    "initial weights": "ω = 0.01, μ = 1",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One task and one head; `dims` are those at which softmax attention is trained, with the same d/L."""
+
+    dim: int = 10
+    context: int = 100
+    embedding: int = 30
+    omega: float = 0.01
+    mu: float = 1.0
+    until: float = 12.0
+    """The times drawn end here."""
+    steps: int = 500
+    """Steps of the solver, about."""
+    dims: tuple[int, ...] = (10, 40, 160)
+    """The first is drawn."""
+
+    @property
+    def long(self) -> float:
+        """Softmax attention is trained until then, for its limit."""
+        return 2 * self.until
+
+    @property
+    def late(self) -> tuple[float, float]:
+        """The rate of convergence is measured between these times."""
+        return 0.75 * self.until, self.until
+
+    @property
+    def times(self) -> np.ndarray:
+        return np.linspace(0, self.until, 601)
+
+    @property
+    def widths(self) -> np.ndarray:
+        """Widths of a head in the sweep: κ falls as one over the root."""
+        return 4.0 ** np.arange(8) * self.embedding
+
+    @property
+    def initial(self) -> tuple[np.ndarray, np.ndarray]:
+        """ω and μ."""
+        return np.array([self.omega]), np.array([self.mu])
+
+    @cached_property
+    def task(self) -> MultiTaskRegression:
+        return MultiTaskRegression((self.dim,), 1.0, self.context)
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    widths = settings.widths
+    return {
+        "tasks, heads": "1, 1",
+        "dimension d": settings.dim,
+        "context length L": settings.context,
+        "strength λ, noise factor φ": "1, 1",
+        "width of a head d_e": f"{settings.embedding}; in the sweep {widths[0]:g} to {widths[-1]:g}",
+        "initial weights": f"ω = {settings.omega:g}, μ = {settings.mu:g}; in the sweep μ on its nullcline",
+        "until": f"t = {settings.until:g}, drawn at t + {SHIFT:g}",
+        "dims": settings.dims,
+    }
+
+
+def simulate(settings: Settings) -> Data:
+    return {
+        "course": course(settings),
+        "softmax": softmax_courses(settings),
+        "speed": speed(settings),
+        "sweep": sweep(settings),
+        "theory": predict(settings),
+    }
+
+
+def course(settings: Settings) -> xr.Dataset:
+    """The spectral loss descended by the flow of its factors, and both systems of theory, at the same times."""
+    task, times, model = settings.task, settings.times, initial_model(settings, settings.dim)
+    run = completed(flow(model, Spectral(task), until=2 * settings.until, save=2 * times, rtol=RTOL, progress=False))
+    omega, mu = _eigenvalues(run, model)
+    full = theory.flow.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
+    reduced = theory.flow.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
+    return xr.Dataset(
+        {
+            "omega": ("time", omega),
+            "mu": ("time", mu),
+            "full_omega": ("time", full.omega[:, 0]),
+            "full_mu": ("time", full.mu[:, 0]),
+            "reduced_omega": ("time", reduced),
+            "reduced_mu": ("time", theory.flow.nullcline(task, reduced[:, None])[:, 0]),
+        },
+        {"time": ("time", times, {"units": UNIT})},
+    )
+
+
+def softmax_courses(settings: Settings) -> xr.Dataset:
+    """Softmax attention on its exact loss from the same x and y, over √(d/10)·t: `x` = ω√d and `y` = μ/√d.
+
+    `full_x` and `full_y` are those of the two equations; `last` are the weights at `long`, over their best values.
+    """
+    times, root, rows, last = settings.times, settings.dim**0.5, [], []
+    for dim in settings.dims:
+        task = MultiTaskRegression((dim,), 1.0, settings.context * dim // settings.dim)
+        model, best = initial_model(settings, dim), theory.losses.exact_optimum(task)
+        until = np.append(times, settings.long) / (dim / settings.dim) ** 0.5
+        run = flow(model, Exact(task, reach=10.0), until=2 * until[-1], save=2 * until, rtol=EXACT_RTOL, progress=False)
+        omega, mu = _eigenvalues(completed(run), model)
+        rows.append((omega[:-1] * dim**0.5, mu[:-1] / dim**0.5))
+        last.append((omega[-1] / best.omega[0], mu[-1] / best.mu[0]))
+    full = theory.flow.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)
+    x, y = np.array(rows).swapaxes(0, 1)
+    return xr.Dataset(
+        {
+            "x": (("dim", "time"), x),
+            "y": (("dim", "time"), y),
+            "full_x": ("time", full.omega[:, 0] * root),
+            "full_y": ("time", full.mu[:, 0] / root),
+            "last": (("dim", "weight"), np.array(last)),
+        },
+        {"time": ("time", times, {"units": f"{UNIT}, times √(d/{settings.dim})"}), "dim": list(settings.dims)},
+        {"pairs_by_dim": settings.context / settings.dim},
+    )
+
+
+def initial_model(settings: Settings, dim: int) -> SpectralAttention:
+    scale = (dim / settings.dim) ** 0.5
+    weights = np.array([[settings.omega / scale]]), np.array([[settings.mu * scale]])
+    return SpectralAttention.balanced(*weights, (dim,), embedding=settings.embedding)
+
+
+def _eigenvalues(run: xr.Dataset, model: SpectralAttention) -> tuple[np.ndarray, np.ndarray]:
+    q, k, v, o = (run[name].values[0, :, 0, 0] for name in ("query", "key", "value", "output"))
+    return q * k * model.score_scale / model.dim, v * o
+
+
+def speed(settings: Settings) -> xr.Dataset:
+    """The speed of the reduced equation, and the nullcline of μ, from 0 to a little beyond the fixed point."""
+    task, embedding, scale = settings.task, settings.embedding, (settings.dim / 10) ** 0.5
+    omega = np.linspace(1e-4, 1.15 * settings.dim**-0.5, 4001)
+    omegas, mus = np.linspace(0.02, 0.34, 13) / scale, np.linspace(0.35, 4.6, 11) * scale
+    velocity = theory.flow.reduced_velocity(task, omega[:, None], embedding=embedding)[:, 0]
+    field = np.array(
+        [
+            [np.concatenate(theory.flow.spectral_velocity(task, *_one(w, m), embedding=embedding)).ravel() for m in mus]
+            for w in omegas
+        ]
+    )
+    return xr.Dataset(
+        {
+            "speed": ("omega", velocity),
+            "nullcline": ("omega", theory.flow.nullcline(task, omega[:, None])[:, 0]),
+            "field": (("grid_omega", "grid_mu", "part"), field),
+        },
+        {"omega": omega, "grid_omega": omegas, "grid_mu": mus},
+    )
+
+
+def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([[omega]]), np.array([[mu]])
+
+
+def sweep(settings: Settings) -> xr.Dataset:
+    """Time to half of the limit by both systems, from the nullcline, for wider and wider heads."""
+    task, omega, root = settings.task, settings.initial[0], settings.dim**0.5
+    mu = theory.flow.nullcline(task, omega)
+    rows = []
+    for width in settings.widths:
+        times = np.linspace(0, settings.until * (width / settings.embedding) ** 0.5, 6001)
+        full = theory.flow.single_head_course(task, omega, mu, times, embedding=width)
+        reduced = theory.flow.reduced_course(task, omega, times, embedding=width)[:, 0]
+        rows.append([passage(times, root * each) for each in (full.omega[:, 0], reduced)])
+    kappa = [float(theory.flow.mu_lag(task, embedding=width)[0]) for width in settings.widths]
+    return xr.Dataset({"time": (("kappa", "system"), np.array(rows))}, {"kappa": kappa, "system": ["full", "reduced"]})
+
+
+def predict(settings: Settings) -> xr.Dataset:
+    task, times, training = settings.task, settings.times, {"embedding": settings.embedding}
+    limit = theory.limits.flow_limit(task)
+    full = theory.flow.single_head_course(task, *settings.initial, times, **training)
+    return xr.Dataset(
+        {
+            "half": passage(times, settings.dim**0.5 * full.omega[:, 0]),
+            "kappa": theory.flow.mu_lag(task, **training)[0],
+            "slow": theory.flow.late_rates(task, **training).slow[0],
+            "omega": limit.omega[0],
+            "mu": limit.mu[0],
+        }
+    )
+
+
+def passage(times: np.ndarray, x: np.ndarray) -> float:
+    """When x = ω√d is half of its limit, by a cubic through the points around; not a number if it never is."""
+    place = int(np.argmax(x >= HALF))
+    if not 2 <= place <= x.size - 2:
+        return np.nan
+    near = slice(place - 2, place + 2)
+    scale = times[place] - times[place - 1]
+    return float(
+        times[place] + scale * np.polyval(np.polyfit(x[near] - HALF, (times[near] - times[place]) / scale, 3), 0)
+    )
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    return [*_surrogate(data, settings), *_softmax(data, settings), *_reduced(data["sweep"])]
+
+
+def _no_half(times: Any) -> str:
+    """Why there is no time to half of the limit, if one is not a number."""
+    return "" if np.isfinite(times).all() else "ω does not pass half of its limit while it is followed"
+
+
+def _surrogate(data: Data, settings: Settings) -> list[Claim]:
+    run, predictions, error = data["course"], data["theory"], settings.steps * RTOL
+    late = run.sel(time=slice(*settings.late))
+    away = np.log(late["omega"] / predictions["omega"])
+    rate = -np.polyfit(late["time"], np.log(np.abs(away)), 1)[0]
+    why, left = _no_half(predictions["half"]), [_left(predictions, time) for time in settings.late]
+    settled = why or ("" if left[1] > error else "less than the solver's error is left of the slow mode")
+    largest = float(data["speed"]["nullcline"].max())
+    ends = [
+        unless(
+            settled,
+            Claim.close,
+            f"{name}-end",
+            f"The flow of the spectral loss ends at {word}: {symbol} over its limit",
+            predicted=1.0,
+            measured=run[name][-1] / predictions[name],
+            tolerance=left[1],
+            basis="the slow mode of the linearized flow since ω was half of its limit",
+            kind="paper",
+            source="abstract (convergence of the flow); limit by theory.softmax.limits.flow_limit",
+        )
+        for name, symbol, word in (("omega", "ω", "ω√d = 1"), ("mu", "μ", "μ = √d/(1+ρ)"))
+    ]
+    return [
+        Claim.at_most(
+            "same-course",
+            "The two equations are the flow of the spectral loss, by automatic differentiation: largest difference of "
+            "ω√d and μ",
+            measured=max(
+                float(np.abs(run["omega"] - run["full_omega"]).max()) * settings.dim**0.5,
+                float(np.abs(run["mu"] - run["full_mu"]).max()),
+            ),
+            tolerance=error * largest,
+            basis=f"the solver's tolerance at each of some {settings.steps} steps, times the largest μ of the "
+            "nullcline",
+            kind="check",
+            source="theory.softmax.flow.single_head_course",
+        ),
+        *ends,
+        unless(
+            settled,
+            Claim.close,
+            "slow-rate",
+            "The flow of the spectral loss settles at the slow rate of the linearized flow "
+            f"(t = {settings.late[0]:g} to {settings.late[1]:g})",
+            predicted=predictions["slow"],
+            measured=rate,
+            tolerance=float(predictions["slow"]) * left[0],
+            basis="next order: what the slow mode has left of log ω at the first of these times",
+            kind="theory",
+            source="theory.softmax.flow.late_rates",
+        ),
+    ]
+
+
+def _softmax(data: Data, settings: Settings) -> list[Claim]:
+    runs, predictions = data["softmax"], data["theory"]
+    time, dims = runs["time"].values, runs["dim"].values
+    away = furthest(runs)
+    half = np.array([passage(time, x) for x in runs["x"].values])
+    late = half / float(predictions["half"]) - 1
+    why = _no_half(late)
+    few = "an exponent needs two dimensions" if dims.size < 2 or dims[-1] == dims[-2] else ""
+    with np.errstate(invalid="ignore"):  # not a number where training is ahead
+        exponents = [] if few else [np.log(each[-1] / each[-2]) / np.log(dims[-1] / dims[-2]) for each in (away, late)]
+    speed = np.gradient(runs["x"].values, time, axis=1)
+    peaks = [np.count_nonzero(np.diff(np.sign(np.diff(each))) < 0) for each in speed]
+    slower = 1 - 2 / settings.dim - np.e**2 / settings.context
+    small = "" if slower > 0 else "d and L are too small for their next order"
+    return [
+        unless(
+            few or why,
+            Claim.over,
+            "softmax-course",
+            f"Softmax attention follows the two equations as d and L grow, d = {dims[-2:][0]} to {dims[-1]}: exponent "
+            "in 1/d of the largest difference of μω, and of the relative lag of the time to half of ω",
+            predicted=1.0,
+            measured=[-each for each in exponents],
+            tolerance=1 / dims[-2:][0],
+            basis="next order in 1/d, at the smaller d",
+            counted="quantities",
+            kind="theory",
+            source="theory.softmax.flow.single_head_course, leading order in 1/d and 1/L",
+        ),
+        unless(
+            why,
+            Claim.over,
+            "three-phases",
+            "Softmax attention: ω speeds up once and slows down once, slow, fast and slow: number of maxima of dω/dt, "
+            "for each d",
+            predicted=1,
+            measured=peaks,
+            tolerance=0,
+            basis="a count",
+            counted="dimensions",
+            kind="paper",
+            source="abstract (three phases) and Fig 3",
+        ),
+        unless(
+            why or small,
+            Claim.over,
+            "softmax-end",
+            f"Softmax attention ends at the least exact loss by quadrature: ω and μ at t = {settings.long:g} over "
+            "their best values, for each d",
+            predicted=1.0,
+            measured=runs["last"].values.ravel(),
+            tolerance=float(np.exp(-slower * predictions["slow"] * (settings.long - predictions["half"]))) + 2e-5,
+            basis="the slow mode, whose rate is lower by up to 2/d + e²/L; the search for the least, to 1e-5 in log ω",
+            counted="weights",
+            kind="theory",
+            source="theory.softmax.losses.exact_optimum",
+        ),
+    ]
+
+
+def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
+    kappa = by_kappa["kappa"].values
+    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
+    why = _no_half(by_kappa["time"])
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))  # not a number where the equation is late
+    return [
+        unless(
+            why,
+            Claim.close,
+            "exponent",
+            "The reduced equation becomes right as κ → 0: exponent in κ of the relative error of the time to half, the "
+            "two smallest κ",
+            predicted=1.0,
+            measured=steps[-1],
+            tolerance=kappa[-2],
+            basis="next order in κ",
+            kind="theory",
+            source="theory.softmax.flow.reduced_course, leading order in κ",
+        ),
+        unless(
+            why,
+            Claim.at_least,
+            "early",
+            "The reduced equation is early, and ever less so as κ falls: least exponent between neighbors",
+            predicted=0.0,
+            measured=steps.min(),
+            basis="a sign: in truth μ lags behind its nullcline, and ω grows with it",
+            kind="theory",
+            source="theory.softmax.flow.reduced_course, leading order in κ",
+        ),
+    ]
+
+
+def _left(predictions: xr.Dataset, time: float) -> float:
+    """What is left of the slow mode since ω was half of its limit."""
+    return float(np.exp(-predictions["slow"] * (time - predictions["half"])))
+
+
+FIGURE = Figure(
+    title="One head: two equations, and the single one that holds where the readout is fast",
+    caption=CAPTION,
+    source="Fig 3",
+    settings=Settings(),
+    quick=Settings(dims=(10, 40)),
+    described=describe,
+    paper_settings=PAPER_SETTINGS,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

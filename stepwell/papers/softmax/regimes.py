@@ -1,0 +1,360 @@
+r"""How many tokens softmax attends to: exponential growth of the concentration, saturation, hardmax.
+
+$p = \mathrm{softmax}(az)$ over L standard normals has $R = \mathbb E\sum_lp_l^2$. The theory of the flow takes it as
+$e^{a^2}/L$, which holds until a single token can rival all others, at $a^2 = \tfrac23\ln L$.
+"""
+
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+import xarray as xr
+from numpy.polynomial.hermite_e import hermegauss
+
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
+from stepwell.figures import Claim, Data, Figure
+from stepwell.tasks import softmax_moments
+from stepwell.theory import softmax as theory
+
+from ._worst import worst_point
+
+CAPTION = (
+    "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
+    "are Gaussian of variance a²: one over R is the number of tokens attended to. The paper's theory, and the spectral "
+    "surrogate of softmax attention, take R = e^(a²)/L. (a) R of softmax itself, by quadrature (lines) and by sampling "
+    "(points), that law, and the law for large a, 1 - E[max z]/a. (b) R over e^(a²)/L against a² in units of "
+    "(2/3) ln L; dashed, if one token rivals the mean of all others. (c) a² at which R has fallen to 0.95, 0.9 and 0.5 "
+    "of e^(a²)/L. Gradient flow on the surrogate ends at a² = 1, where the exponential law is 6 % high at L = 100 and "
+    "1 % at L = 1000. Most contexts leave it at (1/2) ln L, their mean R later."
+)
+
+LENGTHS = (20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000)
+RATIOS = (0.95, 0.9, 0.5)
+SQUARES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 36.0, 100.0, 400.0)
+HARD = (15.0, 30.0, 60.0)
+"""Sharpness a at which the law of the hardmax is compared."""
+LONG = 1000
+"""From this L on the neglected part of the law of one rival token is below a fifth."""
+DEVIATIONS = 4.5
+"""Standard errors allowed, for the worst of 44 points: outside by chance for one seed in 3,000."""
+OTHER_SEED = 1000
+"""Of contexts from which the standard errors of all seeds are."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    contexts: tuple[int, ...] = (20, 100, 1000, 10_000)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    tokens: int = 2_000_000
+    """Drawn for each L, in as many contexts as that makes, but not more than 20,000."""
+    points: int = 160
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of which it is known where the exponential law ends: the contexts too."""
+        return sorted({*LENGTHS, *self.contexts})
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    values = asdict(settings)
+    return {"contexts L": values.pop("contexts"), "sampled a²": list(SQUARES), **values}
+
+
+def simulate(settings: Settings) -> Data:
+    return {
+        "curves": curves(settings),
+        "sampled": sampled(settings),
+        "points": saturation(settings),
+        "hard": hardmax(settings.contexts),
+    }
+
+
+def curves(settings: Settings) -> xr.Dataset:
+    """R by quadrature, and the laws of one rival token and of the hardmax."""
+    squares, contexts = np.geomspace(0.1, 400, settings.points), settings.contexts
+    root = np.sqrt(squares)
+    rows = [
+        (
+            softmax_moments(root, n).concentration,
+            one_rival(squares, n),
+            theory.saturation.hardmax_concentration(root, n),
+        )
+        for n in contexts
+    ]
+    exact, rival, hard = np.array(rows).swapaxes(0, 1)
+    dims = ("context", "square")
+    return xr.Dataset(
+        {"exact": (dims, exact), "rival": (dims, rival), "hardmax": (dims, hard)},
+        coords={"context": list(contexts), "square": ("square", squares, {"long_name": "variance of the scores"})},
+    )
+
+
+def one_rival(squares: np.ndarray, context: int) -> np.ndarray:
+    r"""R over $e^{a^2}/L$ if all tokens but one are replaced by their mean: $\mathbb E(1+e^{ax+\delta})^{-2}$.
+
+    $R = L\,\mathbb E\,e^{2az_1}/Z^2$; the factor $e^{2az_1}$ shifts $z_1$ to 2a + x, x standard normal, where the token
+    has $e^{az_1}$ against $Le^{a^2/2}$ of all: $\delta = \tfrac32a^2 - \ln L$. For large a it is
+    $\Phi(-(1+\delta)/a)$, so R is halved at $a^2 = \tfrac23(\ln L - 1)$ and, with the rest, a little later.
+    """
+    nodes, weights = hermegauss(100)
+    exponent = np.sqrt(squares)[:, None] * nodes + (1.5 * squares - np.log(context))[:, None]
+    return np.exp(-2 * np.logaddexp(0.0, exponent)) @ weights / weights.sum()
+
+
+def sampled(settings: Settings) -> xr.Dataset:
+    r"""R and $m = \mathbb E\sum_lp_lz_l$ over drawn contexts.
+
+    $R = L\,\mathbb E[p_1^2]$ is sampled with $z_1\sim\mathcal N(b, 1)$, weighted by $e^{-bz_1+b^2/2}$, where
+    $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
+    """
+    estimates = _over_contexts(settings, {n: np.array(SQUARES) for n in settings.contexts}, stream=0)
+    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
+    return xr.Dataset(
+        {
+            **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
+            "exact": (("context", "square"), exact),
+        },
+        coords={"run": list(settings.seeds), "context": list(settings.contexts), "square": list(SQUARES)},
+    )
+
+
+def _over_contexts(settings: Settings, squares: dict[int, np.ndarray], *, stream: int) -> dict[str, np.ndarray]:
+    """Means (seed, L, a²) for each L at its own a², and their standard errors, from contexts of no seed's."""
+    shape = (len(settings.seeds), len(squares), len(next(iter(squares.values()))))
+    estimates = {name: np.empty(shape) for name in ("concentration", "concentration_error", "mean", "mean_error")}
+    for column, (n, own) in enumerate(squares.items()):
+        count = min(20_000, settings.tokens // n)
+        for row, seed in enumerate((*settings.seeds, OTHER_SEED)):
+            z = np.random.default_rng([seed, n, stream]).standard_normal((count, n))
+            for place, square in enumerate(own):
+                values = _values(z, float(square) ** 0.5)
+                for name, value in zip(("concentration", "mean"), values, strict=True):
+                    if seed == OTHER_SEED:
+                        estimates[f"{name}_error"][:, column, place] = value.std(ddof=1) / count**0.5
+                    else:
+                        estimates[name][row, column, place] = value.mean()
+    return estimates
+
+
+def _values(z: np.ndarray, a: float) -> tuple[np.ndarray, np.ndarray]:
+    """Of each context, what R and m are the means of."""
+    n = z.shape[1]
+    top = z.max(axis=1)
+    raised = np.exp(a * (z - top[:, None]))
+    total = raised.sum(axis=1)
+    mean = np.einsum("sn,sn->s", raised, z) / total
+    shift = min(2 * a, float(np.sqrt(2 * np.log(n))))
+    first = z[:, 0] + shift
+    # log of the sum of the other tokens; where the first is nearly all of it, that is the sum without it
+    others = np.log(np.maximum(total - raised[:, 0], np.exp(a * (_second(z) - top)))) + a * top
+    own = -np.logaddexp(0.0, others - a * first)
+    return n * np.exp(2 * own - shift * first + shift**2 / 2), mean
+
+
+def _second(z: np.ndarray) -> np.ndarray:
+    """The largest but for the first token."""
+    return z[:, 1:].max(axis=1)
+
+
+def saturation(settings: Settings) -> xr.Dataset:
+    """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
+    lengths = settings.lengths
+    squares = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in lengths}
+    drawn = _over_contexts(settings, {n: squares[n] for n in settings.contexts}, stream=1)
+    sampled_ratio, error = np.full((2, len(settings.seeds), len(lengths), len(RATIOS)), np.nan)
+    for column, n in enumerate(settings.contexts):
+        growth, place = n * np.exp(-squares[n]), lengths.index(n)
+        sampled_ratio[:, place] = drawn["concentration"][:, column] * growth
+        error[:, place] = drawn["concentration_error"][:, column] * growth
+    return xr.Dataset(
+        {
+            "square": (("context", "ratio"), np.array(list(squares.values()))),
+            "sampled": (("run", "context", "ratio"), sampled_ratio),
+            "error": (("run", "context", "ratio"), error),
+            "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in lengths]),
+            "typical": ("context", [theory.saturation.typical_threshold(n) for n in lengths]),
+            "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in squares.items()]),
+        },
+        coords={"context": lengths, "ratio": list(RATIOS), "run": list(settings.seeds)},
+    )
+
+
+def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
+    """R for very sharp scores, and the law."""
+    sharp = np.array(HARD)
+    exact = [softmax_moments(sharp, n).concentration for n in contexts]
+    law = [theory.saturation.hardmax_concentration(sharp, n) for n in contexts]
+    largest = [theory.saturation.expected_maximum(n) for n in contexts]
+    return xr.Dataset(
+        {"exact": (("context", "a"), exact), "law": (("context", "a"), law), "largest": ("context", largest)},
+        coords={"context": list(contexts), "a": sharp},
+    )
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    estimates, points, hard = data["sampled"], data["points"], data["hard"]
+    root = estimates["square"] ** 0.5
+    ends, points = points.sel(context=list(settings.contexts)), points.sel(context=list(LENGTHS))
+    half, rival = points["square"].sel(ratio=0.5), points.sel(context=points["context"] >= LONG)
+    above = (hard["exact"] - hard["law"]) / (hard["largest"] * np.pi**2 / (12 * hard["a"] ** 3))
+    first, last = (f"{end(settings.contexts):.4g}".replace("e+0", "e") for end in (min, max))
+    return [
+        worst_point(
+            "sampled",
+            "R sampled agrees with quadrature: R at the point furthest off",
+            measured=estimates["concentration"],
+            predicted=estimates["exact"],
+            tolerance=DEVIATIONS * estimates["concentration_error"],
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
+            kind="check",
+            source="tasks.softmax_moments (quadrature), against sampling",
+        ),
+        worst_point(
+            "stein",
+            "The mean of z that is attended to is a(1 - R) (Stein's lemma): at the point furthest off",
+            measured=estimates["mean"],
+            predicted=root * (1 - estimates["exact"]),
+            tolerance=DEVIATIONS * estimates["mean_error"],
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
+            kind="theory",
+            source="Stein's lemma; R by tasks.softmax_moments",
+        ),
+        worst_point(
+            "points",
+            "R has fallen to 0.95, 0.9 and 0.5 of e^(a²)/L where quadrature says: R sampled, at the one furthest off",
+            measured=ends["sampled"],
+            predicted=ends["ratio"],
+            tolerance=DEVIATIONS * ends["error"],
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
+            kind="check",
+            source="tasks.softmax_moments (quadrature), against sampling",
+        ),
+        Claim.over(
+            "halved-before",
+            "R falls to half of e^(a²)/L before a² = (2/3) ln L, for L from 20 to 1e6: a² where it does",
+            predicted=points["annealed"].values,
+            measured=half.values,
+            tolerance=0.0,
+            basis="strict",
+            relation="<=",
+            counted="lengths",
+            kind="theory",
+            source="theory.softmax.saturation.annealed_threshold",
+        ),
+        Claim.over(
+            "halved-after",
+            "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1), for L from 20 to 1e6: a² where it does",
+            predicted=2 / 3 * (np.log(points["context"].values) - 1),
+            measured=half.values,
+            tolerance=0.0,
+            basis="strict; the other tokens' fluctuations add to R",
+            relation=">=",
+            counted="lengths",
+            kind="theory",
+            source="docstring of one_rival in papers/softmax/regimes.py",
+        ),
+        Claim.over(
+            "rival",
+            "Where R is half of e^(a²)/L by quadrature, the law of one rival token gives half too, for L from 1e3 to "
+            "1e6: its R over e^(a²)/L",
+            predicted=0.5,
+            measured=rival["rival"].values,
+            tolerance=1.5 * np.expm1(rival["square"].sel(ratio=0.5).values) / rival["context"].values,
+            basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
+            counted="lengths",
+            kind="theory",
+            source="docstring of one_rival in papers/softmax/regimes.py",
+        ),
+        Claim.over(
+            "hard",
+            "Sharp scores attend to the largest: what R has above 1 - E[max z]/a, over E[max z]π²/(12a³), for L from "
+            f"{first} to {last} and a = 15, 30, 60",
+            predicted=1.0,
+            measured=above.stack(point=("context", "a")).values,
+            tolerance=(2 * hard["largest"] / hard["a"]).stack(point=("context", "a")).values,
+            basis="twice E[max z]/a, the next order; E[max z] is also the density of the gap to the second token at 0",
+            counted="points",
+            kind="theory",
+            source="theory.softmax.saturation.hardmax_concentration; Stein's lemma",
+            explored=True,
+        ),
+    ]
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    curve, estimates, points = data["curves"], data["sampled"], data["points"]
+    square = curve["square"].values
+    with styled():
+        figure = new_figure(13.0, 4.5)
+        left, middle, right = figure.subplots(1, 3)
+        for n, color in zip(settings.contexts, cycle(PALETTE), strict=False):
+            one, drawn = curve.sel(context=n), estimates.sel(context=n)
+            left.plot(square, one["exact"], color=color, label=f"L = {n:,}".replace(",", " "))
+            early = np.exp(square) / n < 1.0
+            left.plot(square[early], np.exp(square[early]) / n, "--", color=color, linewidth=1.1)
+            late = square > 2 * np.log(n)
+            left.plot(square[late], one["hardmax"].values[late], ":", color=BLACK, linewidth=1.4)
+            left.plot(drawn["square"], drawn["concentration"].mean("run"), "o", color=color, markersize=4)
+            unit = theory.saturation.annealed_threshold(n)
+            middle.plot(square / unit, one["exact"] * n * np.exp(-square), color=color)
+            middle.plot(square / unit, one["rival"], "--", color=color, linewidth=1.1)
+            ratio = drawn["concentration"].mean("run") * n * np.exp(-drawn["square"])
+            middle.plot(drawn["square"] / unit, ratio, "o", color=color, markersize=4)
+        for label, style in (("$e^{a^2}/L$", "--"), ("hardmax, $1-E[\\max z]/a$", ":")):
+            left.plot([], [], style, color=BLACK, linewidth=1.2, label=label)
+        left.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
+        left.set_xscale("log")
+        left.set_yscale("log")
+        left.set_xlim(0.1, 400)
+        left.set_ylim(8e-5, 1.4)
+        left.set_xlabel("variance of the scores, a²")
+        left.set_ylabel("concentration R = E Σp²")
+        left.set_title("(a) From all tokens to one")
+        left.legend(loc="lower right", fontsize=8.5)
+
+        middle.axhline(0.5, color=GRAY, linestyle=":", linewidth=1.0)
+        middle.axvline(1.0, color=GRAY, linestyle=":", linewidth=1.0)
+        middle.plot([], [], color=BLACK, label="exact; colors as in (a)")
+        middle.plot([], [], "--", color=BLACK, linewidth=1.1, label="law of one rival token")
+        middle.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
+        middle.set_xlim(0, 2)
+        middle.set_ylim(0, 1.05)
+        middle.set_xlabel("variance of the scores, a² / ((2/3) ln L)")
+        middle.set_ylabel("R / ($e^{a^2}/L$)")
+        middle.set_title("(b) Departure from the exponential law")
+        middle.legend(loc="upper right")
+
+        for ratio, marker in zip(RATIOS, "^so", strict=True):
+            label = f"R = {ratio:g} of $e^{{a^2}}/L$"
+            right.plot(
+                points["context"], points["square"].sel(ratio=ratio), marker, color=BLACK, markersize=5, label=label
+            )
+        right.plot(points["context"], points["annealed"], color=PALETTE[1], label="(2/3) ln L")
+        right.plot(
+            points["context"], 2 / 3 * (np.log(points["context"]) - 1), "--", color=PALETTE[1], label="(2/3)(ln L − 1)"
+        )
+        right.plot(points["context"], points["typical"], ":", color=PALETTE[0], label="(1/2) ln L, most contexts")
+        right.axhline(1, color=GRAY, linewidth=1.0)
+        below: dict[str, Any] = {"xytext": (0, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
+        right.annotate("end of the flow, a² = 1", (1e6, 1), color="#555555", **below)
+        right.set_xscale("log")
+        right.set_ylim(0, 10)
+        right.set_xlabel("context length L")
+        right.set_ylabel("variance of the scores, a²")
+        right.set_title("(c) Where the exponential law ends")
+        right.legend(loc="upper left", fontsize=8.5)
+    return figure
+
+
+FIGURE = Figure(
+    title="The exponential regime of softmax attention, and where it ends",
+    caption=CAPTION,
+    settings=Settings(),
+    quick=Settings(seeds=(0,), tokens=500_000, points=100),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

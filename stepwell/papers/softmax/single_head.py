@@ -1,0 +1,430 @@
+r"""One head for several unequal tasks: what the best is in closed form, and what softmax attention learns.
+
+A head has a budget of attention, $\sum_id_is_i \le 1/e$. One for all tasks divides it by water-filling
+(`theory.limits.single_head_optimum`) and may leave tasks out. That is to leading order in d and L; softmax attention
+itself is trained on its exact loss.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import matplotlib.figure
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
+from stepwell.dynamics import Ensemble, descend, flow
+from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, completed, slug
+from stepwell.models import SpectralAttention
+from stepwell.objectives import Exact, Spectral
+from stepwell.tasks import MultiTaskRegression
+from stepwell.theory import softmax as theory
+
+from ._unless import unless
+from ._worst import worst_point
+
+CAPTION = (
+    "Ours: the paper has no such figure (its comparison of one head with several, for equal tasks, is in Fig 5). Three "
+    "sets of unequal tasks. Bars, the closed form to leading order in d and L; symbols, softmax attention itself, "
+    "trained on its exact loss, for tasks of two sizes: it nears the closed form as 1/d. (a) The price of a single "
+    "head: its loss over that of a head for each task. (b) How a single head divides its attention. Some tasks get "
+    "nothing. (c) The surrogate, the spectral loss, trained: scores of the tasks left out do not fall exponentially "
+    "while training goes on, but as 1/(K t), with K known; time is that of the squared loss, rate times steps."
+)
+
+INSTANCES = {
+    "unequal dimensions": ((4, 8, 16), (4.0, 8.0, 16.0), 100),
+    "one left out": ((10, 10, 10, 10), (40.0, 20.0, 10.0, 0.5), 100),
+    "two left out": ((5, 10, 15, 20), (10.0, 10.0, 0.75, 0.4), 60),
+}
+"""Dimensions, signals in total, context length; the noise has variance 1. Larger tasks have m times the dimensions and
+m times the context: to leading order they are alike."""
+ROUNDING = 1e-9
+REACH = 10.0
+"""Of the table of the exact loss: heads have scores of a variance of about 1."""
+UNTIL = 4000.0
+"""The flow of softmax attention ends then, times the root of m/4: what is left is below 1e-6 of the loss."""
+
+SYMMETRIC = Known(
+    "with coordinates of equal strength symmetry divides attention almost exactly at any size: the term of order 1/d "
+    "nearly vanishes, and the next order shows",
+    "a-division-that-symmetry-makes-almost-exact",
+)
+
+
+class Fading(NamedTuple):
+    r"""K of $\dot\omega = -K\omega^2$, and what the task then costs over ω², for each task."""
+
+    rate: Float[np.ndarray, " task"]
+    cost: Float[np.ndarray, " task"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`sizes` are values of m for softmax attention; the rest is of the surrogate, at m = 1."""
+
+    seeds: tuple[int, ...] = (110, 111, 112)
+    sizes: tuple[int, ...] = (4, 8)
+    instances: tuple[str, ...] = tuple(INSTANCES)
+    rate: float = 0.01
+    steps: int = 100_000
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.instances if name not in INSTANCES]
+        if unknown:
+            raise InvalidInput(f"instances has {unknown[0]!r}; it must be of {', '.join(INSTANCES)}")
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    unequal = [f"{name}: d = {d}, S = {signals}, L = {n}" for name, (d, signals, n) in INSTANCES.items()]
+    return {
+        "unequal tasks": unequal,
+        "noise σ²": 1,
+        "surrogate: seeds": settings.seeds,
+        "surrogate: rate": settings.rate,
+        "surrogate: steps": settings.steps,
+        "softmax attention: seed": settings.seeds[0],
+        "softmax attention: factor m of d and L": settings.sizes,
+        "softmax attention: instances": settings.instances,
+    }
+
+
+def simulate(settings: Settings) -> Data:
+    data = {f"softmax{number + 1}": softmax_head(name, settings) for number, name in enumerate(settings.instances)}
+    for number, name in enumerate(INSTANCES):
+        data[f"unequal{number + 1}"] = unequal(name, settings)
+    return data
+
+
+def the_task(name: str, size: int = 1) -> MultiTaskRegression:
+    dims, signals, context = INSTANCES[name]
+    larger = tuple(size * d for d in dims)
+    return MultiTaskRegression(larger, signals, size * context, noise_variance=1.0, convention="total")
+
+
+def softmax_head(name: str, settings: Settings) -> xr.Dataset:
+    """A single head of softmax attention by the flow of its exact loss, from positive weights, for each size.
+
+    `several` is the least loss of a head for each task, by quadrature. `growth` is that of 1/ω over the last half of
+    the time, for tasks that the closed form leaves out.
+    """
+    rows = []
+    for size in settings.sizes:
+        task = the_task(name, size)
+        model = _start(task, settings.seeds[0], score_scale=1.0)
+        until = UNTIL * (size / 4) ** 0.5
+        run = completed(flow(model, Exact(task, reach=REACH), until=until, save=3, progress=False))
+        omega = (run["key"] * run["query"]).values[0, :, 0] / np.array(task.dims)
+        best = theory.limits.single_head_optimum(task)
+        # Trajectories count time at half the speed.
+        growth = (1 / omega[2] - 1 / omega[1]) / (until / 4)
+        several = theory.losses.exact_optimum(task).loss.sum()
+        law = np.where(best.omega == 0, fading(task, best, 1.0).rate, np.nan)
+        rows.append((float(run["loss"][0, -1]), several, np.array(task.dims) * omega[-1] ** 2, growth / law))
+    loss, several, square, faded = (np.array(column) for column in zip(*rows, strict=True))
+    task = the_task(name)
+    best = theory.limits.single_head_optimum(task)
+    return xr.Dataset(
+        {
+            "loss": ("size", loss),
+            "several": ("size", several),
+            "square": (("size", "task"), square),
+            "faded": (("size", "task"), faded),
+            "best_loss": best.loss.sum(),
+            "best_several": theory.limits.flow_limit_loss(task).sum(),
+            "best_square": ("task", np.array(task.dims) * best.omega**2),
+            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.lengths.longest for t in _sizes(name, settings)]),
+        },
+        {"size": list(settings.sizes)},
+        {"name": name},
+    )
+
+
+def _sizes(name: str, settings: Settings) -> list[MultiTaskRegression]:
+    return [the_task(name, size) for size in settings.sizes]
+
+
+def unequal(name: str, settings: Settings) -> xr.Dataset:
+    """A single head trained on unequal tasks from each seed's positive weights, and what theory says of its end."""
+    task = the_task(name)
+    dims = task.dims
+    models = [_start(task, seed) for seed in settings.seeds]
+    run = _train(models, task, settings.rate, settings.steps)
+    scale = models[0].score_scale
+    omega = (run["key"] * run["query"]).values[:, :, 0] * scale / np.array(dims)
+    time = settings.rate * run["snapshot"].values
+    best = theory.limits.single_head_optimum(task)
+    faded, out = fading(task, best, scale), best.omega == 0
+    left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * time[-1]), 0.0)
+    return xr.Dataset(
+        {
+            "omega": (("run", "time", "task"), omega),
+            "loss": ("run", run["loss"].values[:, -1]),
+            "best_omega": ("task", best.omega),
+            "best_loss": best.loss.sum(),
+            "dim": ("task", np.array(dims)),
+            "fading": ("task", np.where(out, faded.rate, np.nan)),
+            "left": ("task", left),
+            "excess": float(np.sum(faded.cost * left**2)),
+        },
+        coords={"run": list(settings.seeds), "time": ("time", time, {"units": "rate × steps (squared loss)"})},
+        attrs={"name": name},
+    )
+
+
+def fading(task: MultiTaskRegression, best: theory.limits.SingleHead, scale: float) -> Fading:
+    r"""Small weights of a task that a head leaves out, where the head is at its best for the others.
+
+    With $P = \tfrac eL\sum_kS_k\phi_k\mu_k^2$ of the others, the flow (`theory.flow.spectral_velocity`) is
+    $\dot\omega_i = 4s\,\omega_i(\lambda_i\mu_i - P\omega_i)$,
+    $\dot\mu_i = 4\mu_iS_i(\omega_i - \tfrac{e\phi_i}L\mu_i)$.
+    Both fall as 1/t once their logarithms fall alike: $\mu_i = r_i\omega_i$,
+    $r_i = (S_i + sP)/(s\lambda_i + e\phi_iS_i/L)$, $\dot\omega_i = -K_i\omega_i^2$, $K_i = 4s(P - \lambda_ir_i)$,
+    which is above 0 where the task is left out. They cost
+    $d_i\omega_i^2[P - 2\lambda_ir_i + \lambda_i\tfrac{e\phi_i}Lr_i^2]$.
+    """
+    lam, signals = np.array(task.strengths), task.signals
+    spread = np.e * task.noise_factors / task.lengths.longest
+    push = float(np.sum(spread * signals * best.mu**2))
+    ray = (signals + scale * push) / (scale * lam + spread * signals)
+    cost = np.array(task.dims) * (push - 2 * lam * ray + lam * spread * ray**2)
+    return Fading(4 * scale * (push - lam * ray), cost)
+
+
+def _start(task: MultiTaskRegression, seed: int, score_scale: float | Literal["head"] = "head") -> SpectralAttention:
+    roots = np.array(task.dims) ** 0.5
+    omega, mu = np.random.default_rng(seed).uniform(0.1, 0.4, (2, 1, roots.size))
+    return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
+
+
+def _train(models: list[SpectralAttention], task: MultiTaskRegression, rate: float, steps: int) -> xr.Dataset:
+    listed = np.unique(np.concatenate([[0], np.geomspace(1, steps, 60).astype(int)]))
+    run = descend(
+        Ensemble.of(models),
+        Spectral(task),
+        rate=rate,
+        steps=steps,
+        record=listed,
+        snapshots=listed,
+        progress=False,
+    )
+    return completed(run)
+
+
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    of_softmax = [claim for runs in _named(data, "softmax") for claim in _softmax(runs)]
+    return of_softmax + [claim for flows in _named(data, "unequal") for claim in _surrogate(flows)]
+
+
+def _softmax(runs: xr.Dataset) -> list[Claim]:
+    name, factors = runs.attrs["name"], " to ".join(str(size) for size in runs["size"].values)
+    next_order = float(runs["next_order"][0])
+    price = runs["loss"] / runs["several"] / (runs["best_loss"] / runs["best_several"])
+    divided = runs["square"] / runs["square"].sum("task")
+    few = "" if np.unique(runs["size"]).size > 1 else "an exponent needs two sizes"
+    both = "next order at the smaller size, spread of |q|² 2/d and self-normalization e²/L, in each of two quantities"
+    softmax_claims = [
+        unless(
+            few,
+            Claim.close,
+            f"{slug(name)}-softmax-{kind}",
+            f"Softmax attention, {name}: {words}, as d and L grow {factors}-fold: exponent in 1/d of the {difference}",
+            predicted=1.0,
+            measured=np.nan if few else _exponent(away, runs["size"].values),
+            tolerance=quantities * next_order,
+            basis=both if quantities == 2 else both.removesuffix(", in each of two quantities"),
+            kind="theory",
+            source=source,
+            known=SYMMETRIC if (name, kind) == ("unequal dimensions", "shares") else None,
+            explored=True,
+        )
+        for kind, words, difference, away, quantities, source in (
+            (
+                "loss",
+                "the loss of a single head comes down to that of water-filling",
+                "relative difference",
+                runs["loss"] / runs["best_loss"] - 1,
+                1,
+                "theory.softmax.limits.single_head_optimum",
+            ),
+            (
+                "price",
+                "the loss of a single head over that of a head for each task tends to the closed form",
+                "relative difference",
+                1 - price,
+                2,
+                "abstract: single-head against multi-head; closed forms: theory.softmax.limits",
+            ),
+            (
+                "shares",
+                "a single head divides its attention, the parts of Σ d_iω_i², by water-filling",
+                "sum of the differences",
+                abs(divided - runs["best_square"]).sum("task"),
+                2,
+                "theory.softmax.limits.single_head_optimum",
+            ),
+        )
+    ]
+    out = np.flatnonzero(runs["best_square"] == 0)
+    if out.size:
+        softmax_claims.append(
+            Claim.over(
+                f"{slug(name)}-softmax-fading",
+                f"Softmax attention, {name}: scores that water-filling leaves out fade as 1/(K t), K to leading order: "
+                "growth of 1/ω over the last half of the time, over K, for each such task and size",
+                predicted=1.0,
+                measured=runs["faded"].isel(task=out).values.ravel(),
+                tolerance=np.repeat(2 * runs["next_order"].values, out.size),
+                basis=both,
+                counted="tasks and sizes",
+                kind="theory",
+                source="docstring of fading: tasks left out fade as 1/(K t)",
+                explored=True,
+            )
+        )
+    return softmax_claims
+
+
+def _exponent(away: xr.DataArray, sizes: np.ndarray) -> float:
+    """The power of 1/m with which a positive difference falls from the first size to the last."""
+    first, last = float(away[0]), float(away[-1])
+    return float(np.log(first / last) / np.log(sizes[-1] / sizes[0])) if min(first, last) > 0 else np.nan
+
+
+def _surrogate(flows: xr.Dataset) -> list[Claim]:
+    name = flows.attrs["name"]
+    square = (flows["dim"] * flows["omega"] ** 2).isel(time=-1)
+    leftover = float((flows["dim"] * flows["left"] ** 2).sum())
+    surrogate_claims = [
+        worst_point(
+            f"{slug(name)}-shares",
+            f"Spectral loss, {name}: trained heads divide attention by water-filling: d_iω_i² of the task furthest off",
+            measured=square,
+            predicted=flows["dim"] * flows["best_omega"] ** 2,
+            tolerance=2 * leftover + 1e-6,
+            basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
+            kind="theory",
+            source="theory.softmax.limits.single_head_optimum, water-filling",
+        ),
+        Claim.over(
+            f"{slug(name)}-loss",
+            f"Spectral loss, {name}: loss of trained heads above the best",
+            predicted=0.0,
+            measured=(flows["loss"] - flows["best_loss"]).values,
+            tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
+            basis="twice what tasks left out still cost, by the same law; rounding",
+            kind="theory",
+            source="theory.softmax.limits.single_head_optimum",
+        ),
+    ]
+    out = np.flatnonzero(flows["best_omega"] == 0)
+    if out.size:
+        time, omega, rate = flows["time"].values, flows["omega"].isel(task=out), flows["fading"].isel(task=out)
+        half = int(np.searchsorted(time, time[-1] / 2))
+        growth = (1 / omega.isel(time=-1) - 1 / omega.isel(time=half)) / (time[-1] - time[half])
+        surrogate_claims.append(
+            worst_point(
+                f"{slug(name)}-fading",
+                f"Spectral loss, {name}: scores left out fade as 1/(K t): growth of 1/ω over the last half of the "
+                "time, over K",
+                measured=growth / rate,
+                predicted=1.0,
+                tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
+                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the start; twice that",
+                kind="theory",
+                source="docstring of fading: tasks left out fade as 1/(K t)",
+            )
+        )
+    return surrogate_claims
+
+
+def _named(data: Data, kind: str) -> list[xr.Dataset]:
+    return [dataset for name, dataset in data.items() if name.startswith(kind)]
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    runs, flows = _named(data, "softmax"), _named(data, "unequal")
+    with styled():
+        figure = new_figure(13.6, 4.6)
+        left, middle, right = figure.subplots(1, 3, width_ratios=(0.9, 1.35, 1))
+        _prices(left, runs)
+        _shares(middle, runs)
+        _fading(right, flows)
+    return figure
+
+
+_MARKERS = ("o", "D", "s", "^", "v")
+
+
+def _prices(axes: Axes, runs: list[xr.Dataset]) -> None:
+    for place, one in enumerate(runs):
+        price = float(one["best_loss"] / one["best_several"])
+        axes.bar(place, price, width=0.6, color=PALETTE[place], alpha=0.45)
+        for number, size in enumerate(one["size"].values):
+            label = f"softmax attention, d, L × {size}" if place == 0 else None
+            spot = place + 0.22 * (number - 0.5)
+            measured = float((one["loss"] / one["several"])[number])
+            axes.plot(spot, measured, _MARKERS[number % len(_MARKERS)], color=BLACK, markersize=5, label=label)
+    axes.axhline(1, color=GRAY, linewidth=0.8)
+    axes.bar([0], [0], color=GRAY, alpha=0.45, label="closed form")
+    axes.set_xticks(range(len(runs)), [one.attrs["name"].replace(" ", "\n", 1) for one in runs])
+    axes.set_xlim(-0.6, len(runs) - 0.4)
+    axes.set_ylim(0, 2.75)
+    axes.set_ylabel("loss: single head / a head for each task")
+    axes.set_title("(a) The price of a single head")
+    axes.legend(loc="upper right", fontsize=8.5)
+
+
+def _shares(axes: Axes, runs: list[xr.Dataset]) -> None:
+    position, ticks, names = 0.0, [], []
+    for number, one in enumerate(runs):
+        places = position + np.arange(one.sizes["task"])
+        axes.bar(places, one["best_square"], color=PALETTE[number], alpha=0.45, label=one.attrs["name"])
+        for k in range(one.sizes["size"]):
+            marker = _MARKERS[k % len(_MARKERS)]
+            axes.plot(places + 0.3 * (k - 0.5), one["square"][k], marker, color=BLACK, markersize=4.5)
+        ticks += list(places)
+        names += [f"{i + 1}" for i in range(places.size)]
+        position = places[-1] + 2
+    axes.set_xticks(ticks, names)
+    axes.set_ylim(0, 0.95)
+    axes.set_xlabel("task")
+    axes.set_ylabel("attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
+    axes.set_title("(b) One head for unequal tasks")
+    axes.legend(loc="upper right", ncols=3, fontsize=8.5)
+
+
+def _fading(axes: Axes, several: list[xr.Dataset]) -> None:
+    number = 0
+    for flows in several:
+        for i in np.flatnonzero(flows["best_omega"] == 0):
+            color = PALETTE[1 + number]
+            time = flows["time"].values[1:]
+            label = f"{flows.attrs['name']}, task {i + 1}"
+            for run in range(flows.sizes["run"]):
+                axes.plot(time, flows["omega"].values[run, 1:, i], color=color, linewidth=1.2, label=label)
+                label = None
+            late = time > 3 / (float(flows["fading"][i]) * float(flows["omega"][0, 0, i]))
+            axes.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
+            number += 1
+    axes.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("time, rate × steps")
+    axes.set_ylabel("score ω of a task left out")
+    axes.set_title("(c) The surrogate: tasks left out fade slowly")
+    axes.legend(loc="lower left")
+
+
+FIGURE = Figure(
+    title="A single head divides its attention among unequal tasks, and leaves some out",
+    caption=CAPTION,
+    settings=Settings(),
+    quick=Settings(seeds=(110,), instances=("one left out",), steps=50_000),
+    described=describe,
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)

@@ -1,0 +1,119 @@
+"""Runs taken elsewhere: netCDF and zarr with all that was recorded, Parquet and CSV with fields and scalars."""
+
+import io
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.files import write_bytes
+from stepwell._util.text import shown
+
+from ._store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NEEDS = {"zarr": "zarr", "parquet": "pyarrow"}
+"""Libraries that are not installed with Stepwell, by format."""
+
+
+@checked
+def export(
+    store: Store,
+    path: str | os.PathLike,
+    where: Sequence[str] = (),
+    *,
+    format: str = "netcdf",
+    variables: Sequence[str] | None = None,
+) -> Path:
+    """Write runs of a store in a form that other programs read.
+
+    **Arguments:**
+
+    - `store`: where the runs are.
+    - `path`: the file, or for zarr the folder, which must not be there.
+    - `where`: filters, as for `Store.table`.
+    - `format`: "netcdf" or "zarr", for fields, scalars and recorded arrays; "parquet" or "csv", for a table of fields
+      and scalars. Lists become JSON. zarr and parquet need `pip install 'stepwell[export]'`.
+    - `variables`: the arrays wanted, by default all, as for `Store.select`.
+
+    **Returns:** the path.
+
+    **Example:**
+
+    >>> from stepwell.store import Shard, Store, export
+    >>> store = Store("runs")
+    >>> path = store.add(Shard({"model.kind": "merged"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}))
+    >>> print(export(store, "runs.csv", ["seed=1"], format="csv").read_text())
+    name,model.kind,seed,final_loss
+    cd6e21662476881fdcccb0f5ae13ea4f,merged,1,0.4
+    <BLANKLINE>
+    """
+    if format not in _WRITERS:
+        raise InvalidInput(f"format is {shown(format)}; it must be one of {', '.join(_WRITERS)}")
+    if format in _NEEDS:
+        try:
+            __import__(_NEEDS[format])
+        except ImportError:
+            raise InvalidInput(
+                f"the format {format} needs {_NEEDS[format]}, which is not installed; "
+                "run pip install 'stepwell[export]'"
+            ) from None
+    if format in ("parquet", "csv") and variables is not None:
+        raise InvalidInput(f"{format} holds no recorded arrays; leave variables out, or take netcdf or zarr")
+    return _WRITERS[format](store, Path(path), where, variables)
+
+
+def _netcdf(store: Store, path: Path, where: Sequence[str], variables: Sequence[str] | None) -> Path:
+    from stepwell._util.netcdf import sealed
+
+    data = store.select(where, variables=variables).load()
+    buffer = io.BytesIO()
+    data.to_netcdf(buffer, engine="h5netcdf")
+    return write_bytes(path, sealed(buffer))
+
+
+def _zarr(store: Store, path: Path, where: Sequence[str], variables: Sequence[str] | None) -> Path:
+    if path.exists():
+        raise InvalidInput(f"{path} is there already; choose another name, or remove it")
+    data = store.select(where, variables=variables).load()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".stepwell-") as folder:
+        data.to_zarr(Path(folder, "zarr"), zarr_format=2, consolidated=True)  # version 3 has no fixed-length texts
+        shutil.move(Path(folder, "zarr"), path)
+    return path
+
+
+def _table(store: Store, where: Sequence[str]) -> "pd.DataFrame":
+    """Fields and scalars, with texts and numbers only."""
+    import pandas as pd
+
+    from ._dataset import labels
+
+    listing = store.listing(where)
+    columns = {name: labels(column) for name, column in listing.columns.items()}
+    return pd.DataFrame(columns, index=pd.Index(listing.names, name="name", dtype=object))
+
+
+def _parquet(store: Store, path: Path, where: Sequence[str], variables: Any) -> Path:
+    buffer = io.BytesIO()
+    _table(store, where).to_parquet(buffer, engine="pyarrow")
+    return write_bytes(path, buffer.getvalue())
+
+
+def _csv(store: Store, path: Path, where: Sequence[str], variables: Any) -> Path:
+    return write_bytes(path, _table(store, where).to_csv().encode())
+
+
+_WRITERS: dict[str, Callable[[Store, Path, Sequence[str], Sequence[str] | None], Path]] = {
+    "netcdf": _netcdf,
+    "zarr": _zarr,
+    "parquet": _parquet,
+    "csv": _csv,
+}
+FORMATS = tuple(_WRITERS)

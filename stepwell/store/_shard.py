@@ -1,0 +1,180 @@
+"""Runs of equal shape, computed together and kept in one file."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import shown
+
+from ._column import Column, column_or_refuse
+from stepwell._util.run_names import DIGEST, digests, value_text
+from ._configuration import MOST_RUNS, RESERVED, Value, check_name, checked_text, plain
+from stepwell._util.run_names import first_of_each
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+FORMAT = "2"
+"""Version of the layout of files."""
+NUMBERS = "biuf"
+"""Kinds of the elements of recorded arrays: booleans, integers, floating point."""
+AXES = "stepwell_axes"
+"""Attribute of a recorded array: the names of its axes."""
+ATTRIBUTES = ("provenance",)
+"""Attributes of the recorded data that are kept: JSON of how it was made, where that is more than the configuration."""
+NOTES = ("units", "long_name")
+"""Attributes of recorded arrays that are kept."""
+OWN = ("digest", "field_", "scalar_")
+"""How the names of variables begin that are not recorded data."""
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Shard:
+    """Some runs, with their configurations, their scalars and what they recorded.
+
+    **Arguments:**
+
+    - `common`: the fields of the configuration that all runs share.
+    - `fields`: those that differ, an array, a list or a `Column` over `run` by name.
+    - `scalars`: outcomes of each run, such as `final_loss`, in the same form; numbers may be NaN.
+    - `data`: an `xarray.Dataset` of what was recorded, with the dimension `run` in the same order. Variables without
+      it, such as the coordinate `step`, are the same for all. None if nothing was recorded.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from stepwell.store import Shard
+    >>> loss = xr.Dataset({"loss": (("run", "step"), np.array([[1.0, 0.5], [1.0, 0.4]]))})
+    >>> shard = Shard({"model.kind": "merged"}, {"seed": [0, 1]}, {"final_loss": [0.5, 0.4]}, loss)
+    >>> len(shard), shard.names[1].tobytes().hex()
+    (2, 'cd6e21662476881fdcccb0f5ae13ea4f')
+    """
+
+    common: dict[str, Value]
+    fields: dict[str, Column]
+    scalars: dict[str, Column]
+    data: "xr.Dataset"
+
+    @checked
+    def __init__(
+        self,
+        common: dict[str, Any],
+        fields: dict[str, Any],
+        scalars: dict[str, Any] | None = None,
+        data: Any = None,
+    ):
+        import xarray as xr
+
+        if not isinstance(data, xr.Dataset | None):
+            raise InvalidInput(f"data is {shown(data)}; it must be a Dataset of xarray, or None")
+
+        make = object.__setattr__
+        make(self, "common", {check_name("field", name): plain(name, value) for name, value in common.items()})
+        make(self, "fields", {check_name("field", name): column_or_refuse(name, v) for name, v in fields.items()})
+        given = {} if scalars is None else scalars
+        make(self, "scalars", {check_name("scalar", name): column_or_refuse(name, v) for name, v in given.items()})
+        recorded = xr.Dataset() if data is None else data
+        make(self, "data", recorded.drop_vars("run") if "run" in recorded.coords else recorded)
+        self._check()
+
+    def _check(self) -> None:
+        columns = [*self.common, *self.fields, *self.scalars]
+        repeated = sorted({name for name in columns if columns.count(name) > 1})
+        if repeated:
+            raise InvalidInput(f"{', '.join(repeated)} is given twice, among common, fields and scalars; give it once")
+        lengths = {name: len(column) for name, column in (self.fields | self.scalars).items()}
+        if "run" in self.data.sizes:
+            lengths["data"] = self.data.sizes["run"]
+        if len(set(lengths.values())) != 1 or not 1 <= next(iter(lengths.values())) <= MOST_RUNS:
+            raise InvalidInput(f"numbers of runs are {lengths}; all must be the same, 1 to {MOST_RUNS}")
+        for name, column in self.fields.items():
+            column.check_finite(name)
+        for name, variable in self.data.variables.items():
+            check_variable(name, variable.dims, variable.dtype)
+        if not first_of_each(self.names).all():
+            raise InvalidInput("two runs have the same configuration; each may be in a shard once")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def names(self) -> np.ndarray:
+        """The names of the runs, (run, 16) bytes, made of their configurations."""
+        columns = (self.fields | self.scalars).values()
+        runs = next((len(column) for column in columns), self.data.sizes.get("run", 1))
+        return digests(self.common, {name: column.texts() for name, column in self.fields.items()}, runs)
+
+    @property
+    def file_name(self) -> str:
+        """`ab/ab….nc`: the same set of runs has the same file."""
+        return file_name(self.names)
+
+    @checked
+    def take(self, rows: np.ndarray) -> "Shard":
+        """Some of the runs, by their numbers, counted from 0."""
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not np.isin(rows, np.arange(len(self))).all():
+            raise InvalidInput(f"rows are {shown(rows)}; they must be numbers of runs, below {len(self)}")
+        return Shard(
+            self.common,
+            {name: column[rows] for name, column in self.fields.items()},
+            {name: column[rows] for name, column in self.scalars.items()},
+            self.data.isel(run=rows) if "run" in self.data.dims else self.data,
+        )
+
+    def to_bytes(self) -> bytes:
+        """The content of the file: netCDF with a checksum."""
+        from stepwell._util import netcdf  # HDF5 takes a while to import
+        from stepwell._util.versions import versions
+
+        variables: dict[str, Any] = {"digest": (("run", "digest_byte"), np.ascontiguousarray(self.names), {})}
+        for prefix, columns in (("field_", self.fields), ("scalar_", self.scalars)):
+            for name, column in columns.items():
+                notes = {} if column.categories is None else {"categories": value_list(column.categories)}
+                variables[prefix + name] = ("run",), column.values, notes
+        for name, variable in self.data.variables.items():
+            notes = {key: text for key, text in variable.attrs.items() if key in NOTES and isinstance(text, str)}
+            values = np.asarray(variable.values, variable.dtype.newbyteorder("="), order="C")
+            variables[str(name)] = variable.dims, values, {AXES: " ".join(map(str, variable.dims)), **notes}
+        return netcdf.to_bytes(
+            variables,
+            {
+                "stepwell_shard": FORMAT,
+                "configuration": checked_text(self.common),
+                "versions": json.dumps(versions()),
+                **{name: self.data.attrs[name] for name in ATTRIBUTES if name in self.data.attrs},
+            },
+        )
+
+
+def file_name(names: np.ndarray) -> str:
+    """The file of these runs, below the folder of shards."""
+    rows = sorted(np.ascontiguousarray(names).view(f"V{DIGEST}").ravel().tolist())
+    stem = hashlib.sha256(b"".join(rows)).hexdigest()[:32]
+    return f"{stem[:2]}/{stem}.nc"
+
+
+def value_list(values: tuple[Value, ...]) -> str:
+    """The JSON of several plain values."""
+    return "[" + ",".join(map(value_text, values)) + "]"
+
+
+def check_variable(name: Any, dimensions: Any, dtype: np.dtype) -> None:
+    """Refuse a recorded array that a shard cannot hold."""
+    for one in (name, *dimensions):
+        if not isinstance(one, str) or not one.isascii() or not one.isidentifier() or len(one) > 64:
+            raise InvalidInput(f"{shown(one)} cannot be the name of a recorded array or axis; take letters, digits, _")
+        if one.startswith(OWN) or one != "run" and one in RESERVED or name == "run":
+            raise InvalidInput(f"{one} cannot be the name of a recorded array or axis; the store has such names itself")
+    if dtype.kind not in NUMBERS or dtype.itemsize > 8:
+        raise InvalidInput(f"the recorded array {name} is of {dtype}; it must be of numbers of at most 64 bits")
+    if len(set(dimensions)) < len(dimensions):
+        raise InvalidInput(f"the recorded array {name} has the axes {dimensions}; each may be there once")
+    if "run" in dimensions[1:] or (dimensions != (name,) and name in dimensions):
+        raise InvalidInput(f"the recorded array {name} has the axes {dimensions}; run must be the first, its own none")

@@ -1,0 +1,366 @@
+"""Work given out to the processes of a cluster, one task a piece of work: Dask distributed.
+
+A worker computes and returns; this process alone writes to the store. What a worker was computing when it was killed is
+computed again by another. Local workers have a core each, so that they do not fight for cores.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible
+from stepwell._util.text import error_line, shown
+from stepwell.experiments import LOADED, SECTIONS, find_kind, load_kinds
+
+from ._plan import Work
+
+if TYPE_CHECKING:
+    from stepwell.store import Shard
+
+Item = TypeVar("Item", bound=tuple)
+
+_AHEAD = 2
+"""Tasks given out for each thread of the cluster: enough that none is idle, few enough to be forgotten soon."""
+_TICK = 0.1
+"""Seconds between two looks at signals, workers and the scheduler."""
+_DEATHS = 4
+"""Local workers that may end without any result between, beyond all of them once, before that is an error."""
+_PATIENCE = 3.0
+"""Seconds that a local worker has to end by itself, before it is killed."""
+_MOST_WORKERS = 1024
+_CONNECT = "10s"
+"""How long a scheduler has to answer."""
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"), "1")
+"""In the environment of local workers; the last is XLA's. On Linux the one core that they may use says the same."""
+_SETTINGS = {
+    "distributed.scheduler.worker-saturation": 1.0,  # what is begun is what is computed: a shard takes seconds
+    "distributed.scheduler.work-stealing": False,
+    "distributed.worker.profile.enabled": False,
+}
+_LOGGERS = ("distributed", "tornado", "asyncio")
+
+
+class Cluster:
+    """Processes that compute: an open connection to a scheduler, and local workers if there are any."""
+
+    def __init__(self, client: Any, workers: "_LocalWorkers | None" = None):
+        self._client, self._workers = client, workers
+
+    def width(self) -> int:
+        """How many tasks can run at once."""
+        if self._workers is not None:
+            return len(self._workers)
+        with _connected():
+            return max(1, sum(self._client.nthreads().values()))
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the local processes that compute."""
+        return [] if self._workers is None else self._workers.processes
+
+    def check(self) -> None:
+        """Replace local workers that have ended; `InvalidInput` if nothing will ever come back."""
+        if self._workers is not None:
+            self._workers.replace_ended()
+        if self._client.status not in ("running", "connecting"):
+            raise _lost(f"its connection is {self._client.status}")
+
+    def map(
+        self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]], *, in_order: bool = False
+    ) -> Generator[Any]:
+        """`function(*item)` for each, computed by workers; a few are given out ahead, and no more results are held.
+
+        Raises `KeyboardInterrupt` where a signal arrived; what is being computed then is forgotten.
+
+        **Arguments:**
+
+        - `function`: a function of a module, which workers can import.
+        - `items`: its arguments.
+        - `in_order`: whether results come in the order of the items; by default as soon as they are there.
+        """
+        waiting = enumerate(items)
+        done: queue.SimpleQueue = queue.SimpleQueue()
+        pending: dict[Any, int] = {}
+        held: dict[int, Any] = {}
+        next_one = 0
+
+        def fetch(future: Any) -> None:  # in a thread of the client's
+            try:
+                done.put((future, future.result(), None))
+            except BaseException as error:
+                done.put((future, None, error))
+
+        def give_out() -> None:
+            room = _AHEAD * self.width() - len(pending) - len(held)
+            while room > 0 and (entry := next(waiting, None)) is not None:
+                number, item = entry
+                with _connected():
+                    future = self._client.submit(function, *item, pure=False)
+                pending[future] = number
+                future.add_done_callback(fetch)
+                room -= 1
+
+        try:
+            with Interruptible() as signals:
+                while True:
+                    if signals.pressed:
+                        raise KeyboardInterrupt
+                    self.check()
+                    give_out()
+                    if not pending:
+                        return
+                    try:
+                        future, result, error = done.get(timeout=_TICK)
+                    except queue.Empty:
+                        continue
+                    number = pending.pop(future)
+                    if error is not None:
+                        raise _translated(error, of_task=future.status == "error") from None
+                    future.release()
+                    if self._workers is not None:
+                        self._workers.deaths = 0
+                    held[number] = result
+                    del result, future
+                    ready = [next_one] if in_order else [number]
+                    while ready and ready[0] in held:
+                        next_one += 1
+                        yield held.pop(ready[0])
+                        ready = [next_one] if in_order else []
+        finally:
+            with contextlib.suppress(Exception):
+                self._client.cancel(list(pending), force=True)
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[None]:
+    """For calls of the client, whose errors of connections are `OSError`."""
+    try:
+        yield
+    except OSError as error:
+        raise _lost(error_line(error)) from None
+
+
+def _lost(reason: str) -> InvalidInput:
+    return InvalidInput(
+        f"the scheduler of the cluster is gone ({reason}); what was computed is kept, and the same call goes on"
+    )
+
+
+def _translated(error: BaseException, *, of_task: bool) -> BaseException:
+    """What a task ended with, or what its result could not be fetched for, as an error that a user can act on."""
+    from distributed import CancelledError, KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return InvalidInput(
+            "a shard ended its worker several times, perhaps for want of memory; take fewer workers, or smaller "
+            "shards (limits.gigabytes)"
+        )
+    if isinstance(error, CancelledError):
+        return _lost("its tasks were cancelled")
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        return InvalidInput("a worker has too little memory; take fewer workers, or smaller shards (limits.gigabytes)")
+    if isinstance(error, ImportError):
+        return InvalidInput(f"the workers lack a module ({error_line(error)}); install there what is installed here")
+    if isinstance(error, OSError):
+        line = error_line(error)
+        return InvalidInput(f"a worker cannot read or write what it has to ({line})") if of_task else _lost(line)
+    return error
+
+
+class _LocalWorkers:
+    """Processes on this machine, each on a core of its own; one that ends is started again."""
+
+    def __init__(self, count: int, address: str, folder: Path):
+        self._address, self._folder = address, folder
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [-1]
+        random.Random(os.getpid()).shuffle(cores)  # two programs with one worker each need not meet on one core
+        self._cores = [cores[number % len(cores)] for number in range(count)]
+        self._processes: list[subprocess.Popen] = []
+        self.deaths = 0
+        """How many have ended since the last result."""
+
+    def __enter__(self) -> "_LocalWorkers":
+        self._processes += [self._start(core) for core in self._cores]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            _close(process)
+        for process in self._processes:
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __len__(self) -> int:
+        return len(self._cores)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes."""
+        return [process.pid for process in self._processes]
+
+    def _start(self, core: int) -> subprocess.Popen:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what can be imported here can be there
+        command = [sys.executable, "-P", "-m", "stepwell.sweeps._worker", self._address, str(self._folder), str(core)]
+        try:
+            with open(self._folder / "errors", "ab") as errors:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=errors,
+                    stderr=errors,
+                    env={**os.environ, **_ONE_THREAD, "PYTHONPATH": paths},
+                    start_new_session=True,  # Ctrl-C in a terminal goes to this process alone
+                )
+        except OSError as error:
+            raise InvalidInput(f"cannot start a worker ({error_line(error)}); take fewer workers") from None
+
+    def replace_ended(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is None:
+                continue
+            _close(process)
+            self.deaths += 1
+            if self.deaths > len(self) + _DEATHS:
+                lines = (self._folder / "errors").read_text(errors="replace").split("\n")
+                last = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
+                raise InvalidInput(f"worker processes end by themselves again and again ({shown(last)})")
+            self._processes[number] = self._start(self._cores[number])
+
+
+def _close(process: subprocess.Popen) -> None:
+    """Close the pipe to a process, on which it ends."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+
+
+@contextlib.contextmanager
+def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: str | None = None) -> Iterator[Cluster]:
+    """A cluster: one that is started here, one at an address, or a client's. What was started ends with the context.
+
+    **Arguments:**
+
+    - `workers`: how many processes to start on this machine.
+    - `client`: a `dask.distributed.Client`.
+    - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`.
+    """
+    if sum(given is not None for given in (workers, client, scheduler)) != 1:
+        raise InvalidInput("give one of workers, client and scheduler")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InvalidInput("several workers need Dask; install it: pip install 'stepwell[cluster]'") from None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_silence())
+        if workers is not None:
+            yield stack.enter_context(_local(_count(workers)))
+        elif scheduler is not None:
+            try:
+                connected = stack.enter_context(Client(scheduler, set_as_default=False, timeout=_CONNECT))
+            except (OSError, ValueError) as error:
+                raise InvalidInput(
+                    f"there is no scheduler at {shown(scheduler)} ({error_line(error)}); give an address such as "
+                    "tcp://10.0.0.1:8786"
+                ) from None
+            yield Cluster(connected)
+        elif isinstance(client, Client) and not client.asynchronous:
+            yield Cluster(client)
+        else:
+            raise InvalidInput(f"client is {shown(client)}; it must be a dask.distributed.Client, not asynchronous")
+
+
+def _count(workers: int) -> int:
+    count = checks.whole("workers", workers)
+    if count > _MOST_WORKERS:
+        raise InvalidInput(
+            f"workers is {count}; one machine can have {_MOST_WORKERS} at the most, for more take a scheduler"
+        )
+    return count
+
+
+@contextlib.contextmanager
+def _local(count: int) -> Iterator[Cluster]:
+    """A scheduler in a thread of this process, and workers."""
+    from dask import config
+    from distributed import Client, LocalCluster
+
+    folder = Path(tempfile.mkdtemp(prefix="stepwell-workers-"))
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(config.set({**_SETTINGS, "temporary-directory": str(folder)}))
+            options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": False}
+            scheduler: Any = stack.enter_context(LocalCluster(n_workers=0, **options))
+            client = stack.enter_context(Client(scheduler, set_as_default=False))
+            yield Cluster(client, stack.enter_context(_LocalWorkers(count, scheduler.scheduler_address, folder)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Dask logs every worker that ends and every connection that is closed; here those are handled."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in _LOGGERS]
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def on_cluster(
+    *, workers: int | None = None, client: Any = None, scheduler: str | None = None
+) -> Iterator[Callable[[Iterable[tuple[Work, int]]], Iterator["Shard"]]]:
+    """A way to compute shards on a cluster, for `run_job`; the arguments are those of `open_cluster`."""
+    with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
+        yield lambda parts: shards_from(cluster, parts)
+
+
+def shards_from(cluster: Cluster, parts: Iterable[tuple[Work, int]]) -> Iterator["Shard"]:
+    """The shards of pieces of work, computed on a cluster; its workers have the kinds that are known here."""
+    files = tuple(LOADED)
+    for shards in cluster.map(_compute, ((work, size, files, _modules(work)) for work, size in parts)):
+        yield from shards
+
+
+def _modules(work: Work) -> tuple[str, ...]:
+    """The modules that register the user's kinds of a piece of work, if they were imported and not loaded by file."""
+    first = work.configuration(0)
+    chosen = [find_kind(section, first[f"{section}.kind"]) for section in SECTIONS if section != "record"]
+    modules = {kind.build.__module__ for kind in chosen if not kind.is_own}
+    if "__main__" in modules:
+        raise InvalidInput(
+            "a kind is registered by the program itself, which workers do not run; put it into a file, such as "
+            "my_lab.py, and import that"
+        )
+    return tuple(sorted(modules - {Path(file).stem for file in LOADED}))
+
+
+def _compute(work: Work, size: int, files: tuple[str, ...], modules: tuple[str, ...]) -> "list[Shard]":
+    """The shards of one piece of work, on a worker."""
+    from ._compute import compute
+
+    for file in files:
+        load_kinds(file)
+    for module in modules:
+        importlib.import_module(module)
+    return compute(work, size)

@@ -1,0 +1,153 @@
+"""Moments of more sequences than one machine would draw: parts of them on the workers of a cluster, and their mean."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.progress import Meter
+from stepwell._util.recipes import remember
+from stepwell._util.types import Normalization, RandomKey
+from stepwell.objectives import Features, Moments
+from stepwell.tasks import BLOCK, AbstractGaussianTask, AbstractTask
+
+from ._cluster import Cluster, open_cluster
+
+_SECONDS = 2.0
+"""How long a part should take, about."""
+_PARTS = 32
+"""Parts at the least, if there are as many blocks: so many workers have something to do."""
+_RATE = 5e9
+"""Multiplications a second, and a thousandth of that in random numbers."""
+
+
+@checked
+def moments(
+    task: AbstractTask,
+    n: int,
+    *,
+    workers: int | None = None,
+    client: Any = None,
+    scheduler: str | None = None,
+    features: Features = "full",
+    normalization: Normalization = "1/N",
+    attends_query: bool = True,
+    progress: bool = True,
+    key: RandomKey,
+) -> Moments:
+    """`Moments.of_task` with its sequences drawn by the workers of a cluster: the same moments, to rounding.
+
+    Each worker draws some blocks of 2048 sequences and returns their moments, which are added up here in the order of
+    the blocks: numbers do not depend on how many workers there are, and of their results a few are held at a time. A
+    task that is `centered` or `whitened` takes two passes, both on the cluster. The blocks of a killed worker are drawn
+    again.
+
+    **Arguments:**
+
+    - `task`: the distribution of sequences. Workers must be able to import its class.
+    - `n`: how many are drawn; they are those of `task.sample(n, key=key)`.
+    - `workers`: how many processes to start on this machine; or one of the next two.
+    - `client`: a `dask.distributed.Client` of a cluster.
+    - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`.
+    - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
+    - `normalization`: what attention is divided by, as in the model.
+    - `attends_query`: whether the query is among the tokens attended to, as in the model.
+    - `progress`: whether to show a progress bar.
+    - `key`: the random key that the sequences are drawn from.
+
+    **Returns:** the loss over these sequences, a `Moments`.
+
+    **Example:**
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> task = sw.InContextRegression(sw.covariance([0.6, 0.4]), 8)
+    >>> shared = sw.sweeps.moments(task, 5000, workers=1, key=jax.random.key(0), progress=False)
+    >>> alone = sw.Moments.of_task(task, 5000, key=jax.random.key(0), progress=False)
+    >>> bool(abs(shared.gram - alone.gram).max() < 1e-12)
+    True
+    """
+    n = checks.whole("number of sequences", n)
+    _check_blocks(task)
+    packed = _packed(key)
+    parts = _parts(task, n)
+    options = {"features": features, "normalization": normalization, "attends_query": attends_query}
+    with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
+        correction = _correction(cluster, task, n, packed, parts, progress)
+        items = ((task, n, packed, numbers, correction, options) for numbers in parts)
+        results = cluster.map(_part, items, in_order=True)
+        with contextlib.closing(results):  # it handles signals, and an error that is kept would keep it
+            made = Moments.of_parts(_counted(results, parts, n, "moments", progress))
+    return remember(made, "of_task", task=task, n=n, key=key, **options)
+
+
+def _check_blocks(task: AbstractTask) -> None:
+    """Refuse a class that has another way to number its sequences."""
+    kind = type(task)
+    if kind.chunks is not AbstractTask.chunks or kind.blocks not in (AbstractTask.blocks, AbstractGaussianTask.blocks):
+        raise InvalidInput(
+            f"{kind.__name__} has blocks or chunks of its own, which cannot be drawn in parts on several machines; "
+            "use Moments.of_task, or Moments.of_parts of what you draw"
+        )
+
+
+def _parts(task: AbstractTask, n: int) -> list[range]:
+    """The numbers of the blocks of each part; they depend on the task alone, and so do the last digits."""
+    width = task.dim + task.outputs
+    block = BLOCK * ((task.dim * width * (width + 1) / 2) ** 2 + 1000 * task.lengths.tokens * width) / _RATE
+    blocks = -(-n // BLOCK)
+    size = max(1, min(int(_SECONDS / block), blocks // _PARTS))
+    return [range(begin, min(begin + size, blocks)) for begin in range(0, blocks, size)]
+
+
+def _correction(cluster: Cluster, task: AbstractTask, n: int, key: Any, parts: list[range], progress: bool) -> Any:
+    """What makes the whole sample exactly centered or white."""
+    if not isinstance(task, AbstractGaussianTask) or not (task.centered or task.whitened):
+        return None
+    items = ((task, n, key, numbers) for numbers in parts)
+    totals = None
+    for sums, _ in _counted(cluster.map(_sums, items, in_order=True), parts, n, "centering and whitening", progress):
+        totals = sums if totals is None else tuple(a + b for a, b in zip(totals, sums, strict=True))
+    assert totals is not None
+    return task.correction_of(n, totals)
+
+
+def _counted(results: Iterator[Any], parts: list[range], n: int, name: str, progress: bool) -> Iterator[Any]:
+    """Results, each with the number of its sequences, and progress shown."""
+    done = 0
+    with Meter(name, n, shown=progress, steady=True) as meter:
+        meter.update(0)
+        for numbers, result in zip(parts, results, strict=True):
+            size = min(n, numbers.stop * BLOCK) - numbers.start * BLOCK
+            yield result, size
+            done += size
+            meter.update(done)
+
+
+def _packed(key: RandomKey) -> tuple[np.ndarray, str | None]:
+    """A key as it can be sent to another process."""
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return np.asarray(key), None
+    return np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
+
+
+def _unpacked(packed: tuple[np.ndarray, str | None]) -> RandomKey:
+    data, kind = packed
+    return jnp.asarray(data) if kind is None else jax.random.wrap_key_data(jnp.asarray(data), impl=kind)
+
+
+def _part(task: AbstractTask, n: int, key: Any, numbers: range, correction: Any, options: dict[str, Any]) -> Moments:
+    """The moments of some blocks, on a worker."""
+    chunks = task.chunks(n, key=_unpacked(key), size=1, numbers=numbers, correction=correction)
+    return Moments.of_chunks(chunks, **options)
+
+
+def _sums(task: AbstractGaussianTask, n: int, key: Any, numbers: range) -> tuple[np.ndarray, ...]:
+    """What the correction of some blocks is made of, on a worker."""
+    return task.correction_sums(n, key=_unpacked(key), numbers=numbers)

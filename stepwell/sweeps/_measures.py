@@ -1,0 +1,77 @@
+"""What can be measured of each run of a study, beside its outcome and its losses. Nothing here imports JAX."""
+
+from collections.abc import Sequence
+
+from stepwell._util.errors import InvalidInput
+from stepwell.experiments import FINE, Experiment, no_theory, note_of
+
+MEASURES = {
+    "drops": "drop_1, drop_2, …: the time t/τ at which the loss is halfway from one level of the theory to the next",
+    "predicted": "predicted_1, predicted_2, …: the same times, predicted from the initial weights",
+    "regime": "how the loss falls: monotone, catapult (it rises first), cycles (it never settles), diverged; and, for "
+    "merged attention, the rates from which the theory has catapults and cycles",
+    "map": "map_1, map_2, …: the effective map at the end along each eigenvector, times its eigenvalue",
+    "allocation": "of several regressions, how many heads serve a task (heads_used), how many tasks share one, and "
+    "whether any do (shared, 1 or 0)",
+}
+"""By name, with the scalars that they add."""
+
+ALWAYS = ("outcome", "first_loss", "final_loss", "largest_loss")
+"""Scalars that every run has."""
+
+_ADDED = {
+    "drops": ("drop_[0-9]+",),
+    "predicted": ("predicted_[0-9]+",),
+    "regime": ("regime", "catapult_rate", "cycle_rate"),
+    "map": ("map_[0-9]+",),
+    "allocation": ("heads_used", "tasks_served", "tasks_sharing", "shared"),
+}
+
+
+def scalars_in(measure: Sequence[str]) -> list[str]:
+    """The scalars that runs have with these measures.
+
+    **Arguments:**
+
+    - `measure`: names of measures, as `MEASURES` lists them.
+
+    **Returns:** the names of scalars, as regular expressions.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.sweeps.scalars_in(["drops"])
+    ['outcome', 'first_loss', 'final_loss', 'largest_loss', 'drop_[0-9]+']
+    """
+    return [*ALWAYS, *(name for each in measure for name in _ADDED[each])]
+
+
+def check_measures(experiment: Experiment) -> None:
+    """Raise `InvalidInput` where a measure does not apply to an experiment."""
+    training = experiment.training
+    several = note_of(experiment.model.kind, "reads") == "spectra"
+    timed = training.kind == "flow" or _is_plain(experiment)
+    reason = "" if several else no_theory(experiment)
+    alone = several and experiment.model.heads < len(experiment.task.dims)
+    theory = f"runs that the theory describes ({reason})"
+    needs = {
+        "drops": (not reason and not alone, "as many heads as regressions at least" if alone else theory),
+        "predicted": (not reason and not several, "one regression" if several else theory),
+        "map": (
+            not reason and experiment.task.kind == "regression",
+            theory if reason else "the task regression",
+        ),
+        "regime": (training.kind == "descent" and training.steps <= FINE, f"descent of up to {FINE} steps"),
+        "allocation": (several, "several regressions (the model spectral)"),
+    }
+    for name in experiment.record.measure:
+        fits, wanted = needs[name]
+        if name in ("drops", "predicted") and not timed:
+            fits, wanted = False, "gradient flow and plain gradient descent, whose time t/τ is known"
+        if not fits:
+            raise InvalidInput(f"measure {name} is for {wanted}; leave it out")
+
+
+def _is_plain(experiment: Experiment) -> bool:
+    training = experiment.training
+    return training.kind == "descent" and (training.optimizer, training.schedule) == ("sgd", "constant")

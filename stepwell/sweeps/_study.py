@@ -1,0 +1,354 @@
+"""A study: an experiment, and what is varied in it.
+
+As a TOML file it has the tables of an experiment (`stepwell train --dry-run` prints them) and these besides:
+
+- `[sweep]`: values of any field, crossed with each other: a list; `{from, to, count, spacing}`, a grid, "linear" or
+  "log"; or `{from, count}`, integers that follow each other, such as seeds. A field has its name, such as `heads`, or
+  its name with its section, `"model.heads"`;
+- `[[sweep.together]]`: lists of equal length that are varied together, as one axis;
+- `[sweep.draws]`: `count` random draws, as one axis: each field `{from, to, spacing}` or `{choose = […]}`;
+- `[limits]`: `runs`, `minutes` and `gigabytes`, beyond which nothing is begun.
+
+Of each run less is kept by default than of a single one: `RECORD`. Nothing here imports JAX.
+"""
+
+import dataclasses
+import math
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from stepwell._util import checks
+from stepwell._util.errors import InvalidInput
+from stepwell._util.text import nearest, shown
+from stepwell.experiments import SECTIONS, SEED, DeclaredField, Experiment, document_in, full_name, kinds
+
+from ._measures import MEASURES, scalars_in
+
+_LARGEST = 10**8
+"""Runs of a study, at the most."""
+_MOST_VALUES = 10**7
+"""Values of one axis, at the most."""
+_TABLES = (*SECTIONS, "sweep", "limits")
+RECORD = {"points": 65, "spacing": "linear", "snapshots": 2}
+"""What is kept of each run of a study, unless it says otherwise."""
+DRAW = "draw"
+"""The name of the axis of random draws."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """Something that is varied: values by the dotted names of fields, all lists of one length.
+
+    Its `name` is that of its dimension in the result.
+    """
+
+    name: str
+    fields: Mapping[str, list[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.fields.values())))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """When a sweep begins no further work.
+
+    **Arguments:**
+
+    - `runs`: after so many runs.
+    - `minutes`: after so much time.
+    - `gigabytes`: where what is computed at once would take more memory.
+    """
+
+    runs: int | None = None
+    minutes: float | None = None
+    gigabytes: float | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> "Limits":
+        """The limits that a table describes, checked."""
+        given = _known(cls, given, "limits")
+        runs = checks.whole("the limit of runs", given["runs"]) if "runs" in given else None
+        others = (
+            checks.number(f"the limit of {name}", given[name], least=0.0, above=True) if name in given else None
+            for name in ("minutes", "gigabytes")
+        )
+        return cls(runs, *others)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """An experiment and what is varied in it.
+
+    **Arguments:**
+
+    - `base`: the experiment, with what is recorded of each run.
+    - `axes`: what is varied, in the order of the dimensions of the result.
+    - `limits`: when no further work is begun.
+
+    **Example:**
+
+    >>> from stepwell.sweeps import Study
+    >>> scales = {"from": 1e-3, "to": 1e-1, "count": 3, "spacing": "log"}
+    >>> study = Study.of({"model": {"kind": "merged"}}, {"scale": scales, "seed": [1, 2]})
+    >>> study.shape, study.axes[0].fields["model.scale"]
+    ((3, 2), [0.001, 0.01, 0.1])
+    """
+
+    base: Experiment
+    axes: tuple[Axis, ...]
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for axis in self.axes:
+            for name, values in axis.fields.items():
+                if name in seen:
+                    raise InvalidInput(f"{name} is varied twice, on two axes; give it once")
+                if len(values) != len(axis):
+                    lengths = {field: len(each) for field, each in axis.fields.items()}
+                    raise InvalidInput(f"what varies together has lists of lengths {lengths}; all must be the same")
+                seen.add(name)
+        if math.prod(map(len, self.axes)) > _LARGEST:
+            raise InvalidInput(f"the study has {math.prod(map(len, self.axes))} runs; at most {_LARGEST} are possible")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many values each axis has."""
+        return tuple(map(len, self.axes))
+
+    @property
+    def size(self) -> int:
+        """How many runs there are."""
+        return math.prod(self.shape)
+
+    @classmethod
+    def of(
+        cls,
+        base: Any,
+        sweep: Any,
+        *,
+        together: Any = (),
+        draws: Any = None,
+        record: Any = None,
+        limits: Any = None,
+        source: str = "the study",
+    ) -> "Study":
+        """A study from plain values, as a TOML file has them.
+
+        **Arguments:**
+
+        - `base`: the `Experiment`, or its tables. What is varied takes the place of what it says.
+        - `sweep`: what is varied and crossed, by field.
+        - `together`: lists of equal length that are varied together, a dictionary for each axis.
+        - `draws`: random draws, as one axis, with their `count` and `seed`.
+        - `record`: what is kept of each run, as the table `record` of an experiment.
+        - `limits`: when no further work is begun.
+        - `source`: what messages call the study.
+
+        **Returns:** the study.
+        """
+        experiment = base if isinstance(base, Experiment) else Experiment.from_dict(_table(base, source), source)
+        given = {**experiment.record.given, **_table({} if record is None else record, "record")}
+        experiment = experiment.replace(record={**RECORD, **given})
+        axes = [_axis({name: given}) for name, given in _table(sweep, "sweep").items()]
+        for group in _tables_in(together, "together"):
+            if not group:
+                raise InvalidInput(f"{source} has an empty table sweep.together; give it lists, or leave it out")
+            axes.append(_axis(group))
+        if draws is not None:
+            axes.append(_drawn(_table(draws, "draws")))
+        bounds = limits if isinstance(limits, Limits) else Limits.of({} if limits is None else limits)
+        return cls(experiment, tuple(axes), bounds)
+
+    @classmethod
+    def read(cls, path: str) -> "Study":
+        """The study in a TOML file.
+
+        **Arguments:**
+
+        - `path`: the name of the file.
+
+        **Returns:** the study. `InvalidInput` is raised where the file has something else.
+        """
+        return cls.in_document(document_in(path), path)
+
+    @classmethod
+    def in_document(cls, document: Mapping[str, Any], source: str) -> "Study":
+        """The study in a TOML file that was read already; `source` is its name."""
+        for name in document:
+            if name not in (*_TABLES, "seed"):
+                allowed = [*_TABLES, "seed"]
+                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {nearest(str(name), allowed)}")
+        own = {name: value for name, value in document.items() if name not in ("sweep", "limits")}
+        sweep = dict(_table(document.get("sweep", {}), "sweep"))
+        together, draws = sweep.pop("together", []), sweep.pop("draws", None)
+        return cls.of(own, sweep, together=together, draws=draws, limits=document.get("limits"), source=source)
+
+
+def short_name(name: str) -> str:
+    """Return the name of a field without its section, where that says which is meant.
+
+    **Arguments:**
+
+    - `name`: the dotted name of a field.
+
+    **Returns:** the short name, which the dimension of a result has; of a kind, the name of its section. A field with
+    the name of a scalar keeps its section.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> sw.sweeps.short_name("model.heads"), sw.sweeps.short_name("task.kind")
+    ('heads', 'task')
+    """
+    section, dot, field = name.partition(".")
+    if not dot:
+        return name
+    short = section if field == "kind" else field
+    if short in (DRAW, "run", "stored") or any(re.fullmatch(scalar, short) for scalar in scalars_in([*MEASURES])):
+        return name  # the result has something else of this name
+    try:
+        return short if full_name(short) == name else name
+    except InvalidInput:
+        return name
+
+
+def declared(name: str) -> list[DeclaredField]:
+    """The declarations of a field of this dotted name, of every kind that has it."""
+    section, _, field = name.partition(".")
+    if name == "seed":
+        return [SEED]
+    return [kind.fields[field] for kind in kinds(section).values() if field in kind.fields]  # pyright: ignore
+
+
+def _axis(given: Mapping[str, Any]) -> Axis:
+    fields: dict[str, list[Any]] = {}
+    for name, values in given.items():
+        _enter(fields, name, _values(name, values))
+    return Axis(short_name(next(iter(fields))), fields)
+
+
+def _enter(fields: dict[str, list[Any]], name: str, values: list[Any]) -> None:
+    """Add a field of an axis, by its dotted name."""
+    full = full_name(name)
+    if full in fields:
+        raise InvalidInput(f"{full} is varied twice on one axis; give it once")
+    fields[full] = values
+
+
+def _is_integer(name: str) -> bool:
+    """Whether a field takes integers and no other numbers."""
+    types = {part for field in declared(name) for part in (get_args(field.kind) or (field.kind,))}
+    return int in types and float not in types
+
+
+def _table(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a table of values by name")
+    return value
+
+
+def _tables_in(value: Any, name: str) -> Iterable[Mapping[str, Any]]:
+    if isinstance(value, Mapping) or not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a list of tables ([[sweep.{name}]])")
+    return [_table(each, name) for each in value]
+
+
+def _known(kind: Any, given: Any, name: str) -> Mapping[str, Any]:
+    names = [field.name for field in dataclasses.fields(kind)]
+    for key in _table(given, name):
+        if key not in names:
+            raise InvalidInput(f"{name} has the key {shown(key)}; {nearest(key, names)}")
+    return given
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    """The values of an axis."""
+    if isinstance(given, Mapping):
+        return _grid(name, given)
+    if isinstance(given, np.ndarray | range):
+        given = list(given)
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        raise InvalidInput(
+            f"{name} is {shown(given)}; an axis is a list of values, a grid {{from, to, count}}, or {{from, count}}"
+        )
+    if len(given) > _MOST_VALUES:
+        raise InvalidInput(f"{name} has {len(given)} values; at most {_MOST_VALUES} are possible")
+    return [value.tolist() if isinstance(value, np.generic | np.ndarray) else value for value in given]
+
+
+def _grid(name: str, given: Mapping[str, Any]) -> list[Any]:
+    keys = _only(name, given, ("from", "to", "count", "spacing"))
+    if "from" not in keys or "count" not in keys or ("spacing" in keys and "to" not in keys):
+        raise InvalidInput(f"{name} is {shown(dict(given))}; a grid has from, to and count, or from and count alone")
+    count = _count(name, given["count"])
+    if "to" not in keys:
+        first = checks.whole(f"from of {name}", given["from"], least=0)
+        return list(range(first, first + count))
+    first, last, logarithmic = _range(name, given)
+    if count == 1:
+        raise InvalidInput(f"{name} has a grid of 1 value from {first:g} to {last:g}; give at least 2, or a list")
+    place = np.geomspace if logarithmic else np.linspace
+    return place(first, last, count).tolist()
+
+
+def _range(name: str, given: Mapping[str, Any]) -> tuple[float, float, bool]:
+    first, last = (checks.number(f"{end} of {name}", given[end]) for end in ("from", "to"))
+    spacing = checks.one_of(f"spacing of {name}", given.get("spacing", "linear"), ("linear", "log"))
+    if spacing == "log" and not (first > 0 and last > 0):
+        raise InvalidInput(f"{name} goes from {first:g} to {last:g} with spacing log; both must be above 0")
+    return first, last, spacing == "log"
+
+
+def _count(name: str, given: Any) -> int:
+    count = checks.whole(f"count of {name}", given)
+    if count > _MOST_VALUES:
+        raise InvalidInput(f"{name} has {count} values; at most {_MOST_VALUES} are possible")
+    return count
+
+
+def _only(name: str, given: Mapping[str, Any], allowed: Sequence[str]) -> set[str]:
+    for key in given:
+        if key not in allowed:
+            raise InvalidInput(f"{name} has the key {shown(key)}; it may have {', '.join(allowed)}")
+    return set(given)
+
+
+def _drawn(given: Mapping[str, Any]) -> Axis:
+    """Random draws. Each field has random numbers of its own: to add one does not change the others."""
+    if "count" not in given:
+        raise InvalidInput("draws have no count; say how many there are")
+    count = _count("draws", given["count"])
+    seed = checks.whole("seed of draws", given.get("seed", 0), least=0)
+    fields: dict[str, list[Any]] = {}
+    for name, each in given.items():
+        if name in ("count", "seed"):
+            continue
+        full = full_name(name)
+        numbers = np.random.default_rng([seed, zlib.crc32(full.encode())])
+        table = _table(each, f"{name} of draws")
+        if _only(name, table, ("from", "to", "spacing", "choose")) == {"choose"}:
+            choices = _values(name, table["choose"])
+            _enter(fields, name, [choices[place] for place in numbers.integers(len(choices), size=count)])
+            continue
+        if "choose" in table or "from" not in table or "to" not in table:
+            raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
+        first, last, logarithmic = _range(name, table)
+        if _is_integer(full):
+            low, high = (
+                checks.whole(f"from of {name}", table["from"], least=0),
+                checks.whole(f"to of {name}", table["to"]),
+            )
+            _enter(fields, name, numbers.integers(low, high, size=count, endpoint=True).tolist())
+        else:
+            uniform = numbers.random(count)
+            drawn = first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform
+            _enter(fields, name, drawn.tolist())
+    if not fields:
+        raise InvalidInput("draws have no field; name what is drawn, for instance scale = {from = 0.001, to = 0.1}")
+    return Axis(DRAW, fields)

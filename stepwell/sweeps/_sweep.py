@@ -1,0 +1,306 @@
+"""Run a study: what the store lacks is computed, shard by shard, and kept."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
+from stepwell._util.interrupt import Interruptible, interrupted
+from stepwell._util.progress import Meter
+from stepwell.experiments import Experiment
+from stepwell._util.run_names import first_of_each
+from stepwell.store import Shard, Store
+
+from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
+from ._study import Study
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Compute = Callable[[Iterable[tuple[Work, int]]], Iterator[Shard]]
+"""From pieces of work, each with the size of its program, to shards, one or more of each, in any order."""
+
+
+class Plan(NamedTuple):
+    """What a study will take, before anything is computed."""
+
+    runs: int
+    """Runs of the study."""
+    stored: int
+    """Of which the store has so many."""
+    waiting: int
+    """Of which so many will be computed, within the limits."""
+    programs: int
+    """Programs to be compiled."""
+    shards: int
+    """Files to be written."""
+    seconds: float
+    """How long it will take, about."""
+    bytes: int
+    """What it will take on the disk, about."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A study that is being worked on: its runs, and the programs that compute those which are missing."""
+
+    study: Study
+    store: Store
+    blocks: list[Block]
+    programs: list[Program]
+    stored: int
+    fresh: bool = False
+    """Whether runs that are stored are replaced."""
+
+    @property
+    def waiting(self) -> int:
+        return sum(program.runs for program in self.programs)
+
+    def plan(self) -> Plan:
+        """What is to be done."""
+        seconds = sum(program.runs * seconds_of(program.blocks[0].first) for program in self.programs)
+        size = sum(program.runs * bytes_of(program.blocks[0].first) for program in self.programs)
+        shards = sum(-(-program.runs // program.size) for program in self.programs)
+        compiling = 3.0 * len(self.programs)
+        return Plan(self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size)
+
+    def parts(self) -> Iterator[tuple[Work, int]]:
+        """The pieces of work, each with the size of its program."""
+        for program in self.programs:
+            for work in program.parts():
+                yield work, program.size
+
+
+def plan_sweep(
+    study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
+) -> Job:
+    """What of a study the store lacks, and the programs that compute it.
+
+    **Arguments:**
+
+    - `study`: the study.
+    - `store`: where its runs are kept.
+    - `part`: (i, n) takes the i-th of n equal parts of the study, counted from 1; by default all of it.
+    - `limit`: no more runs than so many; by default all.
+    - `fresh`: whether to compute runs again that the store has.
+
+    **Returns:** the `Job`.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_1"))
+    >>> job.plan().waiting
+    3
+    """
+    blocks = blocks_of(study)
+    mine = np.ones(study.size, bool)
+    if part is not None:
+        number, count = part
+        if not 1 <= number <= count:
+            raise InvalidInput(f"the part is {number}/{count}; give 1/{count} to {count}/{count}")
+        mine = np.arange(study.size) * count // study.size == number - 1
+    if limit is not None:
+        checks.whole("limit", limit)
+    names = names_of(blocks)
+    known, asked = store.known(names), mine & first_of_each(names)
+    missing = []
+    left = min([most for most in (limit, study.limits.runs) if most is not None], default=study.size)
+    for block in blocks:
+        rows = np.flatnonzero(asked[block.places] & (fresh | ~known[block.places]))[:left]
+        left -= rows.size
+        if rows.size:
+            missing.append(block.take(rows))
+    most_bytes = {} if study.limits.gigabytes is None else {"most_bytes": study.limits.gigabytes * 1e9}
+    return Job(study, store, blocks, programs_of(missing, **most_bytes), int((known & mine).sum()), fresh)
+
+
+def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
+    """Compute shards in this process, one after another.
+
+    **Arguments:**
+
+    - `parts`: pieces of work, each with the size of its program.
+
+    **Returns:** the shards, as they are computed.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_2"))
+    >>> [len(shard) for shard in sw.sweeps.compute_in_process(job.parts())]
+    [3]
+    """
+    from ._compute import compute  # JAX takes a second to import
+
+    for work, size in parts:
+        yield from compute(work, size)
+
+
+def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
+    """Compute what is missing, and keep each shard as soon as it is there.
+
+    **Arguments:**
+
+    - `job`: what is to be computed.
+    - `compute`: how; by default in this process.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** the outcome, "finished", "interrupted" or "out of time", and a message.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_3"))
+    >>> sw.sweeps.run_job(job, progress=False)
+    ('finished', '')
+    """
+    deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
+    done, total = 0, job.waiting
+    if not total:
+        return "finished", ""
+    late = False
+
+    def in_time() -> Iterator[tuple[Work, int]]:
+        nonlocal late
+        for part in job.parts():
+            if deadline is not None and time.monotonic() > deadline:
+                late = True
+                return
+            if signals.pressed:
+                raise KeyboardInterrupt
+            yield part
+
+    with Meter("sweep", total, shown=progress, steady=True) as meter, Interruptible() as signals:
+        meter.update(0, f"0 of {total} runs")
+        try:
+            for shard in compute(in_time()):
+                job.store.add(shard, replace=job.fresh)
+                done += len(shard)
+                meter.update(done, f"{done} of {total} runs")
+                if signals.pressed:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return (
+                "interrupted",
+                f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on",
+            )
+    if late:
+        return "out of time", f"the limit of {job.study.limits.minutes:g} minutes came after {done} of {total} runs"
+    return "finished", ""
+
+
+@checked
+def sweep(
+    study: Experiment | Study | Mapping | str | os.PathLike,
+    over: Mapping | None = None,
+    *,
+    together: Sequence[Mapping] = (),
+    draws: Mapping | None = None,
+    record: Mapping | None = None,
+    store: Store | str | os.PathLike | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    limit: int | None = None,
+    fresh: bool = False,
+    progress: bool = True,
+) -> "xr.Dataset":
+    """Run a study: many runs that differ in some fields. What the store has already is not computed again.
+
+    Ctrl-C, SIGTERM and SIGHUP end it, and the same call goes on where it was.
+
+    **Arguments:**
+
+    - `study`: the `Experiment`, or its tables as a dictionary; or a `Study`; or the name of a TOML file
+      (docs/sweeps.md).
+    - `over`: what is varied and crossed, by field, such as `"heads"` or `"model.heads"`: a list of values; `{"from": …,
+      "to": …, "count": …, "spacing": "log"}`, a grid; or `{"from": 0, "count": 100}`, integers.
+    - `together`: lists of equal length that are varied together, a dictionary for each such axis.
+    - `draws`: random draws, as one axis: their `count`, and ranges by field.
+    - `record`: `points` of the loss that are kept of each run, `snapshots` of the weights, and what to `measure`; by
+      default 65 points and 2 snapshots.
+    - `store`: where runs are kept; by default `stepwell-runs`, or what `STEPWELL_STORE` says.
+    - `workers`: how many processes compute; by default this one does. It needs Dask (`stepwell[cluster]`).
+    - `client`: a `dask.distributed.Client` of a cluster, instead.
+    - `limit`: compute no more runs than so many.
+    - `fresh`: whether to compute runs again that the store has.
+    - `progress`: whether to show a progress bar.
+
+    **Returns:** a data set of all scalars of each run, such as `final_loss`, with the varied fields as dimensions; not
+    a number where a run is not in the store. The attribute `outcome` is "finished", "interrupted" or "out of time".
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> training = {"kind": "descent", "rate": 0.2, "steps": 500}
+    >>> experiment = sw.Experiment(task={"dim": 2}, training=training)
+    >>> over = {"scale": [0.1, 0.3], "seed": {"from": 0, "count": 20}}
+    >>> result = sw.sweep(experiment, over, store="runs", progress=False)
+    >>> dict(result.sizes), result.final_loss.mean("seed").values.round(2).tolist()
+    ({'scale': 2, 'seed': 20}, [0.21, 0.09])
+    """
+    chosen = study_of(study, over, together=together, draws=draws, record=record)
+    kept = store if isinstance(store, Store) else Store(store)
+    job = plan_sweep(chosen, kept, limit=limit, fresh=fresh)
+    if workers is None and client is None:
+        outcome = run_job(job, progress=progress)
+    else:
+        from ._cluster import on_cluster
+
+        with on_cluster(workers=workers, client=client) as compute:
+            outcome = run_job(job, compute, progress=progress)
+    return job_result(job, *outcome)
+
+
+def job_result(job: Job, outcome: str, message: str) -> "xr.Dataset":
+    """The result of a study, with how it ended.
+
+    **Arguments:**
+
+    - `job`: the study that was worked on.
+    - `outcome`: how that ended.
+    - `message`: a line that explains it.
+
+    **Returns:** the data set, as `sweep` returns it.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
+    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_4"))
+    >>> result = sw.sweeps.job_result(job, *sw.sweeps.run_job(job, progress=False))
+    >>> result.sizes["seed"], result.attrs["outcome"]
+    (3, 'finished')
+    """
+    from ._result import result_of
+
+    made = result_of(job.study, job.blocks, job.store)
+    made.attrs |= {"outcome": outcome, "message": message}
+    return made
+
+
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 0
+
+
+def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
+    """The study that the arguments of `sweep` describe."""
+    given = {name: value for name, value in parts.items() if value is not None and not _is_nothing(value)}
+    if isinstance(study, Experiment | Mapping):
+        return Study.of(study, over or {}, **given)
+    if over is not None or given:
+        raise InvalidInput("over, together, draws and record are for an experiment; a study has its own")
+    return study if isinstance(study, Study) else Study.read(os.fspath(study))

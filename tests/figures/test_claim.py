@@ -1,0 +1,142 @@
+"""A claim holds if and only if the numbers say so."""
+
+import dataclasses
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell._util.errors import InvalidInput
+from stepwell.figures import Claim, Known
+from stepwell.figures._claim import Origin, slug
+
+ID = "linear/fig1/one-curve"
+ORIGIN: Origin = {"kind": "check", "source": "the definition"}
+numbers = st.floats(-1e6, 1e6)
+
+
+@given(numbers, numbers, st.floats(0, 1e6))
+def test_the_three_relations(predicted, measured, tolerance):
+    options = {"predicted": predicted, "measured": measured, "tolerance": tolerance, "basis": "given", **ORIGIN}
+    assert Claim.close(ID, "s", **options).passed == (abs(measured - predicted) <= tolerance)
+    assert Claim.at_most(ID, "s", **options).passed == (measured - predicted <= tolerance)
+    assert Claim.at_least(ID, "s", **options).passed == (predicted - measured <= tolerance)
+
+
+def test_passed_cannot_be_given():
+    with pytest.raises(TypeError):
+        Claim(ID, "s", 0.0, 1.0, 0.0, "b", passed=True, **ORIGIN)  # pyright: ignore
+    claim = Claim.close(ID, "s", predicted=0, measured=1, tolerance=0.5, basis="b", **ORIGIN)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        claim.passed = True  # pyright: ignore
+    with pytest.raises(TypeError if sys.version_info >= (3, 13) else ValueError):
+        dataclasses.replace(claim, passed=True)
+    assert dataclasses.replace(claim, tolerance=1.0).passed
+
+
+def test_paper_and_figure_are_parts_of_the_identifier():
+    local = Claim.close("merged-slope", "s", predicted=0, measured=1, tolerance=0.5, basis="b", **ORIGIN)
+    assert (local.id, local.paper, local.figure) == ("merged-slope", "", "")
+    claim = local.of_figure("linear/escape-times")
+    assert (claim.paper, claim.figure) == ("linear", "escape-times")
+    assert claim.as_json()["id"] == "linear/escape-times/merged-slope"
+
+
+@pytest.mark.parametrize("wrong", ["linear/fig1", "linear/fig1/", "linear/fig1/One", "linear/fig1/a b", "a/b/c/d"])
+def test_another_form_of_identifier_is_refused(wrong: str):
+    with pytest.raises(InvalidInput, match="such as levels"):
+        Claim.close(wrong, "s", predicted=0, measured=0, tolerance=0, basis="b", **ORIGIN)
+
+
+@given(st.text())
+def test_a_slug_can_stand_in_an_identifier(words: str):
+    if (part := slug(words)).strip("."):
+        assert Claim.close(f"a/b/x-{part}", "s", predicted=0, measured=0, tolerance=0, basis="b", **ORIGIN).passed
+    assert slug("separate, rank 1") == "separate-rank-1"
+
+
+@pytest.mark.parametrize("measured", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_fails_and_is_null(measured):
+    claim = Claim.close(ID, "s", predicted=0, measured=measured, tolerance=1e300, basis="b", **ORIGIN)
+    assert not claim.passed
+    assert json.loads(json.dumps(claim.as_json(), allow_nan=False))["measured"] is None
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=8), st.floats(0.01, 1.0))
+def test_the_deciding_value_decides(measured, required):
+    claim = Claim.over(ID, "s", predicted=0, measured=measured, tolerance=1, basis="b", **ORIGIN, required=required)
+    holding = sum(abs(m) <= 1 for m in measured)
+    assert claim.seeds == len(measured) and claim.pass_rate == holding / len(measured)
+    assert claim.passed == (holding >= math.ceil(required * len(measured) - 1e-9))
+    assert claim.passed == (abs(claim.measured - claim.predicted) <= claim.tolerance)
+
+
+def test_each_value_has_its_own_tolerance():
+    options = {"predicted": [1, 2], "measured": [1.5, 2.5], "basis": "b", **ORIGIN}
+    assert Claim.over(ID, "s", tolerance=[0.6, 0.5], **options).passed
+    failing = Claim.over(ID, "s", tolerance=[0.4, 0.5], **options)
+    assert (failing.passed, failing.pass_rate, failing.measured) == (False, 0.5, 1.5)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, math.nan, math.inf])
+def test_a_tolerance_must_be_able_to_fail(tolerance):
+    with pytest.raises(InvalidInput):
+        Claim.close(ID, "s", predicted=0, measured=0, tolerance=tolerance, basis="b", **ORIGIN)
+
+
+def test_numbers_of_values_must_match():
+    with pytest.raises(InvalidInput):
+        Claim.over(ID, "s", predicted=[1, 2], measured=[1], tolerance=0, basis="b", **ORIGIN)
+    with pytest.raises(InvalidInput, match="a fraction"):
+        Claim.over(ID, "s", predicted=1, measured=[1], tolerance=0, basis="b", required=0, **ORIGIN)
+
+
+def test_without_values_a_claim_is_not_judged():
+    """Where settings were changed that is no finding; at the figure's own settings it is."""
+    claim = Claim.over(ID, "s", predicted=1, measured=[], tolerance=0, basis="b", counted="plateaus", **ORIGIN)
+    assert not claim.judged() and claim.why_not_judged() == "there are no plateaus to judge"
+    assert not claim.passed and claim.unexpected(quick=True) and not claim.unexpected(quick=True, changed=["context"])
+    assert claim.as_json()["measured"] is None
+
+
+@pytest.mark.parametrize("wrong", [{"measured": np.ones((2, 3))}, {"predicted": np.ones((2, 3))}])
+def test_values_are_in_one_row(wrong):
+    values: Any = {"predicted": 1.0, "measured": np.ones(2)} | wrong
+    with pytest.raises(InvalidInput, match="one number for each value that is compared"):
+        Claim.over(ID, "s", **values, tolerance=0.1, basis="b", **ORIGIN)
+
+
+def test_a_claim_says_who_says_it():
+    options = {"predicted": 0, "measured": 0, "tolerance": 0, "basis": "b"}
+    with pytest.raises(InvalidInput, match="paper, theory, check"):
+        Claim.close(ID, "s", **options, kind="paper", source="")
+    with pytest.raises(TypeError):
+        Claim.close(ID, "s", **options)  # pyright: ignore
+    values: dict[str, Any] = {**options, "measured": [0]}
+    claim = Claim.over(ID, "s", **values, counted="heads", kind="paper", source="Theorem 1")
+    found = claim.as_json()
+    assert (found["kind"], found["source"], found["counted"], found["known"]) == ("paper", "Theorem 1", "heads", None)
+
+
+@pytest.mark.parametrize("measured", [0, 1])
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize(
+    ("known", "at_quick", "at_full"),
+    [
+        (None, False, False),
+        (Known("why", "heading"), True, True),
+        (Known("why", "heading", quick=True), True, False),
+        (Known("why", "heading", quick=False), False, True),
+    ],
+)
+def test_unexpected_is_what_is_not_known(measured, quick, known, at_quick, at_full):
+    origin: Origin = {**ORIGIN, "known": known}
+    claim = Claim.close(ID, "s", predicted=0, measured=measured, tolerance=0, basis="b", **origin)
+    expected_to_hold = not (at_quick if quick else at_full)
+    assert claim.unexpected(quick) == (claim.passed != expected_to_hold)
+    assert claim.as_json()["known"] == (None if known is None else known._asdict())

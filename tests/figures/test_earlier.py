@@ -1,0 +1,279 @@
+"""Reports that are in the folder already, ours or anybody's."""
+
+import base64
+import copy
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell.figures import reproduce
+
+SECRET = "the owner's secret"
+
+
+def read(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "claims.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made") / "report"
+
+
+@pytest.fixture
+def report(register, made: Path, tmp_path: Path) -> Path:
+    """A folder with the report of one of two figures, and a file outside it that is nobody's business."""
+    register("linear/fig1")
+    register("linear/fig2")
+    if not made.exists():
+        reproduce(["linear/fig1"], out=made)
+    (tmp_path / "secret.svg").write_text(SECRET)
+    return Path(shutil.copytree(made, tmp_path / "report"))
+
+
+def run(folder: Path) -> tuple[list[str], list[str]]:
+    """The figures that the report has after the second is made, and the messages."""
+    messages: list[str] = []
+    done = reproduce(["linear/fig2"], out=folder, warn=messages.append)
+    assert done.passed and done.document == read(folder)
+    return [entry["name"] for entry in done.document["figures"]], messages
+
+
+def test_an_earlier_report_is_kept_as_it_is(report: Path):
+    before = read(report)
+    assert run(report) == (["linear/fig1", "linear/fig2"], [])
+    after = read(report)
+    assert after["figures"][0] == before["figures"][0] and after["claims"][0] == before["claims"][0]
+    assert list(after["figures"][0]) == list(before["figures"][0])
+    assert list(after["claims"][0]) == list(before["claims"][0])
+    assert sorted(path.name for path in report.iterdir()) == ["claims.json", "data", "figures", "index.html"]
+
+
+def test_a_figure_whose_files_were_removed_is_left_out(report: Path):
+    (report / "figures/linear-fig1.svg").unlink()
+    assert run(report) == (["linear/fig2"], [])
+
+
+def test_data_that_were_removed_are_no_longer_listed(report: Path):
+    (report / "data/linear-fig1-curve.nc").unlink()
+    assert run(report) == (["linear/fig1", "linear/fig2"], [])
+    assert read(report)["figures"][0]["data"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff\xfe",
+        b'{"figures": 3, "claims": []}',
+        b'{"figures": [3], "claims": []}',
+        b'{"figures": [{"name": "linear/fig2"}], "claims": []}',
+        b'{"figures": [], "claims": [{"id": ["linear/fig1"]}]}',
+        b'{"figures": [], "claims": [], "seconds": NaN}',
+        b'{"figures": [], "claims": [], "seconds": 1' + b"0" * 5000 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_not_a_report_is_kept_under_another_name(register, tmp_path: Path, text: bytes):
+    register("linear/fig2")
+    for name in ("claims.json.unreadable", "claims.json.unreadable-2"):
+        (tmp_path / "claims.json").write_bytes(text)
+        messages: list[str] = []
+        reproduce([], out=tmp_path, warn=messages.append)
+        (message,) = messages
+        assert message.endswith(f"The file is kept as {name}") and read(tmp_path)["figures"] == []
+        assert "\n" not in message and len(message) < 500
+        assert (tmp_path / name).read_bytes() == text
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling link"])
+def test_what_is_not_even_a_file(register, tmp_path: Path, kind: str):
+    register("linear/fig2")
+    path = tmp_path / "claims.json"
+    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "dangling link": lambda: path.symlink_to("nothing")}[kind]()
+    figures, (message,) = run(tmp_path)
+    assert figures == ["linear/fig2"] and "kept as claims.json.unreadable" in message
+
+
+HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
+
+
+def entry_with(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["figures"][0].update(fields)
+
+
+def claim_with(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["claims"][0].update(fields)
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        entry_with(files={"svg": "../secret.svg"}),
+        entry_with(files={"svg": "figures/../../secret.svg"}),
+        entry_with(files={"svg": "/etc/passwd"}),
+        entry_with(files={"svg": "C:\\secret.svg"}),
+        entry_with(files={"svg": "http://example.org/x.svg"}),
+        entry_with(files={"svg": "javascript:alert(1)"}),
+        entry_with(files={"svg": "figures/linear-fig1.png"}),
+        entry_with(files={HOSTILE: "figures/linear-fig1.svg"}),
+        entry_with(files={"svg": ["figures/linear-fig1.svg"]}),
+        entry_with(files=["figures/linear-fig1.svg"]),
+        entry_with(data=["javascript:alert(1)"]),
+        entry_with(data=["data/linear-fig1-../../secret.nc"]),
+        entry_with(data=[3]),
+        entry_with(data={}),
+        entry_with(name="linear/fig99"),
+        entry_with(name=["linear/fig1"]),
+        entry_with(name=HOSTILE),
+        entry_with(title=3),
+        entry_with(title="x" * 10_001),
+        entry_with(title="\x1b[2J"),
+        entry_with(caption="\ud800"),
+        entry_with(status="perhaps"),
+        entry_with(error="none"),
+        entry_with(quick="yes"),
+        entry_with(seconds=HOSTILE),
+        entry_with(seconds=-1),
+        entry_with(seconds=True),
+        entry_with(seconds=10**300),
+        entry_with(settings=[]),
+        entry_with(settings={"depth": nested(50)}),
+        entry_with(settings={"large": 10**400}),
+        entry_with(settings={"\ud800": 1}),
+        claim_with(id="linear/fig1/../../x"),
+        claim_with(id=f"linear/fig1/{HOSTILE}"),
+        claim_with(statement=None),
+        claim_with(basis={}),
+        claim_with(predicted="1"),
+        claim_with(measured=10**400),
+        claim_with(tolerance=None),
+        claim_with(tolerance=-1.0),
+        claim_with(relation="javascript:"),
+        claim_with(relation=[]),
+        claim_with(seeds=0),
+        claim_with(seeds=1.5),
+        claim_with(seeds=True),
+        claim_with(pass_rate=2),
+        claim_with(passed="yes"),
+        lambda document: document["claims"].append(document["claims"][0]),
+        lambda document: document["claims"][0].pop("basis"),
+    ],
+)
+def test_a_field_that_is_not_as_it_should_be(report: Path, change: Callable[[dict[str, Any]], None]):
+    document = copy.deepcopy(read(report))
+    change(document)
+    (report / "claims.json").write_text(json.dumps(document))
+    messages: list[str] = []
+    reproduce([], out=report, warn=messages.append)
+    (message,) = messages
+    assert read(report)["figures"] == read(report)["claims"] == []
+    assert "is left out" in message and "kept as claims.json.unreadable" in message
+    assert message.isprintable() and len(message) < 500
+    assert json.loads((report / "claims.json.unreadable").read_text()) == document
+    page = (report / "index.html").read_text()
+    assert "linear/fig1" not in page and "alert" not in page and "javascript" not in page
+    assert base64.b64encode(SECRET.encode()).decode() not in page
+
+
+def test_one_bad_figure_does_not_cost_the_others(register, report: Path):
+    register("linear/fig3")
+    run(report)
+    document = read(report)
+    document["figures"][0]["title"] = 3
+    (report / "claims.json").write_text(json.dumps(document))
+    messages: list[str] = []
+    done = reproduce(["linear/fig3"], out=report, warn=messages.append)
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig2", "linear/fig3"]
+    assert len(messages) == 1 and "'linear/fig1' is left out (title is 3)" in messages[0]
+
+
+@pytest.mark.parametrize("link", ["figures", "figures/linear-fig1.svg", "data", "data/linear-fig1-curve.nc"])
+def test_a_link_that_leaves_the_folder_is_not_followed(report: Path, tmp_path: Path, link: str):
+    outside = tmp_path / "outside"
+    (report / link).rename(outside)
+    (report / link).symlink_to(outside)
+    messages: list[str] = []
+    reproduce([], out=report, warn=messages.append)
+    assert read(report)["figures"] == [] and "not a file of this folder" in messages[0]
+
+
+def test_a_link_within_the_folder_is_followed(report: Path):
+    (report / "figures").rename(report / "drawings")
+    (report / "figures").symlink_to("drawings")
+    assert run(report) == (["linear/fig1", "linear/fig2"], [])
+
+
+class _Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+
+def test_whatever_a_text_says_it_is_text_in_the_page(report: Path):
+    """Every field that may hold any text holds markup here."""
+    document = read(report)
+    document["figures"][0].update(
+        title=HOSTILE, caption=HOSTILE, settings={HOSTILE: HOSTILE, "list": [HOSTILE, {HOSTILE: 1}]}
+    )
+    document["claims"][0].update(statement=HOSTILE, basis=HOSTILE)
+    document["versions"] = {HOSTILE: HOSTILE}
+    document["seconds"] = HOSTILE
+    (report / "claims.json").write_text(json.dumps(document))
+    plain = _Elements()
+    plain.feed((report / "index.html").read_text())
+    assert run(report)[0] == ["linear/fig1", "linear/fig2"]
+    text = (report / "index.html").read_text()
+    page = _Elements()
+    page.feed(text)
+    assert page.tags == plain.tags
+    assert {name for name, _ in page.attributes} == {name for name, _ in plain.attributes}
+    assert not re.search("<script", text) and text.count("&lt;script&gt;") >= 7
+    links = [value for name, value in page.attributes if name in ("href", "src")]
+    assert all(value.startswith(("#", "data:image/", "figures/", "data/", "claims.json")) for value in links)
+
+
+def test_two_runs_into_one_folder_do_not_lose_each_others_figures(register, tmp_path: Path):
+    """The second run begins and ends while the first is at work."""
+    register("linear/fig1", simulate=lambda: reproduce(["linear/fig2"], out=tmp_path))
+    register("linear/fig2")
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1", "linear/fig2"]
+    assert done.document == read(tmp_path)
+
+
+def test_no_two_runs_rewrite_a_report_at_once(register, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Or one would lose what the other wrote after it had been read."""
+    tried = []
+
+    def attempt(folder: Path, *arguments: Any) -> Any:
+        handle = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        tried.append(folder)
+        return {}
+
+    for step in ("earlier", "write_text"):
+        monkeypatch.setattr(f"stepwell.figures._reproduce.{step}", attempt)
+    reproduce([], out=tmp_path)
+    assert len(tried) == 3

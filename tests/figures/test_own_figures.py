@@ -1,0 +1,220 @@
+"""Figures that are not ours: in files, and offered by packages."""
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+
+from stepwell._util.errors import InvalidInput
+from stepwell.cli import main
+from stepwell.figures import (
+    FIGURES,
+    GROUP,
+    PAPERS,
+    Figure,
+    _own,
+    _registry,
+    add_figure,
+    add_offered,
+    figure,
+    reproduce,
+    select,
+)
+
+FIGURE = """
+import numpy as np, xarray as xr
+from helper import STEPS
+from dataclasses import dataclass
+from stepwell.figures import Claim, Figure
+from stepwell.analysis.style import new_figure, styled
+@dataclass(frozen=True)
+class Settings:
+    end: float = MEASURED
+def simulate(settings):
+    return {"curve": xr.Dataset({"loss": ("step", np.linspace(1.0, settings.end, STEPS))})}
+def claims(data, settings):
+    end = float(data["curve"]["loss"][-1])
+    return [Claim.close("end", "ends at 0", predicted=0, measured=end, tolerance=1e-9, basis="rounding",
+                        kind="check", source="counting")]
+def draw(data, settings):
+    with styled():
+        drawn = new_figure(3, 2)
+        drawn.subplots().plot(data["curve"]["loss"])
+    return drawn
+FIGURE = Figure(
+    name="NAME OF IT",
+    title="A figure",
+    caption="Of one's own.",
+    settings=Settings(),
+    simulate=simulate,
+    claims=claims,
+    draw=draw,
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def listed(monkeypatch: pytest.MonkeyPatch):
+    """What a test adds is gone after it."""
+    before, papers = dict(FIGURES), dict(PAPERS)
+    yield
+    for current, kept in ((FIGURES, before), (PAPERS, papers)):
+        current.clear()
+        current.update(kept)
+
+
+def written(folder: Path, name: str = "own/first", file: str = "my_first.py", measured: float = 0.0) -> Path:
+    (folder / "helper.py").write_text("STEPS = 4")
+    path = folder / file
+    path.write_text(FIGURE.replace("NAME OF IT", name).replace("MEASURED", str(measured)))
+    return path
+
+
+def test_a_file_is_reported_as_those_of_the_papers_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path, out = written(tmp_path), tmp_path / "report"
+    assert main(["reproduce", "--figure", str(path), "--quick", "--out", str(out)]) == 0
+    assert "own/first" in capsys.readouterr().out
+    document = json.loads((out / "claims.json").read_text())
+    (entry,), (claim,) = document["figures"], document["claims"]
+    assert (
+        claim["id"] == "own/first/end"
+        and claim["passed"]
+        and entry["settings"] == {"end": 0.0}
+        and not entry["paper_settings"]
+    )
+    assert all((out / file).is_file() for file in (*entry["files"].values(), *entry["data"]))
+    page = (out / "index.html").read_text()
+    assert "Figures of own" in page and "A figure" in page and "ends at 0" in page
+
+
+def test_a_claim_that_fails_is_status_one(tmp_path: Path):
+    path = written(tmp_path, name="own/wrong", file="wrong.py", measured=0.5)
+    assert main(["reproduce", "--figure", str(path), "--out", str(tmp_path / "report")]) == 1
+
+
+def test_two_files_in_processes_of_their_own(tmp_path: Path):
+    names = [add_figure(written(tmp_path, f"mine/{n}", f"{n}.py")) for n in ("one", "two")]
+    assert names == ["mine/one", "mine/two"] == select(["mine"])
+    done = reproduce(names, quick=True, out=tmp_path / "report", jobs=2)
+    assert done.passed and [entry["name"] for entry in done.document["figures"]] == names
+
+
+def test_it_stays_in_the_report_of_a_run_without_it(tmp_path: Path):
+    name = add_figure(written(tmp_path))
+    reproduce([name], out=tmp_path / "report")
+    del FIGURES[name]
+    other, messages = add_figure(written(tmp_path, "own/other", "other.py")), []
+    done = reproduce([other], out=tmp_path / "report", warn=messages.append)
+    assert [entry["name"] for entry in done.document["figures"]] == [other, name] and not messages
+
+
+def test_a_figure_of_ours_that_is_gone_does_not_stay(tmp_path: Path):
+    name = add_figure(written(tmp_path, "linear/gone", "gone.py"))
+    reproduce([name], out=tmp_path / "report")
+    del FIGURES[name]
+    messages = []
+    done = reproduce([], out=tmp_path / "report", warn=messages.append)
+    assert done.document["figures"] == [] and "linear/gone" in messages[0]
+
+
+def test_without_a_name_it_is_called_after_its_file(tmp_path: Path):
+    path = tmp_path / "My_Best Figure.py"
+    path.write_text("FIGURE = None")
+    assert add_figure(path) == "own/my-best-figure" == add_figure(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("FIGURE = Figure(name='Own/Figure')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='own/../../etc')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='a' + 'b')", "PAPER/FIGURE"),
+        ("FIGURE = Figure(name='linear/fig1')", "another figure"),
+        ("def broken(", "not a Python file"),
+        (None, "cannot read"),
+    ],
+)
+def test_a_file_that_cannot_be_listed_is_refused_in_one_line(tmp_path: Path, content: str | None, words: str, capsys):
+    path = tmp_path / "figure.py"
+    if content is not None:
+        path.write_text(content)
+    assert main(["reproduce", "--figure", str(path), "--out", str(tmp_path / "report")]) == 2
+    message = capsys.readouterr().err
+    assert words in message and message.count("\n") == 1
+
+
+def test_a_file_without_a_figure_and_claims_that_are_none_are_said(tmp_path: Path):
+    lacking = tmp_path / "lacking.py"
+    lacking.write_text("TITLE, simulate = 'one', None")
+    with pytest.raises(InvalidInput, match="has no FIGURE = Figure.*stepwell new figure"):
+        figure(add_figure(lacking))
+    path = written(tmp_path, "own/first", "stray.py")
+    path.write_text(path.read_text().replace("claims=claims", "claims=lambda data, settings: 'all is well'"))
+    done = reproduce([add_figure(path)], out=tmp_path / "report")
+    assert not done.passed and "must return a list of Claim" in done.document["figures"][0]["error"]
+
+
+def test_settings_that_are_no_data_class_are_refused():
+    with pytest.raises(InvalidInput, match="settings of the figure 'T' is .*frozen data class"):
+        Figure(title="T", caption="", settings={}, simulate=dict, claims=lambda d, s: [], draw=lambda d, s: None)
+
+
+class Point:
+    """An entry point."""
+
+    def __init__(self, name: str, value: str, package: str):
+        self.name, self.value, self.dist = name, value, type("Distribution", (), {"name": package})()
+
+
+def test_packages_offer_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    written(tmp_path, "my-paper/fig1", "offered_figure.py")
+    points = [
+        Point("fig1", "offered_figure", "My_Paper"),
+        Point("theirs/fig2", "offered_figure", "other"),
+        Point("linear/fig1", "offered_figure", "impostor"),
+        Point("no/such/name", "offered_figure", "other"),
+    ]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points if group == GROUP else [])
+    _own.offered.cache_clear()
+    try:
+        assert select(["my-paper"]) == ["my-paper/fig1"] and "theirs/fig2" in select([])
+        assert FIGURES["linear/fig1"].startswith("stepwell.") and "no/such/name" not in FIGURES
+        assert PAPERS["my-paper"] == "Figures of my-paper"
+        assert reproduce(["my-paper/fig1"], out=tmp_path / "report").passed
+    finally:
+        _own.offered.cache_clear()
+
+
+def test_an_installed_distribution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the metadata that an installer writes, without an installer."""
+    folder = tmp_path / "mypaper-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mypaper\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(f"[{GROUP}]\nfig1 = mypaper.fig1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _own.offered.cache_clear()
+    try:
+        add_offered()
+        assert _registry.FIGURES["mypaper/fig1"] == "mypaper.fig1"
+    finally:
+        _own.offered.cache_clear()
+
+
+def test_settings_of_an_own_figure_can_be_changed(tmp_path: Path):
+    name = add_figure(written(tmp_path))
+    changed = figure(name).with_changes({"end": "0.5"})
+    assert changed.changes == {"end": 0.5} and changed.settings.end == changed.at(quick=True).end == 0.5
+    assert figure(name).settings.end == 0.0 and not figure(name).changes
+    (claim,) = changed.judged(changed.simulated(changed.settings), changed.settings)
+    assert claim.id == "own/first/end" and not claim.passed
+    with pytest.raises(InvalidInput, match="own/first has no setting ent; its settings are end"):
+        figure(name).with_changes({"ent": "0.5"})
+
+
+def test_data_say_of_which_figure_and_settings_they_are(tmp_path: Path):
+    made = figure(add_figure(written(tmp_path))).with_changes({"end": 0.25})
+    attributes = made.simulated(made.settings)["curve"].attrs
+    assert attributes["figure"] == "own/first" and json.loads(attributes["settings"]) == {"end": 0.25}
+    assert "stepwell" in json.loads(attributes["versions"])

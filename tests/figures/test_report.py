@@ -1,0 +1,321 @@
+"""The runner and its report, on figures made for the purpose."""
+
+import errno
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+
+from stepwell._util.errors import InvalidInput
+from stepwell.figures import Known, add_figure, number, reproduce
+
+
+def read(folder: Path) -> dict:
+    return json.loads((folder / "claims.json").read_text())
+
+
+def test_the_files_of_a_figure(register, tmp_path: Path):
+    register("linear/fig1")
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed and not done.interrupted and done.problem is None
+    made = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    figures = {f"figures/linear-fig1.{ending}" for ending in ("svg", "pdf", "png")}
+    assert made == figures | {"data/linear-fig1-curve.nc", "claims.json", "index.html"}
+    assert read(tmp_path) == done.document
+    assert set(done.document) == {"claims", "figures", "seconds", "versions", "made"}
+    claim = done.document["claims"][0]
+    assert {"id", "paper", "figure", "statement", "predicted", "measured", "tolerance", "passed"} <= set(claim)
+    assert (claim["id"], claim["paper"], claim["figure"]) == ("linear/fig1/one", "linear", "fig1") and claim["passed"]
+    assert xr.load_dataset(tmp_path / "data/linear-fig1-curve.nc", engine="h5netcdf")["loss"].values.tolist() == [
+        1,
+        0.5,
+    ]
+
+
+def test_further_files_go_beside_the_figure_and_a_film_into_the_page(register, tmp_path: Path):
+    seen = []
+
+    def extras(data, settings):
+        seen.append(list(data))
+        return {"gif": lambda path: Path(path).write_bytes(b"film"), "txt": lambda path: Path(path).write_text("words")}
+
+    register("linear/fig1", extras=extras)
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed and seen == [["curve"]]
+    assert (tmp_path / "figures/linear-fig1.gif").read_bytes() == b"film"
+    assert (tmp_path / "figures/linear-fig1.txt").read_text() == "words"
+    assert list(done.document["figures"][0]["files"]) == ["svg", "pdf", "png", "gif", "txt"]
+    html = done.page.read_text()
+    assert "data:image/gif;base64,ZmlsbQ==" in html and 'href="figures/linear-fig1.txt"' in html
+
+
+def test_a_further_file_that_cannot_be_made_is_an_error_of_the_figure(register, tmp_path: Path):
+    def broken(path):
+        raise RuntimeError("no film")
+
+    register("linear/fig1", extras=lambda data, settings: {"gif": broken})
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert not done.passed and "no film" in done.document["figures"][0]["error"]
+    assert not (tmp_path / "figures/linear-fig1.gif").exists()
+
+
+class _Links(HTMLParser):
+    void = {"meta", "img", "br", "link"}
+
+    def __init__(self):
+        super().__init__()
+        self.links: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [value or "" for key, value in attrs if key in ("href", "src")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_else(register, tmp_path: Path):
+    register("linear/fig1")
+    register("linear/fig2", measured=2.0)
+    reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    parser = _Links()
+    parser.feed(text)
+    assert parser.open == []
+    outside = [link for link in parser.links if not link.startswith(("data:image/", "#"))]
+    assert outside and all((tmp_path / link).is_file() for link in outside)
+    assert "http" not in re.sub(r"base64,[^\"]*", "", text) and "<script" not in text
+    assert "papers: 1 of 2 hold" in text
+    assert all(f'id="linear-{name}-one"' in text and f'href="#linear-{name}-one"' in text for name in ("fig1", "fig2"))
+    assert "Title &lt;of&gt; linear/fig1" in text and "is one &amp; only" in text
+
+
+def test_a_failing_claim_fails_the_run(register, tmp_path: Path):
+    register("linear/fig1", measured=2.0)
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert not done.passed and done.problem is None and done.document["claims"][0]["measured"] == 2.0
+
+
+@pytest.mark.parametrize(("measured", "passed"), [(2.0, True), (1.0, False)])
+def test_a_known_failure_is_no_finding_and_one_that_holds_is(register, tmp_path: Path, measured: float, passed: bool):
+    register("linear/fig1", measured=measured, known=Known("The <data> are few.", "fig-1"))
+    done = reproduce(["linear/fig1"], out=tmp_path)
+    assert done.passed == passed and done.document["claims"][0]["unexpected"] != passed
+    html = done.page.read_text()
+    assert "The &lt;data&gt; are few." in html and "docs/differences.md#fig-1" in html
+    assert (">unexpected<" in html) != passed and (">known<" in html) == passed
+
+
+def test_the_papers_settings_stand_beside_ours(register, tmp_path: Path):
+    register("linear/fig1")
+    html = reproduce(["linear/fig1"], out=tmp_path).page.read_text()
+    rows = re.findall(r"<tr><th>(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", html)
+    assert rows == [("sequences", "100", "80"), ("list", "0.4, 0.3", ""), ("heads", "", "5")]
+
+
+def test_what_moved_since_an_earlier_report(register, tmp_path: Path):
+    for name, measured in (("linear/fig1", 1.0), ("linear/fig2", 1.0), ("linear/fig3", 1.0)):
+        register(name, measured=measured)
+    names = ["linear/fig1", "linear/fig2", "linear/fig3"]
+    reproduce(names, out=tmp_path / "before")
+    kept = {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
+    register("linear/fig1", measured=2.0)
+    register("linear/fig2", measured=1.0001)
+    done = reproduce(names, out=tmp_path / "after", against=tmp_path / "before")
+    found = {(one["what"], one["name"], one["after"]) for one in done.document["against"]["movements"]}
+    assert found == {("fails now", "linear/fig1/one", "2"), ("measured", "linear/fig2/one", "1.0001")}
+    assert "What moved since" in done.page.read_text()
+    assert kept == {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
+    quick = reproduce(["linear/fig3"], out=tmp_path / "quick", quick=True, against=tmp_path / "before")
+    moved = quick.document["against"]["movements"]
+    assert moved == [{"what": "settings", "name": "linear/fig3", "before": "sequences: 100", "after": "sequences: 10"}]
+    with pytest.raises(InvalidInput, match="no report in"):
+        reproduce(["linear/fig3"], out=tmp_path / "quick", against=tmp_path / "nowhere")
+
+
+def test_an_error_is_reported_and_the_others_go_on(register, tmp_path: Path):
+    def trip():
+        raise ZeroDivisionError("by\nnothing")
+
+    register("linear/fig1", simulate=trip)
+    register("linear/fig2")
+    told = []
+    done = reproduce(
+        ["linear/fig1", "linear/fig2"], out=tmp_path, tell=lambda entry, claims: told.append(entry["status"])
+    )
+    assert told == ["error", "done"] and not done.passed
+    assert done.problem == "1 of 2 figures ended in an error (linear/fig1)"
+    entry = done.document["figures"][0]
+    assert entry["error"].startswith("ZeroDivisionError: by nothing (conftest.py, line ")
+    assert "ZeroDivisionError" in (tmp_path / "index.html").read_text()
+    assert [c["figure"] for c in done.document["claims"]] == ["fig2"]
+
+
+def test_the_place_of_an_error_is_in_the_figures_own_file(register, tmp_path: Path):
+    """Not in the library that the figure called."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import json\n"
+        "from dataclasses import dataclass\n"
+        "def simulate(settings):\n    return json.loads('{')\n"
+        "from stepwell.papers import Figure\n"
+        "@dataclass(frozen=True)\nclass Settings: pass\n"
+        "rest = {'claims': lambda data, settings: [], 'draw': lambda data, settings: None, 'settings': Settings()}\n"
+        "FIGURE = Figure(name='own/mine', title='T', caption='C', simulate=simulate, **rest)\n"
+    )
+    done = reproduce([add_figure(path)], out=tmp_path / "report")
+    assert done.document["figures"][0]["error"].endswith("(mine.py, line 4)")
+
+
+def test_settings_that_json_cannot_hold_are_an_error_of_their_figure_alone(register, tmp_path: Path):
+    register("linear/fig1", described=lambda settings: {"rate": float("nan")})
+    register("linear/fig2")
+    done = reproduce(["linear/fig1", "linear/fig2"], out=tmp_path)
+    assert [entry["status"] for entry in read(tmp_path)["figures"]] == ["error", "done"]
+    assert done.problem is not None and done.problem == "1 of 2 figures ended in an error (linear/fig1)"
+
+
+def test_an_error_can_say_anything(register, tmp_path: Path):
+    def trip():
+        raise OSError("\ud800<script>" + "x" * 10_000)
+
+    register("linear/fig1", simulate=trip)
+    entry = reproduce(["linear/fig1"], out=tmp_path).document["figures"][0]
+    assert len(entry["error"]) < 1200 and "OSError: ?<script>xxx" in entry["error"]
+    assert "?&lt;script&gt;xxx" in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["begin", "tell"])
+def test_an_error_of_the_caller_is_not_one_of_the_figure(register, tmp_path: Path, name: str):
+    def trip(*arguments):
+        raise BrokenPipeError
+
+    register("linear/fig1")
+    callbacks: dict[str, Any] = {name: trip}
+    with pytest.raises(BrokenPipeError):
+        reproduce(["linear/fig1"], out=tmp_path, **callbacks)
+    assert [entry["status"] for entry in read(tmp_path)["figures"]] == ([] if name == "begin" else ["done"])
+
+
+def test_a_folder_removed_in_mid_run_ends_it(register, tmp_path: Path):
+    folder = tmp_path / "out"
+    register("linear/fig1")
+    register("linear/fig2", simulate=lambda: shutil.rmtree(folder))
+    last = register("linear/fig3")
+    done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3"], out=folder)
+    assert not done.passed and not done.interrupted and last.calls == []
+    assert done.problem is not None and "\n" not in done.problem
+    assert done.problem == f"cannot write to {folder} (No such file or directory); 1 of 3 figures were made before"
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1"]
+
+
+@pytest.mark.parametrize("ending", ["png", "nc", "json", "html"])
+def test_a_full_disk_ends_the_run_and_keeps_what_was_done(
+    register, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+):
+    """The disk is full when the second figure's file of this kind is written."""
+    register("linear/fig1")
+    register("linear/fig2")
+    full = []
+    last = register("linear/fig3")
+    reproduce(["linear/fig1"], out=tmp_path)
+    replace = os.replace
+
+    def rename(source, target):
+        if str(target).endswith(ending) and full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", rename)
+    done = reproduce(["linear/fig2", "linear/fig3"], out=tmp_path, begin=lambda name, title: full.append(name))
+    assert done.problem is not None and "No space left on device" in done.problem and last.calls == []
+    names = [entry["name"] for entry in read(tmp_path)["figures"]]
+    assert names == (["linear/fig1", "linear/fig2"] if ending == "html" else ["linear/fig1"])
+    assert "linear/fig1" in (tmp_path / "index.html").read_text()
+    assert [path for path in tmp_path.rglob(".*")] == []
+
+
+def test_a_name_that_is_not_that_of_a_figure(register, tmp_path: Path):
+    register("linear/fig1")
+    for names in ("linear/fig1", ["linear/fig9"]):
+        with pytest.raises(InvalidInput, match="figure|list of strings"):
+            reproduce(names, out=tmp_path)
+
+
+def test_a_figure_asked_for_twice_is_made_once(register, tmp_path: Path):
+    module = register("linear/fig1")
+    assert reproduce(["linear/fig1", "linear/fig1"], out=tmp_path).passed
+    assert module.calls == [False]
+
+
+def test_an_interruption_keeps_what_is_done(register, tmp_path: Path):
+    def stop():
+        raise KeyboardInterrupt
+
+    register("linear/fig1")
+    register("linear/fig2", simulate=stop)
+    last = register("linear/fig3")
+    done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3"], out=tmp_path)
+    assert done.interrupted and not done.passed and last.calls == []
+    assert [entry["name"] for entry in read(tmp_path)["figures"]] == ["linear/fig1"]
+    assert (tmp_path / "figures/linear-fig1.png").is_file()
+
+
+def test_a_later_run_redoes_only_what_is_asked(register, tmp_path: Path):
+    first, second = register("linear/fig1", measured=2.0), register("linear/fig2")
+    reproduce(["linear/fig1"], out=tmp_path)
+    done = reproduce(["linear/fig2"], out=tmp_path, quick=True)
+    assert (first.calls, second.calls) == ([False], [True])
+    assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1", "linear/fig2"]
+    assert len(done.document["claims"]) == 2
+    assert done.passed  # of what was asked for; the other claim still shows as failing
+    assert [claim["passed"] for claim in done.document["claims"]] == [False, True]
+
+
+def test_a_figure_whose_data_were_removed_is_made_again(register, tmp_path: Path):
+    module = register("linear/fig1")
+    for calls in (1, 1):
+        reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+        assert len(module.calls) == calls
+    (tmp_path / "data/linear-fig1-curve.nc").unlink()
+    done = reproduce(["linear/fig1"], out=tmp_path, fresh=False)
+    assert len(module.calls) == 2 and done.document["figures"][0]["data"] == ["data/linear-fig1-curve.nc"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_computing(register, tmp_path: Path):
+    module = register("linear/fig1")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="--out"):
+        reproduce(["linear/fig1"], out=tmp_path / "file")
+    assert module.calls == []
+
+
+def test_the_same_twice(register, tmp_path: Path):
+    register("linear/fig1")
+    documents = [reproduce(["linear/fig1"], out=tmp_path / name).document for name in "ab"]
+    assert documents[0]["claims"] == documents[1]["claims"]
+    for path in ("figures/linear-fig1.svg", "figures/linear-fig1.pdf", "figures/linear-fig1.png"):
+        assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1e-10, "10⁻¹⁰"),
+        (-2.5e-7, "−2.5·10⁻⁷"),
+        (0.13599507, "0.135995"),
+        (3e7, "3·10⁷"),
+        (None, "not a number"),
+    ],
+)
+def test_numbers_for_readers(value, text):
+    assert number(value) == text
