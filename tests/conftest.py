@@ -43,6 +43,13 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_sessionstart() -> None:
+    """Compiled programs are kept between runs of the tests, as between commands."""
+    import stepwell  # not before its types are watched
+
+    stepwell.configure()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
