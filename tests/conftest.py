@@ -87,7 +87,7 @@ def pytest_make_collect_report():
 
 
 def pytest_runtest_teardown() -> None:
-    from stepwell._util.memory_maps import free_programs_if_many  # not before its types are watched
+    from stepwell._util.memory import free_programs_if_many  # not before its types are watched
 
     free_programs_if_many()
 
