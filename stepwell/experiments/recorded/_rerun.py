@@ -103,7 +103,7 @@ def rerun(
     options |= _rule(about, rate, optimizer)
     if dynamics == "online":
         drawn, key = _made(about["task"], "task", task), _key(about["key"])
-        return online(start, drawn, batch=about["batch"], reduce=about["reduce"], key=key, **options)
+        return online(start, drawn, batch_size=about["batch_size"], reduce=about["reduce"], key=key, **options)
     loss = _made(about["objective"], "objective", task) if objective is None else objective
     return descend(start, loss, **options)
 
@@ -130,7 +130,7 @@ _KEPT = {
     "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "save", "spacing", "gap", "observed",
              "work"),
     "descend": (*_TRAINED, "objective"),
-    "online": (*_TRAINED, "task", "batch", "reduce", "key"),
+    "online": (*_TRAINED, "task", "batch_size", "reduce", "key"),
 }  # fmt: skip
 """What the dynamics write into the provenance themselves; the rest was given as `configuration`."""
 
