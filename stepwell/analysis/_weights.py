@@ -7,8 +7,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell import models
-from stepwell._util.described import imported_class
 from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import imported_class
 from stepwell.models import AbstractAttention, theory_of
 from stepwell.trajectory import model_settings
 
