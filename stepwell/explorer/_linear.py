@@ -80,9 +80,8 @@ def points_of(trajectory: xr.Dataset, names: Any = ()) -> Points:
 def has_weights(trajectory: xr.Dataset, names: Any) -> bool:
     """Whether weights were recorded about as often as the loss: at few snapshots there is nothing to be seen."""
     axis = "snapshot" if "snapshot" in trajectory.dims else "time"
-    return all(name in trajectory for name in names) and trajectory.sizes.get(axis, 0) >= min(
-        _FEW, trajectory["loss"].shape[1]
-    )
+    enough = trajectory.sizes.get(axis, 0) >= min(_FEW, trajectory["loss"].shape[1])
+    return enough and all(name in trajectory for name in names)
 
 
 def small(values: np.ndarray) -> np.ndarray:
