@@ -36,7 +36,7 @@ def test_names_at_the_top_are_those_of_the_rooms_and_lazy():
 
 
 def test_methods_are_the_functions(run, tmp_path):
-    assert run.stepwell.compare(TASK).equals(sw.compare(run, TASK))
+    assert run.stepwell.compare(TASK).table.equals(sw.compare(run, TASK).table)
     assert [drop.status for drop in run.stepwell.drops(TASK)] == ["measured"] * 2
     assert len(run.stepwell.drops()) == 2
     assert len(run.stepwell.plot(TASK).axes) == len(run.stepwell.plot().axes) == 1
