@@ -133,8 +133,8 @@ def _claims(claims: list[dict[str, Any]]) -> Iterator[str]:
             known = claim["known"]
             words += f" Known: {_text(known['reason'])} [Why](../../differences.md#{known['heading']})."
         counted = ""
-        if claim["seeds"] is not None:
-            held = round(claim["seeds"] * claim["pass_rate"])
+        if claim["count"] is not None:
+            held = round(claim["count"] * claim["pass_rate"])
             counted = f" ({held} of {claim['seeds']} {claim['counted']})"
         predicted = f"{_SIGNS[claim['relation']]}{number(claim['predicted'])} ± {number(claim['tolerance'], 3)}"
         yield f"| {_verdict(claim)} | {words} | {predicted} | {number(claim['measured'])}{_text(counted)} |"

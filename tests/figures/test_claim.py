@@ -71,7 +71,7 @@ def test_what_is_no_number_fails_and_is_null(measured):
 def test_the_deciding_value_decides(measured, required):
     claim = Claim.over(ID, "s", predicted=0, measured=measured, tolerance=1, basis="b", **ORIGIN, required=required)
     holding = sum(abs(m) <= 1 for m in measured)
-    assert claim.seeds == len(measured) and claim.pass_rate == holding / len(measured)
+    assert claim.count == len(measured) and claim.pass_rate == holding / len(measured)
     assert claim.passed == (holding >= math.ceil(required * len(measured) - 1e-9))
     assert claim.passed == (abs(claim.measured - claim.predicted) <= claim.tolerance)
 
