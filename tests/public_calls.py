@@ -133,13 +133,13 @@ BY_NAME: dict[str, Any] = {
     "divided_by": "test",
     "target": np.tanh,
     "degree": 3,
-    "head": theory.softmax.nonlinear.Head(0.1, 0.5),
+    "head": theory.softmax.HeadWeights(0.1, 0.5),
     "document": {},
     "targets": [],
     "value": 0.5,
     "level": 0.5,
     "levels": np.array([1.0, 0.1]),
-    "run": RUN,
+    "run": 0,
     "share": 0.5,
     "overlap": 0.1,
     "start": 0.1,
@@ -228,7 +228,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "store.Store.lookup": {"names": np.zeros((1, 16), np.uint8)},
     "store.Store.merge": {"other": "."},
     "sweeps.sweep": {"study": {"task": {"dim": 2}, "training": {"kind": "descent", "steps": 2}}},
-    "dynamics.Ensemble.like": {"member": SEPARATE, "weights": np.ones((2, 16))},
+    "dynamics.Ensemble.like": {"template": SEPARATE, "weights": np.ones((2, 16))},
     "dynamics.Ensemble": {"stacked": SEPARATE, "size": 2},
     "dynamics.Ensemble.member": {"number": 1},
     "dynamics.Ensemble.of": {"members": [SEPARATE, SEPARATE]},
@@ -274,18 +274,18 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "theory.linear.head_course": {"pairs": np.array([0.1])},
     "theory.linear.white_course": {"task": WHITE, "initial_weight": 0.01},
     "theory.linear.white_half_drop_time": {"task": WHITE, "initial_weight": 0.01},
-    "theory.softmax.emergence.warm_up_path": {
+    "theory.softmax.warm_up_path": {
         "omega": np.full(2, 0.01),
         "mu": np.full(2, 0.01),
         "ratios": np.full((2, 2), 1.1),
     },
-    "theory.softmax.losses.approximation_errors": {"task": tasks.MultiTaskRegression((20, 20), 1.0, 1000)},
-    "theory.softmax.losses.exact_loss": {"omega": np.eye(2), "mu": np.eye(2)},
+    "theory.softmax.approximation_errors": {"task": tasks.MultiTaskRegression((20, 20), 1.0, 1000)},
+    "theory.softmax.exact_loss": {"omega": np.eye(2), "mu": np.eye(2)},
     "theory.linear.new_head_time": {"target": 0.5},
     "theory.linear.new_pair_time": {"target": 0.5},
     "theory.linear.predicted_staircase": {"drops": []},
-    "theory.softmax.nonlinear.nonlinear_leading_loss": {"head": theory.softmax.nonlinear.Head(0.1, 0.5)},
-    "theory.softmax.nonlinear.nonlinear_loss": {"head": theory.softmax.nonlinear.Head(0.1, 0.5)},
+    "theory.softmax.nonlinear_leading_loss": {"head": theory.softmax.HeadWeights(0.1, 0.5)},
+    "theory.softmax.nonlinear_loss": {"head": theory.softmax.HeadWeights(0.1, 0.5)},
 }
 """Arguments of single functions, where those by name would not do."""
 
@@ -294,9 +294,9 @@ AS_IT_IS = {
     "experiments.Experiment.from_dict(source=object)",
     "objectives.Moments.of_task(n=trillion)",
     "tasks.check_moments(n=trillion)",
-    "theory.softmax.flow.spectral_flow(loss_factor=twenty digits)",
-    "theory.softmax.nonlinear.hermite_coefficients(target=class)",
-    "theory.softmax.nonlinear.nonlinear_loss(target=class)",
+    "theory.softmax.spectral_flow(loss_factor=twenty digits)",
+    "theory.softmax.hermite_coefficients(target=class)",
+    "theory.softmax.nonlinear_loss(target=class)",
 }
 """Calls that take long because they are asked to, call what was given, whose errors are its own, or take any name."""
 

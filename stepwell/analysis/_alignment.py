@@ -32,8 +32,8 @@ def alignment(trajectory: xr.Dataset, eigenvectors: Float[np.ndarray, "dim compo
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
     >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
-    >>> sw.analysis.alignment(run, np.eye(2))["key"].values[0, [0, -1], 0, 0].round(3).tolist()
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
+    >>> sw.analysis.alignment(trajectory, np.eye(2))["key"].values[0, [0, -1], 0, 0].round(3).tolist()
     [[0.5, 0.5], [1.0, 0.0]]
     """
     weights = weights_of(trajectory)

@@ -18,7 +18,7 @@ from ._draw_axes import (
     drawable,
     frame_places,
     loss_at,
-    member_of,
+    run_of,
     set_points,
     weight_axis,
 )
@@ -32,7 +32,7 @@ _DPI = 80
 
 @checked
 def animate(
-    run: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
+    trajectory: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, run: int = 0, title: str = ""
 ) -> FuncAnimation:
     """Loss, weights and effective map of one run moving together.
 
@@ -40,12 +40,12 @@ def animate(
 
     **Arguments:**
 
-    - `run`: what `descend`, `online` or `flow` returned. Of a run without an effective map (which is not of separate or
-      merged attention with one output) loss and weights are shown.
+    - `trajectory`: what `descend`, `online` or `flow` returned. Of a run without an effective map (which is not of
+      separate or merged attention with one output) loss and weights are shown.
     - `task`: the regression that it was trained on, for levels of the loss; maps are then drawn in eigenvectors. By
       default no theory is shown.
     - `frames`: the number of pictures, at the most; there are no more than recorded weights.
-    - `member`: which run of an ensemble is shown, counted from 0.
+    - `run`: which run of an ensemble is shown, counted from 0.
     - `title`: a title, by default none.
 
     **Returns:** the matplotlib animation: `.save("run.gif", writer="pillow")` writes it, and `.to_jshtml()` shows it in
@@ -57,12 +57,12 @@ def animate(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> sw.analysis.animate(run, task, frames=3).save("run.gif", writer="pillow")
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> sw.analysis.animate(trajectory, task, frames=3).save("run.gif", writer="pillow")
     """
     frames = int(checks.number("frames", frames, least=2, most=10_000))
-    one = member_of(run, member)
-    axis, along = curve_axis(run), weight_axis(run)
+    one = run_of(trajectory, run)
+    axis, along = curve_axis(trajectory), weight_axis(trajectory)
     points, recorded = one[along].values.astype(float), one[axis].values.astype(float)
     name, lines = next(iter(weight_sizes(one, 0).items()))
     losses, lines = drawable(one["loss"].values[0]), drawable(lines)

@@ -25,7 +25,9 @@ from ._weights import weights_of
 
 
 @checked
-def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None) -> pd.DataFrame:
+def compare(
+    trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None
+) -> pd.DataFrame:
     r"""One table of the drops of a run: what the theory predicts from its initial weights, and what was measured.
 
     A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`). Which component it
@@ -34,7 +36,7 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
 
     **Arguments:**
 
-    - `run`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`.
+    - `trajectory`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`.
     - `task`: the regression that it was trained on.
     - `sample`: the sequences that it was trained on, or the loss over them, where they are finitely many. Predictions
       are then for the sample's own driving (`sample_task`), and the column `population` has those for `task`.
@@ -63,15 +65,15 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> table = sw.analysis.compare(run, task)
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> table = sw.analysis.compare(trajectory, task)
     >>> table[["component", "head", "measured_head"]].values.tolist(), table["in_order"].tolist()
     ([[1, 1, 1], [2, 2, 2]], [True, True])
     >>> table["predicted"].round().tolist(), table["measured"].round().tolist()
     ([9.0, 36.0], [9.0, 36.0])
     """
-    weights = weights_of(run)
-    units = convention(run, task)
+    weights = weights_of(trajectory)
+    units = convention(trajectory, task)
     predictor = linear.PREDICTORS[weights.theory]
     own, remarks = task, []
     if sample is not None:
@@ -90,11 +92,11 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     others_of_runs = predictor.drops_of_runs(task, start) if own is not task else None
     rows = []
     for number in range(weights.runs.size):
-        axis, drops = _Axis.of(run, number, units), drops_of_runs[number]
+        axis, drops = _Axis.of(trajectory, number, units), drops_of_runs[number]
         predictions = _predictions(drops, axis, len(learned) - 1)
         remarks += [f"run {weights.runs[number]}: {drops.reason}"] if drops.reason else []
         others = None if others_of_runs is None else _predictions(others_of_runs[number], axis, len(learned) - 1)
-        time, loss = _curve(run, number)
+        time, loss = _curve(trajectory, number)
         measured = level_drops(time, loss, levels[learned])
         maps = _head_maps({name: value[number] for name, value in at.items()}, units)
         spans = [_span(drop, weights.points) for drop in measured]
@@ -135,13 +137,13 @@ class _Axis(NamedTuple):
     stepped: bool
 
     @classmethod
-    def of(cls, run: xr.Dataset, number: int, units: Convention) -> "_Axis":
-        if "step" not in run.dims:
-            return cls(run["time"].values, run["time"].values * units.time, stepped=False)
-        if "time" not in run.coords:
-            return cls(run["step"].values, np.full(run.sizes["step"], np.nan), stepped=True)
-        time = run["time"].isel(run=number) if "run" in run["time"].dims else run["time"]
-        return cls(run["step"].values, time.values * units.time, stepped=True)
+    def of(cls, trajectory: xr.Dataset, number: int, units: Convention) -> "_Axis":
+        if "step" not in trajectory.dims:
+            return cls(trajectory["time"].values, trajectory["time"].values * units.time, stepped=False)
+        if "time" not in trajectory.coords:
+            return cls(trajectory["step"].values, np.full(trajectory.sizes["step"], np.nan), stepped=True)
+        time = trajectory["time"].isel(run=number) if "run" in trajectory["time"].dims else trajectory["time"]
+        return cls(trajectory["step"].values, time.values * units.time, stepped=True)
 
     def step(self, time: float) -> float:
         """The step at a time; nan where there are none. Beyond its end the last rate goes on."""
@@ -167,12 +169,12 @@ class _Predicted(NamedTuple):
 
 
 @checked
-def convention(run: xr.Dataset, task: LinearTask) -> Convention:
+def convention(trajectory: xr.Dataset, task: LinearTask) -> Convention:
     r"""How the weights and times of a run convert to those of the theory, where attention is divided by N.
 
     **Arguments:**
 
-    - `run`: a run of linear separate or merged attention from `descend`, `online` or `flow`.
+    - `trajectory`: a run of linear separate or merged attention from `descend`, `online` or `flow`.
     - `task`: the regression that it was trained on.
 
     **Returns:** what weights are multiplied by (`factor`), what effective maps are (`scale`), and the theory's time
@@ -186,12 +188,12 @@ def convention(run: xr.Dataset, task: LinearTask) -> Convention:
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1, normalization="none")
     >>> objective = sw.objectives.Population(task, "none")
-    >>> run = sw.dynamics.descend(model, objective, rate=0.125, steps=2, progress=False)
-    >>> [round(value, 9) for value in sw.analysis.convention(run, task)]  # 8^(1/3), 8, 2 rate 8^(2/3), 8^(2/3)
+    >>> trajectory = sw.dynamics.descend(model, objective, rate=0.125, steps=2, progress=False)
+    >>> [round(value, 9) for value in sw.analysis.convention(trajectory, task)]  # 8^(1/3), 8, 2 rate 8^(2/3), 8^(2/3)
     [2.0, 8.0, 1.0, 4.0]
     """
-    weights = weights_of(run)
-    settings = model_settings(run)
+    weights = weights_of(trajectory)
+    settings = model_settings(trajectory)
     if settings.get("activation", "linear") != "linear":
         raise InvalidInput(
             f"the model has {settings['activation']} attention; there are predictions for linear attention"
@@ -205,18 +207,18 @@ def convention(run: xr.Dataset, task: LinearTask) -> Convention:
     factors = weights.model.factors
     factor = weight_factor(given, "1/N", length=max(counts), factors=factors)
     unit, time = 1.0, factor**2
-    if "time" in run.coords and run["time"].attrs.get("units") == PAPER_UNIT:
+    if "time" in trajectory.coords and trajectory["time"].attrs.get("units") == PAPER_UNIT:
         time = 1.0
-    if "step" in run.dims:
-        constant = _constant_rate(run)
-        unit = float(run["time"][-1] / run["step"][-1]) if constant else np.nan
+    if "step" in trajectory.dims:
+        constant = _constant_rate(trajectory)
+        unit = float(trajectory["time"][-1] / trajectory["step"][-1]) if constant else np.nan
     return Convention(factor, factor**factors, unit * time, time)
 
 
-def _constant_rate(run: xr.Dataset) -> bool:
-    if "time" not in run.coords or run["time"].dims != ("step",):
+def _constant_rate(trajectory: xr.Dataset) -> bool:
+    if "time" not in trajectory.coords or trajectory["time"].dims != ("step",):
         return False
-    ratio = run["time"].values[1:] / run["step"].values[1:]
+    ratio = trajectory["time"].values[1:] / trajectory["step"].values[1:]
     return bool(ratio.size and np.allclose(ratio, ratio[-1], rtol=1e-9))
 
 
@@ -234,13 +236,13 @@ def _from_1(index: int | None) -> int | None:
     return None if index is None else index + 1
 
 
-def _curve(run: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+def _curve(trajectory: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
     """The loss of one run, as far as it is finite."""
-    axis = "step" if "step" in run.dims else "time"
-    loss = run["loss"].isel(run=number).values
+    axis = "step" if "step" in trajectory.dims else "time"
+    loss = trajectory["loss"].isel(run=number).values
     finite = np.isfinite(loss)
     end = loss.size if finite.all() else int(np.argmin(finite))
-    return run[axis].values[:end].astype(float), loss[:end]
+    return trajectory[axis].values[:end].astype(float), loss[:end]
 
 
 def _head_maps(at: dict[str, np.ndarray], units: Convention) -> Float[np.ndarray, "point head dim dim"]:

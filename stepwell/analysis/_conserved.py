@@ -37,8 +37,8 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
     >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
-    >>> sw.analysis.conserved(run)["value_key"].values[0, [0, -1], 0].round(4).tolist()
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
+    >>> sw.analysis.conserved(trajectory)["value_key"].values[0, [0, -1], 0].round(4).tolist()
     [-0.01, -0.01]
     """
     weights = weights_of(trajectory)
@@ -83,8 +83,8 @@ def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Data
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
     >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
-    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
-    >>> drifts = [sw.analysis.conserved_drift(run, control=control)["value_key"] for control in (False, True)]
+    >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
+    >>> drifts = [sw.analysis.conserved_drift(trajectory, control=control)["value_key"] for control in (False, True)]
     >>> [round(float(drift.max()), 2) for drift in drifts]
     [0.0, 1.88]
     """

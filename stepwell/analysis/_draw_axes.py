@@ -20,25 +20,25 @@ _BEFORE = 0.1
 """A logarithmic axis begins at this part of the time when it has."""
 
 
-def curve_axis(run: xr.Dataset) -> str:
+def curve_axis(trajectory: xr.Dataset) -> str:
     """The axis of curves, `step` or `time`."""
     for axis in ("step", "time"):
-        if axis in run.dims and "loss" in run and axis in run["loss"].dims:
+        if axis in trajectory.dims and "loss" in trajectory and axis in trajectory["loss"].dims:
             return axis
     raise InvalidInput("the data set has no loss over step or time; give what descend, online or flow returned")
 
 
-def weight_axis(run: xr.Dataset) -> str:
+def weight_axis(trajectory: xr.Dataset) -> str:
     """The axis of weights, `snapshot` or `time`."""
-    return "snapshot" if "snapshot" in run.dims else "time"
+    return "snapshot" if "snapshot" in trajectory.dims else "time"
 
 
-def member_of(run: xr.Dataset, member: int) -> xr.Dataset:
+def run_of(trajectory: xr.Dataset, run: int) -> xr.Dataset:
     """One run of an ensemble, still with the dimension `run`."""
-    size = run.sizes["run"] if "run" in run.dims else 0
-    if not -size <= member < size:
-        raise InvalidInput(f"member is {member}; the trajectory has {size} runs, counted from 0")
-    return run.isel(run=[member])
+    size = trajectory.sizes["run"] if "run" in trajectory.dims else 0
+    if not -size <= run < size:
+        raise InvalidInput(f"run is {run}; the trajectory has {size} runs, counted from 0")
+    return trajectory.isel(run=[run])
 
 
 def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float = 0.05) -> None:
@@ -54,17 +54,17 @@ def draw_levels(axes: Any, levels: Float[np.ndarray, " level"], *, apart: float 
             axes.annotate(f"$L_{{{m}}}$", (1.01, level), annotation_clip=False, **place)
 
 
-def set_points(axes: Any, run: xr.Dataset, *, log: bool) -> None:
+def set_points(axes: Any, trajectory: xr.Dataset, *, log: bool) -> None:
     """The axis of steps or time: a little longer than the run, so that what happens at its end is seen.
 
     A logarithmic one begins shortly before the loss first moves: the first steps of a solver show nothing.
     """
-    points = run[curve_axis(run)].values.astype(float)
+    points = trajectory[curve_axis(trajectory)].values.astype(float)
     first, last = float(points[0]), float(points[-1])
     if not log or not last > 0:
         axes.set_xlim(first, last + _MARGIN * (last - first) if last > first else first + 1.0)
         return
-    losses = drawable(run["loss"].values)
+    losses = drawable(trajectory["loss"].values)
     fall = np.nanmax(losses[:, :1] - losses, axis=0, initial=0.0)
     moved = points[(fall > _MOVED * fall.max()) & (points > 0)]
     begin = max(float(points[points > 0].min()), _BEFORE * float(moved[0]) if moved.size else 0.0)
@@ -90,7 +90,7 @@ def frame_places(
     return np.unique(np.searchsorted(clock, np.linspace(0, clock[-1], count)).clip(0, clock.size - 1))
 
 
-def loss_at(run: xr.Dataset, points: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+def loss_at(trajectory: xr.Dataset, points: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
     """The loss of the first run where weights were recorded."""
-    axis = curve_axis(run)
-    return np.interp(points, run[axis].values.astype(float), run["loss"].values[0])
+    axis = curve_axis(trajectory)
+    return np.interp(points, trajectory[axis].values.astype(float), trajectory["loss"].values[0])

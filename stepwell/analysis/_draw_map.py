@@ -13,34 +13,34 @@ from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
 from ._compare import convention
-from ._draw_axes import frame_places, loss_at, member_of, weight_axis
+from ._draw_axes import frame_places, loss_at, run_of, weight_axis
 from ._effective_map import effective_map
 from ._style import new_figure, styled
 
 
 @checked
 def draw_map(
-    run: xr.Dataset,
+    trajectory: xr.Dataset,
     task: LinearTask | None = None,
     *,
     batch: Batch | None = None,
     panels: int = 5,
-    member: int = 0,
+    run: int = 0,
     title: str = "",
 ) -> Figure:
     r"""The effective map, with $\hat y = \beta^\top A x_q$, at several points of a run.
 
     **Arguments:**
 
-    - `run`: a run of attention with one output, or of another model that declares its effective map, from `descend`,
-      `online` or `flow`.
+    - `trajectory`: a run of attention with one output, or of another model that declares its effective map, from
+      `descend`, `online` or `flow`.
     - `task`: the regression that it was trained on. With it, maps are drawn in the eigenvectors of the inputs'
       covariance, with attention divided by N, and the map that is the best at the end. By default maps are drawn
       as they are.
     - `batch`: sequences to measure the maps on, for a model that declares none (`analysis.effective_map`).
     - `panels`: how many points of the run are drawn: the first, the last, and between them some that follow the fall
       of the loss as well as time.
-    - `member`: which run of an ensemble is drawn, counted from 0.
+    - `run`: which run of an ensemble is drawn, counted from 0.
     - `title`: a title, by default none.
 
     **Returns:** the matplotlib figure.
@@ -51,16 +51,16 @@ def draw_map(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> sw.analysis.draw_map(run, task, panels=3).axes[3].get_title("left")
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> sw.analysis.draw_map(trajectory, task, panels=3).axes[3].get_title("left")
     'theory: the minimum'
     """
     panels = int(checks.number("panels", panels, least=2, most=50))
-    one = member_of(run, member)
+    one = run_of(trajectory, run)
     maps, goal = maps_of(one, task, batch)
-    points = one[weight_axis(run)].values.astype(float)
+    points = one[weight_axis(trajectory)].values.astype(float)
     places = frame_places(points, loss_at(one, points), panels)
-    shown: list[tuple[str, np.ndarray]] = [(f"{_axis_name(run)} = {points[p]:.4g}", maps[p]) for p in places]
+    shown: list[tuple[str, np.ndarray]] = [(f"{_axis_name(trajectory)} = {points[p]:.4g}", maps[p]) for p in places]
     if goal is not None:
         shown.append(("theory: the minimum", goal))
     top = float(max(np.abs(each).max() for _, each in shown)) or 1.0
@@ -103,5 +103,5 @@ def draw_matrix(axes: Any, matrix: np.ndarray, top: float, *, in_eigenvectors: b
     return picture
 
 
-def _axis_name(run: xr.Dataset) -> str:
-    return "step" if weight_axis(run) == "snapshot" else r"$t/\tau$"
+def _axis_name(trajectory: xr.Dataset) -> str:
+    return "step" if weight_axis(trajectory) == "snapshot" else r"$t/\tau$"

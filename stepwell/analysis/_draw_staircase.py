@@ -20,14 +20,16 @@ _MANY = 12
 
 
 @checked
-def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool = False, title: str = "") -> Figure:
+def draw_staircase(
+    trajectory: xr.Dataset, task: LinearTask | None = None, *, log: bool = False, title: str = ""
+) -> Figure:
     """The loss against steps or time, a line for each run; with a task, the theory's levels and predicted drops too.
 
     Drops are predicted for linear separate and merged attention; of other models, levels are drawn alone.
 
     **Arguments:**
 
-    - `run`: what `descend`, `online` or `flow` returned, one run or an ensemble.
+    - `trajectory`: what `descend`, `online` or `flow` returned, one run or an ensemble.
     - `task`: the regression that it was trained on. By default nothing but the loss is drawn, which needs no theory.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
@@ -40,20 +42,20 @@ def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.05, steps=600, progress=False)
-    >>> figure = sw.analysis.draw_staircase(run, task)
+    >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.05, steps=600, progress=False)
+    >>> figure = sw.analysis.draw_staircase(trajectory, task)
     >>> figure.savefig("staircase.png")
     >>> figure.axes[0].get_xlabel()
     'training step'
     """
-    axis = curve_axis(run)
-    points = run[axis].values.astype(float)
-    table = None if task is None else _drops(run, task)
+    axis = curve_axis(trajectory)
+    points = trajectory[axis].values.astype(float)
+    table = None if task is None else _drops(trajectory, task)
     with styled():
         figure = new_figure(6.4, 3.8)
         axes = figure.subplots()
-        count = run.sizes["run"]
-        for number, loss in enumerate(run["loss"].transpose("run", axis, ...).values):
+        count = trajectory.sizes["run"]
+        for number, loss in enumerate(trajectory["loss"].transpose("run", axis, ...).values):
             label = ("loss" if count == 1 else f"loss of {count} runs") if number == 0 else None
             width = 1.6 if count == 1 else 1.0 if count <= _MANY else 0.7
             axes.plot(points, loss, color=BLACK, linewidth=width, label=label)
@@ -63,8 +65,8 @@ def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool
             _draw_drops(axes, table, levels, points, stepped=axis == "step")
         elif task is not None:
             draw_levels(axes, linear.levels(task))
-        set_points(axes, run, log=log)
-        finite = run["loss"].values[np.isfinite(run["loss"].values)]
+        set_points(axes, trajectory, log=log)
+        finite = trajectory["loss"].values[np.isfinite(trajectory["loss"].values)]
         axes.set_ylim(0, 1.08 * min(float(finite.max()), 3 * float(finite[0])) if finite.size else 1.0)
         axes.set(xlabel=LABELS[axis], ylabel="loss", title=title)
         if table is not None or count > 1:
@@ -72,13 +74,13 @@ def draw_staircase(run: xr.Dataset, task: LinearTask | None = None, *, log: bool
     return figure
 
 
-def _drops(run: xr.Dataset, task: Any) -> pd.DataFrame | None:
+def _drops(trajectory: xr.Dataset, task: Any) -> pd.DataFrame | None:
     """The table of drops, None for a model of which the theory predicts none."""
     try:
-        convention(run, task)
+        convention(trajectory, task)
     except InvalidInput:
         return None
-    return compare(run, task)
+    return compare(trajectory, task)
 
 
 def _draw_drops(axes: Any, table: pd.DataFrame, levels: np.ndarray, points: np.ndarray, *, stepped: bool) -> None:

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from ._draw_axes import LABELS, curve_axis, member_of, set_points, weight_axis
+from ._draw_axes import LABELS, curve_axis, run_of, set_points, weight_axis
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _COLUMNS = 3
 
 
 @checked
-def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: str = "") -> Figure:
+def draw_weights(trajectory: xr.Dataset, *, run: int = 0, log: bool = False, title: str = "") -> Figure:
     """The size of every weight along a run: a panel for each array, a line for each head.
 
     The size is the root of the sum of squares over all but the heads. It works for every model: weights without heads
@@ -26,8 +26,8 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: 
 
     **Arguments:**
 
-    - `run`: what `descend`, `online` or `flow` returned.
-    - `member`: which run of an ensemble is drawn, counted from 0.
+    - `trajectory`: what `descend`, `online` or `flow` returned.
+    - `run`: which run of an ensemble is drawn, counted from 0.
     - `log`: whether the axis of steps or time is logarithmic.
     - `title`: a title, by default none.
 
@@ -39,20 +39,20 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: 
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> [axes.get_title("left") for axes in sw.analysis.draw_weights(run).axes]
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> [axes.get_title("left") for axes in sw.analysis.draw_weights(trajectory).axes]
     ['value', 'key', 'query']
     """
-    sizes = weight_sizes(run, member)
-    axis = weight_axis(run)
+    sizes = weight_sizes(trajectory, run)
+    axis = weight_axis(trajectory)
     with styled():
         columns = min(_COLUMNS, len(sizes))
         rows = math.ceil(len(sizes) / columns)
         figure = new_figure(3.2 * columns + 0.6, 2.7 * rows)
         panels = np.ravel(figure.subplots(rows, columns, sharex=True, squeeze=False))
         for panel, (name, lines) in zip(panels, sizes.items(), strict=False):
-            draw_heads(panel, run[axis].values, lines)
-            set_points(panel, member_of(run, member), log=log)
+            draw_heads(panel, trajectory[axis].values, lines)
+            set_points(panel, run_of(trajectory, run), log=log)
             panel.set_title(name)
             panel.set_xlabel(LABELS[axis])
         for panel in panels[len(sizes) :]:
@@ -67,12 +67,12 @@ def draw_weights(run: xr.Dataset, *, member: int = 0, log: bool = False, title: 
     return figure
 
 
-def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
+def weight_sizes(trajectory: xr.Dataset, run: int) -> dict[str, np.ndarray]:
     """The size of each weight over (point, head), by name."""
-    axis = weight_axis(run)
-    one = member_of(run, member).isel(run=0)
-    curve_axis(run)
-    curves = {"loss", axis, "time", "snapshot_time", *_observed(run)}
+    axis = weight_axis(trajectory)
+    one = run_of(trajectory, run).isel(run=0)
+    curve_axis(trajectory)
+    curves = {"loss", axis, "time", "snapshot_time", *_observed(trajectory)}
     # A weight that has the name of an axis, which then has several dimensions, is a coordinate for xarray.
     names = [str(n) for n, v in one.variables.items() if axis in v.dims and (n not in curves or v.ndim > 1)]
     if not names:
@@ -88,10 +88,10 @@ def weight_sizes(run: xr.Dataset, member: int) -> dict[str, np.ndarray]:
     return sizes
 
 
-def _observed(run: xr.Dataset) -> list[str]:
+def _observed(trajectory: xr.Dataset) -> list[str]:
     """The names of observed curves, which may have any shape, as the provenance lists them."""
     try:
-        return list(json.loads(run.attrs["configuration"])["observed"])
+        return list(json.loads(trajectory.attrs["configuration"])["observed"])
     except (KeyError, ValueError, TypeError):
         return []
 

@@ -41,8 +41,8 @@ def effective_map(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=1, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> sw.analysis.effective_map(run).values[0, -1].round(3).tolist()
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> sw.analysis.effective_map(trajectory).values[0, -1].round(3).tolist()
     [[0.925, 0.0], [0.0, 0.0]]
     """
     along = recorded(trajectory, model)

@@ -40,8 +40,8 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> heads = sw.analysis.winners(run)
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> heads = sw.analysis.winners(trajectory)
     >>> heads["order"].values[0].tolist(), heads["half"].values[0].round().tolist()
     ([0, 1], [9.0, 37.0])
     """

@@ -157,7 +157,7 @@ def _members(built: Built) -> Any:
 
 def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
     if note_of(experiment.model.kind, "reads") == "spectra":
-        return np.array([float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())])
+        return np.array([float(task.signals.sum()), float(softmax.flow_limit_loss(task).sum())])
     losses = linear.levels(theory_task(experiment, task)[0])
     template = built.template
     weights = type(template).theory_weights({name: np.asarray(each) for name, each in template.weights().items()})

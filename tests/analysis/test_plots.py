@@ -70,7 +70,7 @@ def test_levels_are_drawn_where_no_drops_are_predicted(softmax):
 
 
 def test_weights_are_drawn_head_by_head(run):
-    panels = draw_weights(run, member=1).axes
+    panels = draw_weights(run, run=1).axes
     values = run["value"].values[1, :, :, 0, :]
     for head, line in enumerate(panels[0].get_lines()):
         np.testing.assert_allclose(np.asarray(line.get_ydata()), np.linalg.norm(values[:, head], axis=-1))
@@ -113,7 +113,7 @@ def test_a_run_that_diverges_has_a_film_too(run, tmp_path):
 
 def test_what_cannot_be_drawn_is_said(run):
     with pytest.raises(InvalidInput, match="2 runs, counted from 0"):
-        draw_weights(run, member=2)
+        draw_weights(run, run=2)
     with pytest.raises(InvalidInput, match="no loss over step or time"):
         draw_staircase(run.drop_vars("loss"))
 

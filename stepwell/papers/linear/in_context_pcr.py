@@ -136,7 +136,7 @@ def examine(
         batch = (fresh_from or task).sample(settings.held_out, key=jax.random.key(1000 + seed))
         for m, plateau in enumerate(plateaus if len(plateaus) == DIM + 1 else ()):
             place = int(np.argmin(abs(time - (plateau.start + plateau.end) / 2)))
-            model = model_at(flows, template, run=run, index=place)
+            model = model_at(flows, template, run=run, at=time[place])
             test = pcr_test(model, batch, vectors)
             difference[run, m] = test["difference"]
             squares = (np.asarray(_answers(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
@@ -230,7 +230,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
         if number == 0:
             beta = np.einsum("sn,snd->sd", y, x) / length
             for m in range(DIM + 1):
-                model = model_at(flows, _template(), run=0, index=int(place[0, m]))
+                model = model_at(flows, _template(), run=0, at=flows["time"].values[int(place[0, m])])
                 apart = np.asarray(_answers(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
                 answers[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)

@@ -115,7 +115,8 @@ def at_half_drop(settings: Settings) -> MergedAttention:
     options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-8, "progress": False}
     trajectory = completed(flow(model, Population(settings.task), until=1000.0, save=2001, **options))
     loss = trajectory["loss"].values[0]
-    return model_at(trajectory, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
+    half = int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2)))
+    return model_at(trajectory, model, at=trajectory["time"].values[half])
 
 
 def gradients(model: MergedAttention, settings: Settings) -> xr.Dataset:

@@ -18,8 +18,8 @@ ALONE = 0.99
 """A head that gives this part of the answer to a task serves it alone."""
 ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
-RULE = "theory.softmax.allocation.winners, first order in differences of log ω and log μ"
-APART = "theory.softmax.allocation.winners; that tasks which want one head can only be driven apart was observed first"
+RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
+APART = "theory.softmax.winners; that tasks which want one head can only be driven apart was observed first"
 UNDECIDED = "no task has a head of its own that leads clearly"
 SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
@@ -99,7 +99,7 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
                 runs.isel(run=np.flatnonzero(runs["heads_used"] == used)),
                 float(runs["level"].sel(used=used)),
                 required=ENDED,
-                source="theory.softmax.losses.exact_loss, least over the weights",
+                source="theory.softmax.exact_loss, least over the weights",
             )
             for used in runs["used"].values[::-1].tolist()
             if np.any(runs["heads_used"] == used)
@@ -164,7 +164,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
             runs,
             float(runs["level"]),
             required=1.0,
-            source="abstract: convergence of gradient flow; level: theory.softmax.losses.exact_optimum",
+            source="abstract: convergence of gradient flow; level: theory.softmax.exact_optimum",
         ),
     ]
 
@@ -228,7 +228,7 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
                     required=ENDED,
                     counted="runs",
                     kind="theory",
-                    source="theory.softmax.allocation.shared_loss",
+                    source="theory.softmax.shared_loss",
                     explored=True,
                 )
             )
@@ -257,7 +257,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=1.1 * step * wanted[worst] ** 2,
             basis="descent in steps: ηr²/4, and a tenth of that",
             kind="theory",
-            source="theory.softmax.allocation, a small head beside a shared one",
+            source="theory.softmax.losing_head_rate, a small head beside a shared one",
         ),
         Claim.close(
             "sharing-threshold",
@@ -268,7 +268,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=spacing**2 / 8,
             basis="a line between the points of the scan: its curvature over slope is below 1",
             kind="theory",
-            source="theory.softmax.allocation, x = e^(x/2 − 1)",
+            source="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
         ),
         Claim.over(
             "sharing-end",
@@ -280,7 +280,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             basis="scores off task fade as 1/(Kt), by theory; 1e-6 for a head that is still dying",
             counted="sizes",
             kind="theory",
-            source="theory.softmax.allocation, x = e^(x/2 − 1)",
+            source="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
         ),
     ]
 
@@ -326,7 +326,7 @@ def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=float(trained["tail"]),
             basis="scores off task fade as 1/(Kt), by theory",
             kind="theory",
-            source="theory.softmax.limits.flow_limit_loss",
+            source="theory.softmax.flow_limit_loss",
         ),
         unless(
             alone,
@@ -380,7 +380,7 @@ def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             basis="a bound",
             counted="imbalances",
             kind="theory",
-            source="theory.softmax.bounds",
+            source="theory.softmax.lower_bound",
             relation=">=",
         ),
     ]

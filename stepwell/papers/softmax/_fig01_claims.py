@@ -103,7 +103,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
     unequal = _unequal(settings)
     short = "training ends before tasks emerge" if runs["time"][-1] <= predictions["bracket"][0] else ""
     drop = "the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L"
-    bracket = "theory.softmax.emergence.emergence_bracket"
+    bracket = "theory.softmax.emergence_bracket"
     curves = []
     if quiet.sizes["run"]:
         curves = [
@@ -161,7 +161,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=width * finite + times[0] / settings.context,
             basis=drop,
             kind="theory",
-            source="theory.softmax.losses.spectral_loss, leading order in 1/d and 1/L",
+            source="theory.softmax.spectral_loss, leading order in 1/d and 1/L",
         ),
         unless(
             unequal,
@@ -217,7 +217,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
                 basis=f"{DEVIATIONS:g} standard errors, the scatter from sequences of their own; the square of what is "
                 "off task, by the flow of the spectral loss",
                 kind="theory",
-                source="theory.softmax.losses.exact_optimum",
+                source="theory.softmax.exact_optimum",
             )
         )
     limit_claims.append(
@@ -232,7 +232,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
             "of the spectral loss",
             kind="theory",
-            source="theory.softmax.losses.exact_optimum",
+            source="theory.softmax.exact_optimum",
         )
     )
     before, final = (spectral.sel(time=time) for time in TAIL)
@@ -253,7 +253,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
                 basis="the slow mode; the square of what is off task",
                 counted="heads",
                 kind="paper",
-                source="abstract (convergence of the flow); limit by theory.softmax.limits.flow_limit",
+                source="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
             )
         )
     first, last = _off(before), _off(final)
@@ -270,7 +270,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=float(predictions["fading"]) * sooner,
             basis="next order: the square of what is off task",
             kind="theory",
-            source="theory.softmax.flow.off_task_fading",
+            source="theory.softmax.off_task_fading",
         ),
         unless(
             alone or late or unequal,
@@ -283,7 +283,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=sooner,
             basis="next order: the square of what is off task",
             kind="theory",
-            source="theory.softmax.losses.spectral_loss to second order in ω off task",
+            source="theory.softmax.spectral_loss to second order in ω off task",
         ),
     ]
     return limit_claims

@@ -87,7 +87,7 @@ def trained(settings: Settings) -> xr.Dataset:
     last = xr.concat([run.isel(time=-1).drop_vars(["loss", "time"]) for run in runs], dim="seed")
     last["winner"] = (
         "task",
-        theory.allocation.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
+        theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
     )
     return last.assign_coords(seed=list(settings.seeds)).assign_attrs(batch=settings.batch)
 
@@ -98,7 +98,7 @@ def noise(settings: Settings) -> xr.Dataset:
     `other_off` is that of the other runs.
     """
     weights, until = settings.initial_weights(), np.array([LATE])
-    late = theory.flow.spectral_flow(settings.task, *weights, until, embedding=settings.embedding)
+    late = theory.spectral_flow(settings.task, *weights, until, embedding=settings.embedding)
     begun = settings.with_eigenvalues(late.omega[0], late.mu[0])
     batches = [batch for batch, seeds in noise_runs(settings) for _ in range(seeds)]
     options: dict[str, Any] = {"rate": settings.noise_rate, "steps": settings.noise_steps, "spectral": begun}
