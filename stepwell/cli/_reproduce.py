@@ -53,7 +53,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="make figures again that the folder or the store has already, from the same program and settings",
+        help="run figures again that the folder or the store has already, from the same program and settings",
     )
     add_store_flag(parser, "figures that are done")
     parser.add_argument(
@@ -63,10 +63,10 @@ def configure(parser: Parser) -> None:
         "--jobs",
         type=int,
         metavar="N",
-        help="figures made at a time, each in a process of its own (default: the cores)",
+        help="figures run at a time, each in a process of its own (default: the cores)",
     )
     parser.add_argument(
-        "--against", metavar="DIR", help="compare with the report of an earlier run, and say what moved"
+        "--against", metavar="DIR", help="compare with the report of an earlier run, and list what changed"
     )
     parser.add_argument(
         "--json", action="store_true", help="print claims.json on standard output, and nothing else there"
@@ -104,13 +104,13 @@ def run(arguments: argparse.Namespace) -> int:
             _say(_text(entry, claims))
 
         def skip(name: str) -> None:
-            _say(f"kept: {name}, made before by the same program with the same settings (--fresh makes it again)\n")
+            _say(f"kept: {name}, done before by the same program with the same settings (--fresh runs it again)\n")
 
         done = reproduce(names, **options, begin=begin, tell=tell, skip=skip, progress=status.show)
         status.clear()
         _say(_summary(done.document, names) + f"report: {done.page}\n")
     if done.interrupted:
-        _complain("interrupted; the figures that were done are kept, and the same command goes on with the others")
+        _complain("interrupted; the figures that were done are kept, and the same command runs the others")
         return 130
     if done.problem is not None:
         _complain(f"could not finish: {done.problem}")
@@ -155,7 +155,7 @@ def _cores() -> int:
 
 
 def _summary(document: dict[str, Any], names: list[str]) -> str:
-    """How many claims hold of each kind, those that are unexpected, and what moved since an earlier report."""
+    """How many claims hold of each kind, those that are unexpected, and what changed since an earlier report."""
     from stepwell.figures import tallies
 
     claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] in names]
@@ -175,7 +175,7 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
             lines.append(f"unexpected: {claim['id']} {what}")
     if "against" in document:
         movements = document["against"]["movements"]
-        lines.append(f"since {document['against']['before']}: " + ("" if movements else "nothing moved"))
+        lines.append(f"since {document['against']['before']}: " + ("" if movements else "nothing changed"))
         lines += [f"  {one['what']}: {one['name']}, {one['before']} → {one['after']}" for one in movements]
     return "\n".join(lines) + "\n"
 

@@ -67,8 +67,9 @@ class Origin(TypedDict, total=False):
 class Claim:
     """A statement that can fail: what is predicted, what was measured, and whether the two agree.
 
-    Use the constructors `close`, `at_most` and `at_least` for one value, and `over` for one of each seed, head, plateau
-    or component. Whether it holds, `passed`, is worked out and cannot be given.
+    Use the constructors `close`, `at_most` and `at_least` for one value, `over` for one of each seed, head, plateau or
+    component, and `fraction` for how many of them have a property. Whether it holds, `passed`, is worked out and cannot
+    be given.
 
     **Arguments:**
 
@@ -200,6 +201,28 @@ class Claim:
         decisive = best_first[math.ceil(required * len(single) - 1e-9) - 1]
         rate = sum(claim.passed for claim in single) / len(single)
         return replace(decisive, count=len(single), pass_rate=rate, counted=counted)
+
+    @classmethod
+    def fraction(
+        cls,
+        id: str,
+        statement: str,
+        *,
+        holds: Iterable[Any],
+        basis: str,
+        required: float = 1.0,
+        counted: str = "seeds",
+        **origin: Unpack[Origin],
+    ) -> "Claim":
+        """Return the claim that at least the fraction `required` of seeds, or what is `counted`, have a property.
+
+        `holds` says which have it, a boolean each. Without any the claim is not judged.
+        """
+        values = _row("holds", holds)
+        if not values:
+            return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
+        rate = sum(values) / len(values)
+        return cls(id, statement, required, rate, 0.0, basis, ">=", len(values), rate, counted, **origin)
 
     def _excess(self) -> float:
         """How far the measured value is on the wrong side of the predicted one; infinite if it is no number."""

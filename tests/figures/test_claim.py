@@ -76,6 +76,14 @@ def test_the_deciding_value_decides(measured, required):
     assert claim.passed == (abs(claim.measured - claim.predicted) <= claim.tolerance)
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.sampled_from([0.25, 0.5, 1.0]))
+def test_a_fraction_is_counted(holds, required):
+    claim = Claim.fraction(ID, "s", holds=holds, required=required, basis="b", counted="runs", **ORIGIN)
+    assert claim.measured == claim.pass_rate == sum(holds) / len(holds) and claim.count == len(holds)
+    assert claim.passed == (sum(holds) >= required * len(holds)) and claim.counted == "runs"
+    assert not Claim.fraction(ID, "s", holds=[], basis="b", **ORIGIN).judged()
+
+
 def test_each_value_has_its_own_tolerance():
     options = {"predicted": [1, 2], "measured": [1.5, 2.5], "basis": "b", **ORIGIN}
     assert Claim.over(ID, "s", tolerance=[0.6, 0.5], **options).passed

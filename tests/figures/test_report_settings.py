@@ -49,7 +49,7 @@ def test_after_an_interruption_the_rest_is_made(register, tmp_path: Path, capsys
     first, second = register("linear/fig1"), register("linear/fig2", simulate=press)
     words = ["reproduce", "--out", str(tmp_path), "--jobs", "1"]
     assert main(words) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command runs the others" in capsys.readouterr().err
     assert main(words) == 0
     assert (len(first.calls), len(second.calls)) == (1, 2)
 
