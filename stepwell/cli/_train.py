@@ -18,9 +18,9 @@ from ._flags import RENAMED, add_store_flag, chosen_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
     import xarray as xr
 
+    from stepwell.analysis import Comparison
     from stepwell.experiments import AbstractNames, Course, Level
     from stepwell.store import Store
 
@@ -161,7 +161,7 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
             return exit_status()
         ended = signals.pressed
     report = _report(job, run, made, files, time.monotonic() - begun)
-    print(json.dumps(report) if arguments.json else _summary(experiment, report))
+    print(json.dumps(report) if arguments.json else _summary(experiment, report, made.comparison))
     status = _status(job, run) if complete is None else 0
     if ended or status > 128:
         return exit_status()
@@ -175,7 +175,7 @@ class _Theory(NamedTuple):
 
     levels: "tuple[Level, ...]"
     course: "Course | None" = None
-    drops: "pd.DataFrame | None" = None
+    comparison: "Comparison | None" = None
 
 
 def _write_rest(
@@ -211,7 +211,7 @@ def _with_theory(job: Job, run: "xr.Dataset", theory: _Theory) -> _Theory:
         job.say(f"--theory: {reason}")
     points = run.sizes[run["loss"].dims[-1]]
     compared = points > 1 and not no_comparison(job.experiment)
-    return theory._replace(course=course, drops=compare_run(run) if compared else None)
+    return theory._replace(course=course, comparison=compare_run(run) if compared else None)
 
 
 def _drawn_task(experiment: Experiment, theory: _Theory) -> Any:
@@ -284,7 +284,7 @@ def _report(job: Job, run: "xr.Dataset", theory: _Theory, files: "dict[str, Path
 
     curves = {"train": "loss", "in_weight_test": IN_WEIGHT, "in_context_test": IN_CONTEXT}
     present = {name: run[curve].values.mean(axis=0) for name, curve in curves.items() if curve in run}
-    timed, course, drops = "time" in run.coords, theory.course, theory.drops
+    timed, course, compared = "time" in run.coords, theory.course, theory.comparison
     several = {}
     if job.seeds is not None:
         several = {"seeds": job.seeds, "final_losses": [_number(loss) for loss in run["loss"].values[:, -1]]}
@@ -302,8 +302,8 @@ def _report(job: Job, run: "xr.Dataset", theory: _Theory, files: "dict[str, Path
         "levels": [level.loss for level in theory.levels],
         "learned": [level.learned for level in theory.levels],
         "predicted_drops": None if course is None else [vars(drop) for drop in course.drops],
-        "drops": None if drops is None else json.loads(str(drops.to_json(orient="records", double_precision=15))),
-        "remarks": [] if drops is None else drops.attrs["remarks"],
+        "drops": None if compared is None else compared.records(),
+        "remarks": [] if compared is None else list(compared.remarks),
         "files": {kind: str(path) for kind, path in files.items()},
         "seconds": round(seconds, 3),
     }
@@ -314,7 +314,7 @@ def _number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _summary(experiment: Experiment, report: dict[str, Any]) -> str:
+def _summary(experiment: Experiment, report: dict[str, Any], compared: "Comparison | None") -> str:
     from ._training_files import title
 
     first, last = report["first_loss"], report["final_loss"]
@@ -328,36 +328,13 @@ def _summary(experiment: Experiment, report: dict[str, Any]) -> str:
     steps = "" if report["steps"] is None else f"{report['steps']} steps, "
     at = "" if report["time"] is None else f"to t/τ = {report['time']:.6g}, "
     lines.append(f"{experiment.training.kind}, {steps}{at}{report['outcome']} in {report['seconds']:.1f} s")
-    lines += _drop_lines(report)
+    if compared is not None:
+        lines += compared.lines("seed" if "seeds" in report else "")
+    elif report["predicted_drops"]:
+        times = ", ".join(f"{drop['time']:.6g}" for drop in report["predicted_drops"])
+        lines.append(f"predicted drops at t/τ = {times}")
     lines += [f"{kind}: {path}" for kind, path in report["files"].items()]
     return "\n".join(lines)
-
-
-def _drop_lines(report: dict[str, Any]) -> list[str]:
-    """The table of drops, predicted and measured, in t/τ with steps beside; and what the finite sample changes."""
-    if not report["drops"]:
-        times = ", ".join(f"{drop['time']:.6g}" for drop in report["predicted_drops"] or ())
-        return [f"predicted drops at t/τ = {times}"] if times else []
-    stepped, several = report["steps"] is not None, "seeds" in report
-    lines = [
-        f"{'seed  ' if several else ''}drop  component  head  predicted t/τ{'    (step)' if stepped else ''}"
-        f"  measured t/τ{'    (step)' if stepped else ''}   error     loss to    measured"
-    ]
-    for drop in report["drops"]:
-        row = f"{drop['run']:>4}  " if several else ""
-        component, head = (drop[name] or "all" if drop["predicted"] else "-" for name in ("component", "head"))
-        row += f"{drop['drop']:>4}  {component:>9}  {head:>4}"
-        for name, width in (("predicted", 13), ("measured", 12)):
-            row += f"  {'-' if drop[name] is None else format(drop[name], '.6g'):>{width}}"
-            if stepped:
-                step = drop[f"{name}_step"]
-                row += f"{'-' if step is None else format(step, '.0f'):>10}"
-        error = "-" if drop["error"] is None else f"{100 * drop['error']:+.0f} %"
-        plateau = "-" if drop["measured_level"] is None else f"{drop['measured_level']:.4g}"
-        note = "" if drop["status"] == "measured" else f"  {drop['status']}"
-        note += "  out of order" if drop["in_order"] is False else ""
-        lines.append(f"{row}  {error:>6}  {drop['level']:>10.4g}  {plateau:>10}{note}")
-    return [*lines, *report["remarks"]]
 
 
 def _show(job: Job, run: "xr.Dataset", theory: _Theory, plot: "Path | None", stream: Any) -> None:

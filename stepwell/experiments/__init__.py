@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from ._files import run_name as run_name
     from ._files import stored_run as stored_run
     from ._memory import check_memory as check_memory
+    from ._predict_linear import describe_linear as describe_linear
     from ._predict_linear import sample_of as sample_of
     from ._predict_linear import theory_task as theory_task
-    from ._predict_linear import theory_weights as theory_weights
     from ._prediction import DropForecast as DropForecast
     from ._prediction import Level as Level
     from ._prediction import Prediction as Prediction
