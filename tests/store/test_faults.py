@@ -72,7 +72,7 @@ def test_killed_in_the_middle_of_an_add_the_store_is_whole(store: Store):
     """The process is stopped when the shard is half written, between its write and the renaming, and killed."""
     store.add(shard_of(0))
     code = """
-from stepwell import _files
+from stepwell._util import files
 def slowly(path):
     print("half", flush=True)
     time.sleep(600)
@@ -114,7 +114,7 @@ def test_killed_at_random_moments_and_begun_again_nothing_is_missing_or_double(s
 def test_killed_between_the_shard_and_the_index_the_shard_counts(store: Store):
     store.add(shard_of(0))
     code = """
-from stepwell.sweeps import _index
+from stepwell.store import _index
 _index.Index.note = lambda *_: os.kill(os.getpid(), 9)
 Store(sys.argv[1]).add(shard_of(5))
 """
