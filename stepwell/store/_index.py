@@ -172,9 +172,7 @@ class Index:
     def _update(self, connection: sqlite3.Connection) -> None:
         """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
-        known = {
-            file: (size, stamp) for file, size, stamp in connection.execute("SELECT file, size, stamp FROM shards")
-        }
+        known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
         if gone := [file for file in known if file not in there]:
             with _transaction(connection):
                 for file in gone:
