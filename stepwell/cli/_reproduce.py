@@ -1,19 +1,29 @@
 """`stepwell reproduce`: figures, claims and the report."""
 
 import argparse
+import contextlib
 import gc
 import json
 import os
+import shutil
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.parser import Parser
 from stepwell._util.text import shown
 from stepwell.figures import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, select
 
-from ._status import Status
-from ._store import add_store_flag, chosen_store
+from ._flags import add_store_flag, chosen_store
+
+if TYPE_CHECKING:
+    from stepwell.figures import Progress
+
+_LINE_EVERY = 15.0
+"""Seconds between lines where there is no terminal."""
+_ENOUGH = 2.0
+"""Seconds after which time left is worth telling."""
 
 
 def configure(parser: Parser) -> None:
@@ -214,3 +224,45 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
             lines.append(f"      known: {claim.known.reason} (docs/differences.md#{claim.known.heading})")
         lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
     return "\n".join(lines) + "\n"
+
+
+class Status:
+    """How far figures are, on standard error: a line that changes on a terminal, elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Progress] = {}
+        self._line = False
+        self._last = time.monotonic()
+
+    def show(self, progress: "Progress") -> None:
+        self._latest[progress.name] = progress
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr.isatty():
+                width = shutil.get_terminal_size().columns - 1
+                line = " | ".join(map(_progress_text, self._latest.values()))[:width]
+                print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
+                self._line = True
+            elif time.monotonic() - self._last >= _LINE_EVERY:
+                self._last = time.monotonic()
+                print("; ".join(map(_progress_text, self._latest.values())), file=sys.stderr, flush=True)
+
+    def remove(self, name: str) -> None:
+        self._latest.pop(name, None)
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, for what is printed next."""
+        if self._line:
+            self._line = False
+            with contextlib.suppress(OSError, ValueError):
+                print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _progress_text(progress: "Progress") -> str:
+    left = progress.left
+    rest = f", {_minutes(left)} left of it" if left is not None and progress.seconds + left > _ENOUGH else ""
+    return f"{progress.name}: {progress.what}, {100 * min(max(progress.part, 0.0), 1.0):.0f} %{rest}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -19,8 +19,8 @@ import types
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from stepwell._util.compiler import disable_optimization
 from stepwell._util.files import end_at_once
+from stepwell._util.process import configure
 from stepwell._util.threads import limit_blas_threads
 from stepwell.native import report_elsewhere
 
@@ -144,8 +144,7 @@ def _work(pipe: Connection, asked: Request, cores: set[int], reports: bool) -> N
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
-    if asked.quick:
-        disable_optimization()
+    configure(compiler="unoptimized" if asked.quick else "quick")
     if not reports:
         report_elsewhere()
     threading.Thread(target=_end_with_parent, daemon=True).start()

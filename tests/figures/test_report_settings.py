@@ -190,7 +190,7 @@ def test_progress_comes_from_another_process(tmp_path: Path):
 
 
 def test_a_status_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from stepwell.cli._status import Status
+    from stepwell.cli._reproduce import Status
 
     monkeypatch.setenv("COLUMNS", "200")
     status = Status()

@@ -31,7 +31,7 @@ def test_published_runs_get_the_context(name: str, quick: bool):
     assert changed.changes == {"context": 60}
     settings = changed.at(quick)
     shown = changed.described(settings)
-    assert settings.experiment.build().task.lengths.counts == (60,)
+    assert settings.experiment.build().task.context.counts == (60,)
     assert parsed(shown["command"].split()[2:]) == settings.experiment
     assert shown["context length N"] == 60 and figure(name).paper_settings["context length N"] == 31
     assert "--context" not in figure(name).described(figure(name).at(quick))["command"]

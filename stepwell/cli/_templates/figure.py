@@ -28,7 +28,7 @@ class Settings:
 def simulate(settings: Settings) -> Data:
     """Compute everything, theory included; each data set becomes a netCDF file."""
     run = completed(settings.experiment.run(seeds=settings.seeds, progress=False))
-    drops = run.stepwell.compare()  # a row for each drop of each seed, predicted from the initial weights and measured
+    drops = run.stepwell.compare().table  # a row for each drop of each seed, predicted and measured
     return {"runs": run[["loss"]], "drops": drops[["run", "drop", "predicted", "measured", "level"]].to_xarray()}
 
 

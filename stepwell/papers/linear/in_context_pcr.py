@@ -169,7 +169,7 @@ def papers_map(task: InContextRegression, m: int) -> Float[np.ndarray, "dim dim"
     """Equation (22) of the paper: the map of regression on m components, shrunk for contexts of N tokens."""
     rising, vectors = np.linalg.eigh(task.covariance)
     lam, kept = rising[::-1][:m], vectors[:, ::-1][:, :m]
-    return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.lengths.longest))) @ kept.T
+    return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.context.longest))) @ kept.T
 
 
 def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
@@ -199,7 +199,7 @@ def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
 
 
 def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
-    length, (_, vectors) = task.lengths.longest, prepare(task.lengths.longest)
+    length, (_, vectors) = task.context.longest, prepare(task.context.longest)
     gains = theory.component_gains(task)
     predicted = {
         "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
