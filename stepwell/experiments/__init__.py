@@ -75,12 +75,11 @@ if TYPE_CHECKING:
     from ._prediction import predict as predict
     from ._prediction import theory_name as theory_name
     from ._remarks import remarks as remarks
-    from ._resume import DONE as DONE
     from ._resume import last_step as last_step
     from ._resume import resume as resume
     from ._run import experiment_and_seeds as experiment_and_seeds
     from ._run import experiment_of as experiment_of
-    from ._run import recording_of as recording_of
+    from ._run import record_of as record_of
     from ._run import remembering as remembering
     from ._run import run as run
     from ._run import time_of as time_of
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
     from ._training import Descent as Descent
     from ._training import Flow as Flow
     from ._training import Online as Online
-    from ._training import Recording as Recording
     from ._training import require_spacing as require_spacing
 
 _LATER = {
@@ -122,18 +120,16 @@ _LATER = {
     "theory_task": "_predict_linear",
     "predict": "_prediction",
     "remarks": "_remarks",
-    "DONE": "_resume",
     "last_step": "_resume",
     "resume": "_resume",
     "experiment_and_seeds": "_run",
     "experiment_of": "_run",
-    "recording_of": "_run",
+    "record_of": "_run",
     "run": "_run",
     "AbstractTraining": "_training",
     "Descent": "_training",
     "Flow": "_training",
     "Online": "_training",
-    "Recording": "_training",
     "FINE": "_training",
     "require_spacing": "_training",
     "normalization_of": "_build",

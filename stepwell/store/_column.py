@@ -8,9 +8,9 @@ import numpy as np
 
 from stepwell._util.checks import LARGEST_WHOLE
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import value_text
 from stepwell._util.text import shown
 
-from stepwell._util.run_names import value_text
 from ._configuration import Value, plain
 
 KINDS = {"?": "bool", "q": "int64", "d": "float64"}

@@ -11,12 +11,11 @@ from xarray.core import indexing
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
+from stepwell._util.run_names import hexadecimal, value_text
 
 from . import _reader
 from ._column import Column
-from stepwell._util.run_names import value_text
 from ._configuration import checked_text
-from stepwell._util.run_names import hexadecimal
 from ._reader import Variable
 from ._table import Chosen, Piece
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import DIGEST
 
 from ._column import Column
-from stepwell._util.run_names import DIGEST
 from ._configuration import Value, checked_text
 from ._shard import FORMAT, file_name, value_list
 

@@ -13,10 +13,10 @@ import numpy as np
 from stepwell._util import files
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
+from stepwell._util.run_names import first_of_each, is_among
 from stepwell._util.text import shortened
 
 from . import _index, _reader
-from stepwell._util.run_names import first_of_each, is_among
 from ._shard import file_name
 from ._store import Store
 from ._table import Chosen

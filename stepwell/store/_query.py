@@ -12,10 +12,10 @@ import numpy as np
 
 from stepwell._util.checks import LARGEST_WHOLE
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import value_text
 from stepwell._util.text import shown
 
 from ._column import Column
-from stepwell._util.run_names import value_text
 from ._configuration import Value
 
 _FORM = re.compile(

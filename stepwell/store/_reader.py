@@ -22,10 +22,10 @@ from stepwell._util import netcdf
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import why
 from stepwell._util.memory import require_memory
+from stepwell._util.run_names import DIGEST, digests
 from stepwell._util.text import shortened
 
 from ._column import Column
-from stepwell._util.run_names import DIGEST, digests
 from ._configuration import MOST_RUNS, Value, check_name, parsed_configuration, parsed_json, plain
 from ._index import EARLIER
 from ._shard import ATTRIBUTES, AXES, FORMAT, NOTES, OWN, Shard, check_variable, value_list

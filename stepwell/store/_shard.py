@@ -10,12 +10,11 @@ import numpy as np
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import DIGEST, digests, first_of_each, value_text
 from stepwell._util.text import shown
 
 from ._column import Column, column_or_refuse
-from stepwell._util.run_names import DIGEST, digests, value_text
 from ._configuration import MOST_RUNS, RESERVED, Value, check_name, checked_text, plain
-from stepwell._util.run_names import first_of_each
 
 if TYPE_CHECKING:
     import xarray as xr

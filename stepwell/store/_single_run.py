@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import DIGEST
 from stepwell.experiments import Experiment, experiment_and_seeds, name_of
 
-from stepwell._util.run_names import DIGEST
 from ._shard import Shard, file_name
 from ._store import Store
 

@@ -11,12 +11,11 @@ import numpy as np
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import write_bytes
+from stepwell._util.run_names import DIGEST, check_names, hexadecimal, is_among, places_of
 from stepwell._util.text import shortened, shown
 
 from . import _index
 from ._column import Column
-from stepwell._util.run_names import DIGEST
-from stepwell._util.run_names import check_names, hexadecimal, is_among, places_of
 from ._shard import Shard, file_name
 from ._table import Chosen, checked_limit
 

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import DIGEST, first_of_each, hexadecimal, is_among
 from stepwell._util.text import shown
 
 from . import _index
 from ._column import Column
-from stepwell._util.run_names import DIGEST
 from ._configuration import Value
-from stepwell._util.run_names import first_of_each, hexadecimal, is_among
 from ._query import Condition, full_column, parsed_condition
 
 _EXACT = 2**53

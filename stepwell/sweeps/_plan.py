@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import DIGEST, digests, first_of_each, value_text
 from stepwell._util.text import shown
 from stepwell.experiments import FINE, Experiment, canonical_text, find_kind, note_of, require_spacing
-from stepwell._util.run_names import DIGEST, digests, first_of_each, value_text
 
 from ._measures import check_measures
 from ._study import DRAW, Axis, Study, declared

@@ -13,8 +13,8 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.interrupt import Interruptible, interrupted
 from stepwell._util.progress import Meter
-from stepwell.experiments import Experiment
 from stepwell._util.run_names import first_of_each
+from stepwell.experiments import Experiment
 from stepwell.store import Shard, Store
 
 from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of

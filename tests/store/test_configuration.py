@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.run_names import digests
 from stepwell.experiments import name_of
 from stepwell.store import Column
-from stepwell._util.run_names import digests
 from stepwell.store._configuration import RESERVED, checked_text, parsed_configuration
 
 NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -12,8 +12,8 @@ from own_shards import resealed, shard_of
 
 from stepwell import Experiment
 from stepwell._util.errors import InvalidInput
-from stepwell.store import Shard, Store, _store, export
 from stepwell._util.run_names import first_of_each, is_among
+from stepwell.store import Shard, Store, _store, export
 
 
 def flip(path: Path, *, silently: bool = False) -> None:
