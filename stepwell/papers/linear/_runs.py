@@ -1,12 +1,25 @@
-"""Runs of an experiment at several seeds, each with its own covariance, sequences and initial weights."""
+r"""Runs that several figures share: experiments at several seeds, gradient flow, waits and expected plateaus.
+
+On plateau m a head in the race grows as $\tau\dot v = \rho_m v^2$, whatever came before: with a time t left until the
+drop it has $v = 1/(\rho_m t)$. Heads enter the map as $v^3$, to which those already learned respond.
+"""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 import xarray as xr
+from jaxtyping import Bool, Float
 
-from stepwell.dynamics import Ensemble, descend
+from stepwell.analysis import passage_time
+from stepwell.dynamics import Ensemble, Record, RunFailed, descend, flow
 from stepwell.experiments import Experiment
+from stepwell.models import AbstractAttention, SeparateAttention
+from stepwell.objectives import AbstractObjective, Population
+from stepwell.tasks import InContextRegression
+from stepwell.theory import linear as theory
 
 
 class Run(NamedTuple):
@@ -38,3 +51,107 @@ def train_together(runs: Sequence[Run], **options: Any) -> xr.Dataset:
         **options,
     )
     return trajectory.assign_coords(run=[run.experiment.seed for run in runs])
+
+
+EIGENVALUES = (0.4, 0.3, 0.2, 0.1)
+DIM = len(EIGENVALUES)
+HEADS = 4
+
+
+def initial_models(seeds: Sequence[int], init: float) -> list[SeparateAttention]:
+    """The initial weights of each seed: the same draw at every size `init`."""
+    return [SeparateAttention.random(dim=DIM, heads=HEADS, scale=init, key=jax.random.key(1 + seed)) for seed in seeds]
+
+
+def schedules(task: InContextRegression, models: list[SeparateAttention]) -> theory.Schedules:
+    """The schedule of drops of each run, from its initial weights alone."""
+    made = theory.drop_schedule(task, Ensemble.of(models))
+    for reason in filter(None, made.reasons):
+        raise RunFailed(reason)
+    return made
+
+
+def run_flows(
+    models: list[SeparateAttention],
+    objective: AbstractObjective,
+    times: Float[np.ndarray, " time"],
+    *,
+    seeds: Sequence[int],
+    rtol: float,
+    atol: float,
+) -> xr.Dataset:
+    """Gradient flow of all seeds as one program, saved at common times."""
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
+    trajectory = flow(Ensemble.of(models), objective, until=times[-1], record=Record(points=times), **options)
+    return trajectory.assign_coords(run=list(seeds))
+
+
+POINTS = 2000
+"""Save times of a run, evenly over time and over its logarithm by halves."""
+
+
+def flow_losses(
+    models: Sequence[AbstractAttention],
+    task: InContextRegression,
+    until: float,
+    *,
+    rtol: float = 1e-7,
+    atol: float | None = None,
+    extra_times: Float[np.ndarray, " more"] | None = None,
+) -> xr.Dataset:
+    """Gradient flow on infinitely many sequences from each model: `loss` over run and `time`, `POINTS` of them.
+
+    `extra_times`: times to save besides, for a finer resolution where a drop is expected.
+    """
+    even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
+    times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
+    if extra_times is not None:
+        times = np.unique(np.concatenate([times, extra_times]))
+    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
+    return flow(Ensemble.of(models), Population(task), until=until, record=Record(points=times), **options)[["loss"]]
+
+
+def waits(runs: xr.Dataset, high: float, low: float, part: float = 0.1) -> Float[np.ndarray, " run"]:
+    """t/τ until each loss has made this part of its fall from one level to another; nan if it never does."""
+    level = high - part * (high - low)
+    return np.array([passage_time(runs["time"].values, loss, level) for loss in runs["loss"].values])
+
+
+def slope(x: Float[np.ndarray, " point"], y: Float[np.ndarray, " point"]) -> float:
+    """Of the straight line through the points, by least squares."""
+    return float(np.polyfit(x, y, 1)[0])
+
+
+@dataclass(frozen=True)
+class ExpectedPlateaus:
+    """Of each run and plateau m = 0, …, D.
+
+    - `middle`: the time halfway between the drops on either side, in units of τ.
+    - `size`: that of the head which makes the next drop, at that time; 0 on the last plateau.
+    - `lasting`: whether the plateau is so long that what has yet to settle has shrunk from 1 to the initial weight w
+      by its middle.
+    """
+
+    middle: Float[np.ndarray, "run plateau"]
+    size: Float[np.ndarray, "run plateau"]
+    lasting: Bool[np.ndarray, "run plateau"]
+
+
+def expected_plateaus(
+    task: InContextRegression, drops: Float[np.ndarray, "run drop"], *, init: float, heads: int
+) -> ExpectedPlateaus:
+    """Between the times `drops`; the last plateau is followed for as long as everything before it took."""
+    edges = np.pad(drops, ((0, 0), (1, 0)))
+    edges = np.append(edges, 2 * drops[:, -1:], axis=1)
+    wait = np.diff(edges, axis=1)
+    rates = np.append(theory.escape_rates(task), np.inf)
+    return ExpectedPlateaus(
+        edges[:, :-1] + wait / 2, 2 / (rates * wait), settling_rate(task, heads=heads) * wait / 2 >= -np.log(init)
+    )
+
+
+def settling_rate(task: InContextRegression, *, heads: int) -> float:
+    """The slowest rate at which weights settle on a plateau of the path: half the least positive eigenvalue of the
+    Hessian."""
+    path = [theory.fixed_point_landscape(task, range(m), heads=heads) for m in range(1, task.dim + 1)]
+    return min(float(point.eigenvalues[point.eigenvalues > point.tolerance][0]) for point in path) / 2

@@ -22,7 +22,7 @@ from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
 from ._described import described
-from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
+from ._runs import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
 
 RTOL = 1e-9
 NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}

@@ -6,6 +6,10 @@ off which a new pair grows in a head whose value has grown. That is shown and cl
 The two laws of growth are ours. One model of two heads with two pairs each, on infinite data, with the first component
 learned by the first pair of the first head. What is given a small random start is either the second head (its first
 pair) or the second pair of the first head; all else is zero, and stays so.
+
+A head's part of component d is $v_i\sum_r (k_{i,r}\cdot e_d)(q_{i,r}\cdot e_d)$; the head with the largest part in the
+end made that drop. Keys of a head can be rotated into each other without a change of its map, so that the sizes of its
+pairs are the singular values of its key matrix.
 """
 
 from dataclasses import dataclass
@@ -16,10 +20,13 @@ import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Record, flow
+from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, VERMILION, new_figure, styled
+from stepwell.dynamics import Ensemble, Record, descend, flow, rate_for
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -28,9 +35,8 @@ from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
 from ._described import described
-from ._fig11_drawing import draw_figure
-from ._fig11_heads import RANK, makers, shown_run, used_before
-from ._low_rank_settings import Settings as LowRankSettings
+from ._low_rank_theory import DIM, LANES
+from ._low_rank_theory import Settings as LowRankSettings
 
 CAPTION = (
     "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes of "
@@ -44,12 +50,12 @@ CAPTION = (
     "but only "
     "as its logarithm for a new pair."
 )
+
+
 NEXT = 1
 """The component, from 0, that is learned next."""
-
 Newcomer = Literal["head", "pair"]
 KINDS: tuple[Newcomer, Newcomer] = ("head", "pair")
-
 LOW, HIGH = 0.05, 0.25
 """A new head's law is fitted between these parts of its final value."""
 PAIR_FROM, PAIR_TO = 3.0, 0.05
@@ -380,6 +386,147 @@ def _lines(time: np.ndarray, law: np.ndarray) -> list[np.ndarray]:
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     return draw_figure(data, settings.low_rank.task)
+
+
+RANK = 2
+
+
+def shown_run(settings: Settings) -> xr.Dataset:
+    """Descent of the first seed as published, with `loss`, `value` and `pair`, sizes of every head."""
+    every = 20
+    trajectory = descend(
+        settings.initial_models(RANK, settings.every_seed[:1])[0],
+        Population(settings.task),
+        rate=rate_for(settings.step, 1),
+        steps=settings.steps,
+        record=Record(every=every, snapshots=settings.steps // every + 1),
+        progress=False,
+    )
+    pairs = np.linalg.svd(trajectory["key"].values[0], compute_uv=False)
+    return xr.Dataset(
+        {
+            "loss": ("step", trajectory["loss"].values[0]),
+            "value": (("snapshot", "head"), np.abs(trajectory["value"].values[0, :, :, 0, DIM])),
+            "pair": (("snapshot", "head", "pair"), pairs),
+        },
+        {name: trajectory[name].values for name in ("step", "snapshot")},
+        trajectory.attrs,
+    )
+
+
+def makers(settings: Settings) -> Int[np.ndarray, "run component"]:
+    """The head that makes each drop, of runs to the end by gradient flow."""
+    models = settings.initial_models(RANK, settings.every_seed)
+    parts = [models[first : first + LANES] for first in range(0, len(models), LANES)]
+    return np.concatenate([_some_makers(Ensemble.of(part), settings.task) for part in parts])
+
+
+def _some_makers(models: Ensemble, task: InContextRegression) -> Int[np.ndarray, "run component"]:
+    trajectory = flow(models, Population(task), record=Record(points=2), progress=False)
+    value = trajectory["value"].values[:, -1, :, 0, DIM]
+    key, query = trajectory["key"].values[:, -1, :, :, :DIM], trajectory["query"].values[:, -1]
+    parts: Float[np.ndarray, "run head component"] = np.einsum("sh,shrd,shrd->shd", value, key, query)
+    return np.argmax(parts, axis=1)
+
+
+def used_before(makers: Int[np.ndarray, "run component"]) -> np.ndarray:
+    """Whether the head of each drop but the first had made one before."""
+    return np.array([[row[m] in row[:m] for m in range(1, row.size)] for row in makers])
+
+
+GROWN = 0.3
+"""A head is colored if its value comes to be larger."""
+
+
+def draw_figure(data: Data, task: InContextRegression) -> matplotlib.figure.Figure:
+    """`task` is that of Fig 4."""
+    head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    with styled():
+        figure = new_figure(11.5, 8.4)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+        loss, weights = halves[0].subplots(2, 1, sharex=True, height_ratios=(1, 1.1))
+        _draw_run(loss, weights, data["run"], theory.levels(task))
+        left, middle, right = halves[1].subplots(1, 3)
+        _draw_head(left, head, float(predictions["driving"]))
+        _draw_pair(middle, pair, float(predictions["driving"]) * float(predictions["value"]))
+        _draw_waits(right, waited, predictions)
+    return figure
+
+
+def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset, levels: np.ndarray) -> None:
+    step, snapshot = run["step"].values, run["snapshot"].values
+    for m, level in enumerate(levels):
+        style: dict[str, Any] = {"color": BLACK if m % RANK == 0 else "#B0B0B0", "linewidth": 0.9}
+        loss.axhline(level, linestyle="--", zorder=0, **style)
+    loss.plot(step, run["loss"], color=BLACK, linewidth=1.8)
+    loss.set_ylabel("loss")
+    loss.set_ylim(0.15, 1.05)
+    loss.set_title(f"(a) A run of Fig 4, R = {RANK}; dashed: predicted levels, black where R divides m")
+    grown = np.flatnonzero(run["value"].values[-1] > GROWN).tolist()
+    for i in range(run.sizes["head"]):
+        color = PALETTE[grown.index(i) % len(PALETTE)] if i in grown else "#B0B0B0"
+        weights.plot(snapshot, run["value"][:, i], color=color, linewidth=2.6, alpha=0.6)
+        for r in range(run.sizes["pair"]):
+            style = {"linewidth": 1.3, "linestyle": "--" if r == 0 else ":"}
+            weights.plot(snapshot, run["pair"][:, i, r], color=color, **style)
+    lines = [
+        Line2D([], [], color=GRAY, linewidth=2.6, alpha=0.6, label="value $|v_i|$"),
+        Line2D([], [], color=GRAY, linewidth=1.3, linestyle="--", label="first pair"),
+        Line2D([], [], color=GRAY, linewidth=1.3, linestyle=":", label="second pair"),
+    ]
+    weights.legend(handles=lines, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    weights.set(xlabel="training step", ylabel="size of weights", xlim=(0, step[-1]))
+
+
+def _draw_head(axes: Axes, head: xr.Dataset, rate: float) -> None:
+    for i in range(head.sizes["run"]):
+        time = head["time"].values[i] - head["time"].values[i, 0]
+        axes.plot(time, 1 / head["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+    if head.sizes["run"]:
+        time = np.array([0.0, np.ptp(head["time"].values, axis=1).min()])
+        line = 1 / head["size"].values[0, 0] - rate * time
+        axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label="theory: slope $-\\lambda_2^2$")
+    axes.plot([], [], color=GRAY, linewidth=3.0, alpha=0.5, label=_seeds(head))
+    axes.set(xlabel="time $t/\\tau$ from the first point", ylabel="$1/v$ of the new head")
+    axes.set_title("(b) New head: hyperbolic")
+    axes.legend(loc="upper right")
+
+
+def _draw_pair(axes: Axes, pair: xr.Dataset, rate: float) -> None:
+    for i in range(pair.sizes["run"]):
+        time = pair["time"].values[i] - pair["time"].values[i, 0]
+        axes.semilogy(time, pair["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+        label = "theory: slope $v\\lambda_2^2$" if i == 0 else None
+        line = pair["size"].values[i, 0] * np.exp(rate * time)
+        axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label=label)
+    axes.plot([], [], color=GRAY, linewidth=3.0, alpha=0.5, label=_seeds(pair))
+    axes.set(xlabel="time $t/\\tau$ from the first point", ylabel="size $u$ of the new pair (logarithmic)")
+    axes.set_title("(c) New pair in a grown head: exponential")
+    axes.legend(loc="lower right")
+
+
+def _seeds(runs: xr.Dataset) -> str:
+    count = runs.sizes["run"]
+    return f"simulated, {count} seed" + ("" if count == 1 else "s")
+
+
+def _draw_waits(axes: Axes, waited: xr.Dataset, predictions: xr.Dataset) -> None:
+    rate, value = float(predictions["driving"]), float(predictions["value"])
+    small = waited["size"].values
+    fine = np.geomspace(small.min() / 2, small.max() * 2, 50)
+    # Half of the component: v u² is half of its end, less where the gain is counted.
+    half = ((1 - 0.5**0.5) * float(predictions["map_end"]) / value) ** 0.5
+    laws = (
+        ("head", 1 / (rate * fine), VERMILION, "new head", "$1/(\\lambda_2^2 s)$"),
+        ("pair", np.log(half / fine) / (value * rate), BLUE, "new pair", "$\\ln(u/s)/(v\\lambda_2^2)$"),
+    )
+    for kind, law, color, words, formula in laws:
+        axes.loglog(fine, law, "--", color=color, linewidth=1.2, label=f"theory: {formula}")
+        axes.plot(small, waited[kind], "o", color=color, markersize=6, label=f"{words}, simulated")
+    axes.set(xlabel="initial size $s$", ylabel="wait on the plateau $t/\\tau$")
+    axes.invert_xaxis()
+    axes.legend(loc="upper left", fontsize=8)
+    axes.set_title("(d) How long the plateau lasts")
 
 
 FIGURE = Figure(

@@ -27,8 +27,7 @@ from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, model_at
 
 from ._described import described
-from ._plateaus import expected_plateaus
-from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
+from ._runs import DIM, EIGENVALUES, HEADS, expected_plateaus, initial_models, run_flows, schedules
 
 STANDARD_ERRORS = 3.0
 RTOL = 1e-8

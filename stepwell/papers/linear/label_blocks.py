@@ -29,7 +29,7 @@ from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
 from ._described import described
-from ._fig14_expectations import exact_moments
+from ._fig14_theory import exact_moments
 
 CAPTION = (
     "Label blocks of merged attention: the weights that let inputs pass for labels and labels for inputs. The paper "

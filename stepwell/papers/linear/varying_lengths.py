@@ -30,7 +30,7 @@ from stepwell.tasks import ContextLengths, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
-from ._plateaus import expected_plateaus
+from ._runs import expected_plateaus
 
 CAPTION = (
     "Linear attention trained on context lengths 1 to 31, equally likely, each sum divided by its own length. The "
