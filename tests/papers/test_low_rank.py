@@ -206,7 +206,7 @@ def test_both_figures_have_every_rank_once():
 def test_the_drawing_has_a_column_a_rank(data):
     drawn = fig4.FIGURE.draw(data, QUICK)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles == 2 * ["R = 1", "R = 2", "R = 4", "R = 8"] + ["R = 1: smaller starts"]
+    assert titles == 2 * ["R = 1", "R = 2", "R = 4", "R = 8"] + ["R = 1: smaller initialization"]
     assert all(axes.get_xlabel() for axes in drawn.axes)
 
 

@@ -2,21 +2,20 @@ r"""Fig 1: its settings, what the theory expects of its runs, and white inputs a
 
 No loss that was trained enters the expectations. On white inputs, $\Lambda = I$, eq. 10 has
 $\sigma(t) = e^{2\sqrt D t/\tau}/[(1 + (1 + D)/N)(e^{2\sqrt D t/\tau} - 1) + \sqrt D/w_{init}^2]$ in $\hat y =
-\sigma(t)\,\beta^\top x_q$. It is for heads that start aligned; of random ones the part that grows is
+\sigma(t)\,\beta^\top x_q$. It is for heads that are aligned initially; of random ones the part that grows is
 aligned, and $w_{init} = \|\mu\|$ is its size (`theory.linear.merged_start`). What does not grow enters σ, the mean of
 the diagonal of the map, by its square.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, Record, flow, renormalized
+from stepwell.dynamics import renormalized
 from stepwell.experiments import Experiment
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
@@ -25,7 +24,7 @@ from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
 from ._onset import Growth
-from ._runs import Run
+from ._runs import Run, flow_at
 
 DIM = 4
 STANDARD_ERRORS = 3.0
@@ -48,13 +47,15 @@ class Settings:
     rate: float = 1e-3
     sequences: int = 5000
     population_time: float = 1000.0
-    """Flow time of the population run: long enough for the slowest direction to come to rest (see `predict`)."""
+    """Flow time of the run at infinitely many sequences: long enough for the slowest direction to come to rest (see
+    `predict`)."""
     seeds: tuple[int, ...] = tuple(range(100, 124))
     record: int = 10
     held_runs: int = 3
     """Of so many seeds a run with label blocks held at zero is made as well."""
     population_runs: int = 3
-    """Of so many seeds the population is run too: there the seed sets nothing but the start."""
+    """For so many seeds there is a run at infinitely many sequences too: there the seed sets nothing but the
+    initialization."""
     white_sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4)
     """Standard deviations of the initial weights, with 1/N, in the comparison with eq. 10."""
     white_runs: int = 8
@@ -77,7 +78,7 @@ _INDEPENDENT = 20_000
 def predict(runs: Sequence[Run], settings: Settings) -> xr.Dataset:
     r"""The D+1 equations from the initial weights, for infinitely many sequences, with what they leave out.
 
-    - `leftover`: near zero only one direction g of $\sum_h v_h U_h$ grows. The others keep their start, and add
+    - `leftover`: near zero only one direction g of $\sum_h v_h U_h$ grows. The others stay as they are, and add
       $A_\perp = v_\infty \sum_h \hat\mu_h U_{h\perp}$ to the map in the end, $\hat\mu$ the unit vector over the
       growing heads. The loss changes by $2\langle A_\perp, M\Lambda - CA\Lambda\rangle$, at most
       $2\|A_\perp\|\|M\Lambda\|$, since the second factor shrinks as the map grows.
@@ -168,8 +169,7 @@ def _merged(model) -> MergedAttention:
 
 def _blocks(model, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """$v_h$ and $U_h$ in the paper's convention."""
-    converted = in_paper_weights(_merged(model), settings.context)
-    return np.asarray(converted.value[:, 0, DIM]), np.asarray(converted.key_query[:, :DIM])
+    return _paper_blocks(in_paper_weights(_merged(model), settings.context))
 
 
 def _unspent(task: InContextRegression, model, settings: Settings) -> float:
@@ -205,10 +205,7 @@ def white_runs(settings: Settings) -> xr.Dataset:
         ]
         starts = [theory.merged_start(task, *_paper_blocks(model))[0] for model in models]
         times = np.linspace(0.0, max(theory.white_half_drop_time(task, w) for w in starts) + _AFTER, _POINTS)
-        options: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11 * size, "progress": False}
-        run = flow(
-            Ensemble.of(models), Population(task), until=float(times[-1]), record=Record(points=times), **options
-        )
+        run = flow_at(models, Population(task), times, rtol=1e-10, atol=1e-11 * size)
         value, key_query = run["value"].values[..., 0, DIM], run["key_query"].values[..., :DIM, :]
         measured = np.einsum("rth,rthaa->rt", value, key_query) / DIM
         squares = [sum(float(np.sum(np.square(w))) for w in model.weights().values()) for model in models]

@@ -189,7 +189,7 @@ def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequenc
     axes.set_yticks([1e-6, 1e-4, 1e-2, 1e0])
     axes.set_xlabel("scale of the initial weights (published: 0.01)")
     axes.set_ylabel("component of the newest key\noff its eigenvector (relative)")
-    axes.set_title("(d) Keys turn to eigenvectors as the start shrinks")
+    axes.set_title("(d) Keys turn to eigenvectors as the initial weights shrink")
     axes.legend(loc="upper left", fontsize=8.5)
 
 
@@ -231,7 +231,7 @@ def save_gif(data: Data, settings: Settings, path: str | os.PathLike) -> None:
 
 
 def save_mp4(data: Data, settings: Settings, path: str | os.PathLike) -> None:
-    """The same film by ffmpeg, which is handed the frames as raw bytes."""
+    """The same animation by ffmpeg, which is handed the frames as raw bytes."""
     pictures = list(frames(data, settings))
     pictures += pictures[-1:] * (_LAST_FRAME_MILLISECONDS // _FRAME_MILLISECONDS)
     height, width, _ = pictures[0].shape
@@ -251,14 +251,14 @@ def save_mp4(data: Data, settings: Settings, path: str | os.PathLike) -> None:
 
 
 def frame_places(run: xr.Dataset, count: int) -> np.ndarray:
-    """Saved times for the frames: half of the film follows time, half the motion of the loss."""
+    """Saved times for the frames: half of the animation follows time, half the motion of the loss."""
     time, fall = run["time"].values, -np.minimum.accumulate(run["loss"].values)
     clock = np.sum([(x - x[0]) / (x[-1] - x[0] or 1.0) for x in (time, fall)], axis=0)
     return np.unique(np.searchsorted(clock, np.linspace(0, clock[-1], count)).clip(0, clock.size - 1))
 
 
 def frames(data: Data, settings: Settings) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
-    """The pictures of the film, of the run that (b) shows."""
+    """The frames of the animation, of the run that (b) shows."""
     training, run, predictions = data["training"], data["shown"], data["theory"]
     one = training.isel(run=int(run.attrs["place"]))
     step, loss = run["time"].values / settings.unit, run["loss"].values

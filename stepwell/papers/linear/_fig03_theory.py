@@ -32,8 +32,8 @@ BEGUN = 0.1
 """A drop has begun when so much of it is done: x³ = 5 % of the curvature is felt then."""
 STANDARD_ERRORS = 3.0
 MOST = 0.95
-"""What follows from a small start must hold for so many drops: by chance a head may begin so far off its eigenvector
-(ratios of Gaussian numbers have heavy tails) that its start is not small enough."""
+"""What follows from a small initialization must hold for so many drops: by chance a head may begin so far off its
+eigenvector (ratios of Gaussian numbers have heavy tails) that its initial weights are not small enough."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Settings:
     sequences."""
     turned_init: float = 1e-4
     frames: int = 90
-    """Of the video."""
+    """Of the animation."""
 
     @property
     def sampled(self) -> int:

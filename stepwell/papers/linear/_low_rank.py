@@ -1,12 +1,12 @@
 """Figs 4 and 12: separate attention of rank R waits where R divides the number of components learned.
 
-**As published**: the start, rate and number of steps of the figures, but on infinitely many sequences, six seeds. After
-20 001 steps most runs are still on a plateau, as in the paper.
+**As published**: the initialization, rate and number of steps of the figures, but on infinitely many sequences, six
+seeds. After 20 001 steps most runs are still on a plateau, as in the paper.
 
-**Ours**: many seeds, from the same start and from smaller ones, by gradient flow to the end, and how long each waits on
-each plateau, against `_low_rank_theory`: from there comes what counts as conspicuous. Random heads are unequal, and a
-wait is the gap between one head and the next, so that now and then a head is ready early: the rule holds in the middle
-of the seeds, and in all the better the smaller the start.
+**Ours**: many seeds, from the same initialization and from smaller ones, by gradient flow to convergence, and how long
+each waits on each plateau, against `_low_rank_theory`: from there comes what counts as conspicuous. Random heads are
+unequal, and a wait is the gap between one head and the next, so that now and then a head is ready early: this holds in
+the middle of the seeds, and in all the better the smaller the initialization.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,17 @@ from ._low_rank_theory import DIM, LANES, Settings, describe, heads_of, longest_
 
 CAPTION = (
     "Separate attention of rank R. Above, the loss at the published initialization, rate and number of steps (init "
-    "0.005, rate 0.02, 20,001 steps), six seeds, on infinitely many sequences where the paper has 80,000. Dashed lines "
-    "are the predicted levels L(M_m) with m components learned, black where R divides m: there a fresh head has to "
-    "grow from its small initialization, which is slow (hyperbolic); elsewhere a head that has grown already takes up "
-    "a further pair, which is fast (exponential). Most runs have not ended: the plateaus are that long. Below, ours: "
-    "the same start carried to the end by gradient flow in {seeds} seeds, and how long each waits on each plateau, in "
-    "units of the escape rate ρ_m = λ_{{m+1}}². Dots are seeds. Where R divides m (shaded) the bars span 80 % of what "
-    "a race of random heads predicts, with its median; elsewhere the ticks are the predicted wait for a further pair. "
-    "Dashed, the threshold from which a plateau counts as conspicuous, the geometric mean of the two laws. A wait "
-    "for a fresh head is the gap between two random heads, so some are short. Last, how often that is so, with "
-    "smaller and smaller starts, at rank {first}: simulated (bars: one standard error) and predicted."
+    "0.005, rate 0.02, 20,001 steps), six seeds, on infinitely many sequences where the paper has 80,000. Dashed "
+    "lines are the predicted levels L(M_m) with m components learned, black where R divides m: there a fresh head has "
+    "to grow from its small initialization, which is slow (hyperbolic); elsewhere a head that has grown already takes "
+    "up a further pair, which is fast (exponential). Most runs have not ended: the plateaus are that long. Below, "
+    "ours: the same initialization carried to convergence by gradient flow in {seeds} seeds, and how long each waits "
+    "on each plateau, in units of the escape rate ρ_m = λ_{{m+1}}². Dots are seeds. Where R divides m (shaded) the "
+    "bars span 80 % of what a race of random heads predicts, with its median; elsewhere the ticks are the predicted "
+    "wait for a further pair. Dashed, the threshold from which a plateau counts as conspicuous, the geometric mean of "
+    "the two laws. A wait for a fresh head is the gap between two random heads, so some are short. Last, how often "
+    "that is so, with smaller and smaller initialization, at rank {first}: simulated (bars: one standard error) and "
+    "predicted."
 )
 
 
@@ -50,7 +51,7 @@ SCHEDULED = 4
 """Up to this rank the schedule is computed from the initial weights; beyond, it takes longer than the runs."""
 RECORD = 4
 FINE = 40
-"""Drops from small starts are shorter beside their times, and need finer ones."""
+"""Drops from small initial weights are shorter beside their times, and need finer ones."""
 SMALL = 2
 """The decade at which the race, a limit, is compared with the schedule."""
 
@@ -91,7 +92,7 @@ def measure(settings: Settings) -> xr.Dataset:
 
 
 def measure_smaller(drops: xr.Dataset, settings: Settings) -> xr.Dataset:
-    """The same for one rank, from smaller starts; `drops` are from the published one."""
+    """The same for one rank, from smaller initial weights; `drops` are from the published one."""
     models = [
         settings.initial_models(settings.ranks[0], settings.every_seed, decade=decade) for decade in settings.decades
     ]
@@ -107,7 +108,7 @@ def schedule(settings: Settings) -> xr.Dataset:
 
 
 def compare_small(settings: Settings) -> xr.Dataset:
-    """Waits for fresh heads from a small start, by the schedule and by the race, of the seeds drawn."""
+    """Waits for fresh heads from small initial weights, by the schedule and by the race, of the seeds drawn."""
     rank, gains = settings.ranks[0], theory.escape_rates(settings.task)
     models = settings.initial_models(rank, settings.shown_seeds, decade=SMALL)
     size, there = settings.size / 10**SMALL, settings.fresh(rank)
@@ -257,11 +258,11 @@ def claims(data: Data, settings: Settings, *, source: str) -> list[Claim]:
         Claim.over(
             "fresh-heads",
             "Waits for a fresh head are those of a race of random heads: place of a seed's wait among those of random "
-            "starts, from 0 to 1, in the mean over seeds, one for each rank and m that R divides",
+            "initializations, from 0 to 1, in the mean over seeds, one for each rank and m that R divides",
             predicted=0.5,
             measured=np.concatenate([_places(scaled[rank], predicted.sel(rank=rank))[fresh(rank)] for rank in ranks]),
             tolerance=3 * np.sqrt((1 / seeds + 1 / predicted.sizes["draw"]) / 12),
-            basis=f"three standard errors of a mean of {seeds} equally distributed places; random starts",
+            basis=f"three standard errors of a mean of {seeds} equally distributed places; random initializations",
             counted="plateaus",
             **theoretical,
         ),
@@ -275,7 +276,7 @@ def claims(data: Data, settings: Settings, *, source: str) -> list[Claim]:
             * MEDIAN_ERROR
             * np.concatenate([predicted["pair_spread"].sel(rank=rank)[further(rank)] for rank in ranks])
             / seeds**0.5,
-            basis=f"three standard errors of a median of {seeds} seeds; starts of pairs are χ-distributed",
+            basis=f"three standard errors of a median of {seeds} seeds; initial sizes of pairs are χ-distributed",
             counted="plateaus",
             **theoretical,
         ),
@@ -434,7 +435,7 @@ def _fractions(axes: Axes, data: Data, settings: Settings) -> None:
     axes.set_ylim(0, None)
     axes.set_xlabel("init")
     axes.set_ylabel("short though R divides m (%)")
-    axes.set_title(f"R = {rank}: smaller starts", fontsize=9.5)
+    axes.set_title(f"R = {rank}: smaller initialization", fontsize=9.5)
     axes.legend(loc="upper left", fontsize=8)
 
 

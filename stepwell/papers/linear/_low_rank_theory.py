@@ -7,7 +7,7 @@ middle of a drop to the middle of the next. There are two ways off plateau m.
 
 **A further pair** of the head that made the last drop, elsewhere. All pairs of a head share its clock $I = \int
 v\,dt/\tau$, and along $e_d$ they have grown by $e^{g_dI}$ since the beginning, whatever v was. Component d is learned
-when that has brought them from their start $\sqrt{S_d}$ to where the loss is halfway down, $vu_d^2 = (1 -
+when that has brought them from their initial size $\sqrt{S_d}$ to where the loss is halfway down, $vu_d^2 = (1 -
 \sqrt{1/2})\,a_d$: at $I = \ell_d/g_d$ with $\ell_d = \ln(u_d/\sqrt{S_d})$. Of R pairs those count that have learned
 nothing, n of them, so that $S_d = \tfrac12\sigma^2\chi^2_n$ with $\sigma^2 = s^2/(R(D+1))$; its median is taken.
 Between two drops the value is at rest, $v_m = (\sum a_d)^{1/3}$ over what the head has learned. So $\rho_mT_m =
@@ -23,11 +23,11 @@ seed.
 **A head alone.** On plateau m the m components of largest variance are learned, and heads do not interact
 (`theory.linear.drop_schedule`). With $g_d = \lambda_d^2$ for what is not learned and $g_d = 0$ for what is, a small
 head moves by $\tau\dot v = \sum_d g_d (S_d - \Delta_d)$, $\tau\dot S_d = 2vg_dS_d$, $\tau\dot\Delta_d = -2vg_d\Delta_d$
-where $S_d = \sum_r (\tfrac12(k_r + q_r)\cdot e_d)^2$ and $\Delta_d = \sum_r (\tfrac12(k_r - q_r)\cdot e_d)^2$. With
-the clock $I = \int v\,dt/\tau$ of a head, $S_d \propto e^{2g_dI}$, $\Delta_d \propto e^{-2g_dI}$, and
-$v^2 - \sum_d (S_d + \Delta_d)$ is conserved. So v grows hyperbolically *from the very beginning*, on every plateau, and
-is infinite after the finite time $\int dI/v(I)$. From a start of size s, $v = s\,\hat v$, that time is 1/s times a
-number which is the same for all s. On plateau 0, of a head with $v_0 > 0$ and one component alone, it is
+where $S_d = \sum_r (\tfrac12(k_r + q_r)\cdot e_d)^2$ and $\Delta_d = \sum_r (\tfrac12(k_r - q_r)\cdot e_d)^2$. With the
+clock $I = \int v\,dt/\tau$ of a head, $S_d \propto e^{2g_dI}$, $\Delta_d \propto e^{-2g_dI}$, and $v^2 - \sum_d (S_d +
+\Delta_d)$ is conserved. So v grows hyperbolically *from the very beginning*, on every plateau, and is infinite after
+the finite time $\int dI/v(I)$. From an initialization of size s, $v = s\,\hat v$, that time is 1/s times a number which
+is the same for all s. On plateau 0, of a head with $v_0 > 0$ and one component alone, it is
 $\tau\,\mathrm{arsinh}(b/\sqrt S)/(g b)$, $b^2 = v_0^2 - S$; of an aligned one, $S = v_0^2$, the paper's
 $\tau/(\lambda^2 v_0)$.
 
@@ -39,8 +39,9 @@ $\rho_m = \lambda_{m+1}^2$, $W_m = s\rho_mT_m$ has a distribution that does not 
 zero. There is no least wait. (If growth on earlier plateaus did not count, all waits would be as long as the first;
 if it all counted, $W_m$ would be the difference of two inverse sizes.)
 
-The race is the limit of `drop_schedule` for a vanishing start, where drops and further pairs take no time. It is
-integrated by the method of Runge and Kutta with steps that shrink with the fastest head, for many starts at once.
+The race is the limit of `drop_schedule` for a vanishing initialization, where drops and further pairs take no time. It
+is integrated by the method of Runge and Kutta with steps that shrink with the fastest head, for many initializations at
+once.
 """
 
 from collections.abc import Sequence
@@ -69,7 +70,7 @@ class Settings:
     """What can be changed. Settings and thresholds were chosen on seeds 1000 to 1023."""
 
     ranks: tuple[int, ...]
-    """From smaller starts, runs are of the first alone."""
+    """From smaller initial weights, runs are of the first alone."""
     context: int = 31
     heads: int = 9
     init: float = 5e-3
@@ -83,9 +84,9 @@ class Settings:
     shown: int = 6
     """So many seeds are trained by descent, as published, and drawn."""
     decades: tuple[int, ...] = (1, 2, 3)
-    """Of one rank, runs also start from init/10, init/100, …"""
+    """Of one rank, runs also begin from init/10, init/100, …"""
     draws: int = 300
-    """Random starts of which the waits are predicted."""
+    """Random initializations of which the waits are predicted."""
 
     @property
     def every_seed(self) -> range:
@@ -107,7 +108,8 @@ class Settings:
 
     @cached_property
     def task(self) -> InContextRegression:
-        """Variances in proportion 1/d, trace 1. The start is isotropic, so the axes may be the eigenvectors."""
+        """Variances in proportion 1/d, trace 1. The initialization is isotropic, so the axes may be the
+        eigenvectors."""
         spectrum = 1 / np.arange(1, DIM + 1)
         return InContextRegression(covariance(spectrum / spectrum.sum()), self.context)
 
@@ -145,7 +147,7 @@ def paper_settings(settings: Settings) -> dict[str, Any]:
         "context length N": settings.context,
         "heads H": settings.heads,
         "eigenvalues of the covariance": "in proportion 1, 1/2, …, 1/8, trace 1",
-        "initial weights": f"{_initial_weights(settings)} (the rule is inferred from the date of the published "
+        "initial weights": f"{_initial_weights(settings)} (the scheme is inferred from the date of the published "
         "commands)",
         "data": "80,000 sequences",
         "training": f"{settings.steps + 1:,} recorded losses, rate {settings.rate:g}, attention not divided by N",
@@ -159,13 +161,13 @@ def _initial_weights(settings: Settings) -> str:
 
 
 INFINITE = 1e4
-"""A head of this size, in units of the start's, has left: what remains of its time is a part 1e-4."""
+"""A head of this size, in units of its initial size, has left: what remains of its time is a part 1e-4."""
 PACE = 0.1
 """The fastest head grows by about this fraction in a step."""
 
 
 class Heads(NamedTuple):
-    r"""v, $S_d$ and $\Delta_d$ of every head, of many starts."""
+    r"""v, $S_d$ and $\Delta_d$ of every head, of many initializations."""
 
     values: Float[np.ndarray, "draw head"]
     sums: Float[np.ndarray, "draw head dim"]
@@ -173,7 +175,7 @@ class Heads(NamedTuple):
 
 
 def race(gains: Float[np.ndarray, " dim"], heads: Heads, rank: int) -> Float[np.ndarray, "draw fresh"]:
-    r"""$W_m = s\rho_mT_m$ for m = 0, R, 2R, …, as long as there are heads, of starts of size s = 1.
+    r"""$W_m = s\rho_mT_m$ for m = 0, R, 2R, …, as long as there are heads, from initial weights of size s = 1.
 
     `gains` are $g_d$, falling.
     """
@@ -194,7 +196,7 @@ def race(gains: Float[np.ndarray, " dim"], heads: Heads, rank: int) -> Float[np.
 
 
 def random_heads(rank: int, draws: int, *, dim: int, heads: int, seed: int = 0) -> Heads:
-    r"""Random starts as in the figures, for s = 1.
+    r"""Random initializations as in the figures, for s = 1.
 
     Keys and queries have the variance $\sigma^2 = 1/(R(D+1))$, so that $S_d$ and $\Delta_d$ are $\tfrac12\sigma^2$
     times a χ² variable with R degrees of freedom each.
@@ -249,7 +251,8 @@ HALFWAY = 1 - 0.5**0.5
 class PairWaits(NamedTuple):
     r"""$\rho_mT_m$ for a further pair on each plateau m, nan where a fresh head is needed.
 
-    `spread` is its standard deviation over random starts: that of $\tfrac12\ln\chi^2_n$ is $\tfrac12\sqrt{\psi'(n/2)}$.
+    `spread` is its standard deviation over random initializations: that of $\tfrac12\ln\chi^2_n$ is
+    $\tfrac12\sqrt{\psi'(n/2)}$.
     """
 
     wait: Float[np.ndarray, " plateau"]
@@ -257,7 +260,7 @@ class PairWaits(NamedTuple):
 
 
 def further_pairs(task: InContextRegression, rank: int, size: float) -> PairWaits:
-    """From a start of this size s."""
+    """From initial weights of this size s."""
     modes = theory.modes(task)
     ends, gains = modes.ends, modes.driving
     made = PairWaits(np.full(DIM, np.nan), np.full(DIM, np.nan))

@@ -4,6 +4,7 @@ On plateau m a head in the race grows as $\tau\dot v = \rho_m v^2$, whatever cam
 drop it has $v = 1/(\rho_m t)$. Heads enter the map as $v^3$, to which those already learned respond.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,9 +18,31 @@ from stepwell.analysis import passage_time
 from stepwell.dynamics import Ensemble, Record, RunFailed, descend, flow
 from stepwell.experiments import Experiment
 from stepwell.models import AbstractAttention, SeparateAttention
-from stepwell.objectives import AbstractObjective, Population
+from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
+
+_LABELS = {
+    "dim": "dimension D",
+    "context": "context length N",
+    "heads": "heads H",
+    "rank": "rank R",
+    "eigenvalues": "eigenvalues of the covariance",
+    "initial": "initial weights",
+}
+_OF_A_COMMAND = ("dim", "context", "heads", "rank", "eigenvalues", "initial", "rate", "steps", "sequences")
+
+
+def described(settings: Any, **more: Any) -> dict[str, Any]:
+    """What the report shows of settings: what `more` says, then every field, sizes by their name in the paper."""
+    shown = {**more, **dataclasses.asdict(settings)}
+    return {_LABELS.get(name, name): value for name, value in shown.items()}
+
+
+def published_settings(shown: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Of a figure whose settings, as shown, are the paper's: those that a published command has, and `more`."""
+    names = [_LABELS.get(name, name) for name in _OF_A_COMMAND]
+    return {**{name: shown[name] for name in names if name in shown}, **more}
 
 
 class Run(NamedTuple):
@@ -71,23 +94,13 @@ def schedules(task: InContextRegression, models: list[SeparateAttention]) -> the
     return made
 
 
-def run_flows(
-    models: list[SeparateAttention],
-    objective: AbstractObjective,
-    times: Float[np.ndarray, " time"],
-    *,
-    seeds: Sequence[int],
-    rtol: float,
-    atol: float,
-) -> xr.Dataset:
-    """Gradient flow of all seeds as one program, saved at common times."""
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    trajectory = flow(Ensemble.of(models), objective, until=times[-1], record=Record(points=times), **options)
-    return trajectory.assign_coords(run=list(seeds))
+def flow_at(models: Any, objective: Any, times: Float[np.ndarray, " time"], **options: Any) -> xr.Dataset:
+    """Gradient flow of one model, or of several as one program, recorded at these times."""
+    models = Ensemble.of(list(models)) if isinstance(models, Sequence) else models
+    return flow(models, objective, until=float(times[-1]), record=Record(points=times), progress=False, **options)
 
 
 POINTS = 2000
-"""Save times of a run, evenly over time and over its logarithm by halves."""
 
 
 def flow_losses(
@@ -95,20 +108,18 @@ def flow_losses(
     task: InContextRegression,
     until: float,
     *,
-    rtol: float = 1e-7,
-    atol: float | None = None,
-    extra_times: Float[np.ndarray, " more"] | None = None,
+    extra_times: Float[np.ndarray, " more"],
+    **options: Any,
 ) -> xr.Dataset:
-    """Gradient flow on infinitely many sequences from each model: `loss` over run and `time`, `POINTS` of them.
+    """`loss` of gradient flow on infinitely many sequences from each model, also at `extra_times`."""
+    times = np.unique(np.concatenate([spread_times(until), extra_times]))
+    return flow_at(models, Population(task), times, **options)[["loss"]]
 
-    `extra_times`: times to save besides, for a finer resolution where a drop is expected.
-    """
+
+def spread_times(until: float) -> Float[np.ndarray, " time"]:
+    """`POINTS` times, evenly over time and over its logarithm by halves."""
     even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
-    times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
-    if extra_times is not None:
-        times = np.unique(np.concatenate([times, extra_times]))
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    return flow(Ensemble.of(models), Population(task), until=until, record=Record(points=times), **options)[["loss"]]
+    return np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
 
 
 def waits(runs: xr.Dataset, high: float, low: float, part: float = 0.1) -> Float[np.ndarray, " run"]:
@@ -141,8 +152,7 @@ def expected_plateaus(
     task: InContextRegression, drops: Float[np.ndarray, "run drop"], *, init: float, heads: int
 ) -> ExpectedPlateaus:
     """Between the times `drops`; the last plateau is followed for as long as everything before it took."""
-    edges = np.pad(drops, ((0, 0), (1, 0)))
-    edges = np.append(edges, 2 * drops[:, -1:], axis=1)
+    edges = np.append(np.pad(drops, ((0, 0), (1, 0))), 2 * drops[:, -1:], axis=1)
     wait = np.diff(edges, axis=1)
     rates = np.append(theory.escape_rates(task), np.inf)
     return ExpectedPlateaus(

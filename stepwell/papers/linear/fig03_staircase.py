@@ -1,9 +1,9 @@
 """Fig 3: with separate keys and queries of rank one, the loss goes down a staircase, a component and a head a step.
 
-The runs of (a) to (c) are those of the published command, with the start that the figure was made with: gradient
-descent without 1/N, each seed with its own covariance, sequences and initial weights. Steps and weights are converted
-to the paper's convention (attention divided by N) where they meet the theory. Runs on infinitely many sequences are
-gradient flow in that convention, from the same start at several sizes.
+The runs of (a) to (c) are those of the published command, with the initialization that the figure was made with:
+gradient descent without 1/N, each seed with its own covariance, sequences and initial weights. Steps and weights are
+converted to the paper's convention (attention divided by N) where they meet the theory. Runs on infinitely many
+sequences are gradient flow in that convention, from the same initialization at several sizes.
 """
 
 import math
@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 from stepwell.analysis import staircase
-from stepwell.dynamics import Ensemble, Record, flow
+from stepwell.dynamics import Ensemble, Record
 from stepwell.experiments import command_of
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
@@ -24,7 +24,6 @@ from stepwell.objectives import AbstractObjective, Population
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
 
-from ._described import described
 from ._fig03_drawing import draw, save_gif, save_mp4
 from ._fig03_theory import (
     BEGUN,
@@ -61,7 +60,7 @@ from ._published import (
     published_drops,
     runs_outside,
 )
-from ._runs import DIM, EIGENVALUES, Run, runs_of, train_together
+from ._runs import DIM, EIGENVALUES, Run, described, flow_at, published_settings, runs_of, train_together
 
 CAPTION = (
     "Linear attention with separate keys and queries of rank one (ATTN_S), trained at the published settings. (a) "
@@ -75,30 +74,16 @@ CAPTION = (
     "head is off its eigenvector just after each drop, against the size of the initial weights: seeds, medians and "
     "lines with the predicted powers; beside it, by how much a finite data set turns the first key. (e) Error of the "
     "predicted drop times, in units of each drop's time constant, for every seed and drop but near ties: it does not "
-    "grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, change. The video shows the "
-    "run of (b)."
+    "grow as the initial weights, and with them the waits of 10³ to 10⁵ time constants, change. The animation shows "
+    "the run of (b)."
 )
 
 
-def published(settings: Settings) -> dict[str, Any]:
-    """What the published figure has settings for, too."""
-    return {
-        **described(dim=DIM, context=settings.context, heads=settings.heads, rank=1, eigenvalues=EIGENVALUES),
-        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
-        "rate": settings.rate,
-        "steps": settings.steps,
-        "sequences": settings.sequences or "infinitely many",
-        "seeds": settings.seeds,
-    }
-
-
 def describe(settings: Settings) -> dict[str, Any]:
-    names = ("record", "shown", "flow_seeds", "inits", "turned", "turned_init", "frames")
-    return {
-        **published(settings),
-        "command": " ".join(command_of(settings.experiment)),
-        **{name: getattr(settings, name) for name in names},
-    }
+    initial = f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero"
+    command = " ".join(command_of(settings.experiment))
+    shown = described(settings, dim=DIM, rank=1, eigenvalues=EIGENVALUES, initial=initial, command=command)
+    return {**shown, "sequences": settings.sequences or "infinitely many"}
 
 
 def simulate(settings: Settings) -> Data:
@@ -191,9 +176,7 @@ def _saved(
     models: Sequence[SeparateAttention], objective: AbstractObjective | Ensemble, *, rtol: float, atol: float
 ) -> Callable[[Float[np.ndarray, " time"]], xr.Dataset]:
     """Gradient flow of all models as one program, as a function of the times at which it is saved."""
-    ensemble = Ensemble.of(list(models))
-    options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    return lambda times: flow(ensemble, objective, until=float(times[-1]), record=Record(points=times), **options)
+    return lambda times: flow_at(models, objective, times, rtol=rtol, atol=atol)
 
 
 def turned_keys(runs: Sequence[Run], settings: Settings, predictions: xr.Dataset) -> xr.Dataset:
@@ -240,7 +223,7 @@ def _first_key(run: xr.Dataset, vectors: np.ndarray, steps: np.ndarray) -> np.nd
 
 
 def extras(data: Data, settings: Settings) -> dict[str, Callable[[str], None]]:
-    """The video; beside the GIF an MP4 where ffmpeg is."""
+    """The animation; beside the GIF an MP4 where ffmpeg is."""
     written: dict[str, Callable[[str], None]] = {"gif": lambda path: save_gif(data, settings, path)}
     if shutil.which("ffmpeg"):
         written["mp4"] = lambda path: save_mp4(data, settings, path)
@@ -467,11 +450,11 @@ def _key_claims(flows: xr.Dataset, turned: xr.Dataset, predictions: xr.Dataset, 
     return [
         Claim.over(
             "keys-power",
-            "On infinite data, the component of the newest key along the next eigenvector, just after drop m, falls "
-            "with the power 1 − (λ_(m+1)/λ_m)² of the initial size, for the last drop with the power 1: median over "
-            f"seeds, from {inits[0]:g} to {inits[-1]:g}",
+            "At infinitely many sequences, the component of the newest key along the next eigenvector, just after "
+            "drop m, falls with the power 1 − (λ_(m+1)/λ_m)² of the initial size, for the last drop with the power 1: "
+            f"median over seeds, from {inits[0]:g} to {inits[-1]:g}",
             predicted=[exponent(d) for d in powers],
-            measured=powers.values(),
+            measured=list(powers.values()),
             tolerance=max(neglected(d, larger / float(ends[d])) for d in range(DIM)),
             basis="the largest neglected power of the initial size",
             counted="drops",
@@ -510,7 +493,7 @@ def _schedule_claims(flows: xr.Dataset, predictions: xr.Dataset, settings: Setti
     smallest = flows.isel(init=-1)
     clear, size = smallest["clear"].values, float(inits[-1]) * settings.paper_scale
     kept, half, scheduled = comparable(smallest), smallest["half"].values, smallest["predicted"].values
-    words = f"On infinite data from weights of size {inits[-1]:g}"
+    words = f"At infinitely many sequences, from weights of size {inits[-1]:g}"
     left_out = f"; {np.sum(~clear)} of {clear.size} in near ties left out"
     error = (half[kept] - scheduled[kept]) / np.broadcast_to(constants, kept.shape)[kept]
     bounds = np.broadcast_to([schedule_error(d, ends, size) for d in range(DIM)], kept.shape)
@@ -518,7 +501,8 @@ def _schedule_claims(flows: xr.Dataset, predictions: xr.Dataset, settings: Setti
     return [
         Claim.over(
             "scheduled-heads",
-            f"{words}, each drop is due to the head that the schedule names (1) or not (0){left_out}",
+            f"{words}, each drop is due to the head that the schedule names: 1 if so, 0 if not, for each "
+            f"drop{left_out}",
             predicted=1,
             measured=(smallest["head"] == smallest["predicted_head"]).values[kept].astype(int),
             tolerance=0,
@@ -604,11 +588,11 @@ FIGURE = Figure(
         frames=12,
     ),
     described=describe,
-    paper_settings={
-        **published(_OWN),
-        "initial weights": f"{published(_OWN)['initial weights']} (the rule is inferred from the drop times)",
-        "seeds": "0 to 5, of PyTorch",
-    },
+    paper_settings=published_settings(
+        describe(_OWN),
+        **{"initial weights": f"{describe(_OWN)['initial weights']} (the scheme is inferred from the drop times)"},
+        seeds="0 to 5, of PyTorch",
+    ),
     simulate=simulate,
     claims=claims,
     draw=draw,

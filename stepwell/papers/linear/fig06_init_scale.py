@@ -3,7 +3,7 @@ r"""Fig 6: the scale of the initial weights, from rich (a wait, then drops) to l
 Heads are independent, as in the paper, or come in pairs with the same keys and queries and opposite values, so that
 every run starts from the map zero, whatever its scale. That makes the difference at large scales w. The map is a
 product of $n = 2$ (merged) or 3 (separate) weights. From zero it has to move by a number of order one, for which
-weights of size w move by the part $w^{-n}$ of themselves: the start is lazy. Of independent heads the map starts at
+weights of size w move by the part $w^{-n}$ of themselves: training is lazy. Of independent heads the map starts at
 $w^n$ and has to move by as much, for which weights move by a part of themselves that does not depend on w: at a fixed
 number of heads they are never lazy.
 
@@ -29,7 +29,6 @@ from matplotlib.colors import LogNorm
 
 from stepwell.analysis import passage_time
 from stepwell.analysis.style import BLACK, BLUE, VERMILION, new_figure, styled
-from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
@@ -37,7 +36,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._runs import slope
+from ._runs import described, flow_at, slope, spread_times
 
 CAPTION = (
     "Gradient flow on infinitely many sequences from initial weights of standard deviation w (color), in the "
@@ -63,8 +62,6 @@ POWER = {"merged": -2, "separate": -4}
 """The kernel is of second order in merged weights, of fourth in separate ones; lazy times go as one over it."""
 LAZY_RTOL = 1e-8
 """Of the solver, for large weights, which make a small map by cancellation."""
-POINTS = 2000
-"""Save times of a run, evenly over time and over its logarithm by halves."""
 SETTLED = 8.0
 """Lazy runs last so many of the slowest times of linearized training: e⁻¹⁶ of the loss is left."""
 
@@ -90,15 +87,13 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {
-        "eigenvalues of the covariance": list(SPECTRUM),
-        "context length N": settings.context,
-        "heads": [f"{kind}: {HEADS[kind]}, independent; as many in pairs of opposite value" for kind in KINDS],
-        "initial weights": [f"{kind}: {settings.scales(kind, pairs=False)}" for kind in KINDS],
-        "data": "infinitely many sequences",
-        "seeds": settings.seeds,
-        "every_scale": settings.every_scale,
-    }
+    return described(
+        settings,
+        eigenvalues=SPECTRUM,
+        heads=[f"{kind}: {HEADS[kind]}, independent; as many in pairs of opposite value" for kind in KINDS],
+        initial=[f"{kind}: {settings.scales(kind, pairs=False)}" for kind in KINDS],
+        data="infinitely many sequences",
+    )
 
 
 def simulate(settings: Settings) -> Data:
@@ -131,10 +126,8 @@ class Run(NamedTuple):
 
 def run(model: MergedAttention | SeparateAttention, task: InContextRegression, until: float, *, rtol: float) -> Run:
     """Gradient flow on infinitely many sequences."""
-    even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
-    times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
-    options: dict[str, Any] = {"rtol": rtol, "progress": False}
-    trajectory = flow(model, Population(task), until=until, record=Record(points=times), **options)
+    times = spread_times(until)
+    trajectory = flow_at(model, Population(task), times, rtol=rtol)
     weights = [trajectory[name].values[0].reshape(times.size, -1) for name in model.weights()]
     states = np.concatenate(weights, axis=1)
     moved = np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0])
@@ -530,7 +523,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=(100,), every_scale=False),
     described=describe,
-    paper_settings={"heads": "independent", "initial weights": "several scales"},
+    paper_settings={"heads H": "independent", "initial weights": "several scales"},
     simulate=simulate,
     claims=claims,
     draw=draw,

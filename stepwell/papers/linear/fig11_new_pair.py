@@ -3,9 +3,9 @@ r"""Fig 11: off the same plateau, a new head grows hyperbolically, a new pair in
 The paper's text says of this figure that a conspicuous plateau is one off which a new head grows, and a brief one that
 off which a new pair grows in a head whose value has grown. That is shown and claimed for runs of Fig 4 with R = 2.
 
-The two laws of growth are ours. One model of two heads with two pairs each, on infinite data, with the first component
-learned by the first pair of the first head. What is given a small random start is either the second head (its first
-pair) or the second pair of the first head; all else is zero, and stays so.
+The two laws of growth are ours. One model of two heads with two pairs each, at infinitely many sequences, with the
+first component learned by the first pair of the first head. What is given small random weights is either the second
+head (its first pair) or the second pair of the first head; all else is zero, and stays so.
 
 A head's part of component d is $v_i\sum_r (k_{i,r}\cdot e_d)(q_{i,r}\cdot e_d)$; the head with the largest part in the
 end made that drop. Keys of a head can be rotated into each other without a change of its map, so that the sizes of its
@@ -34,21 +34,20 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._described import described
 from ._low_rank_theory import DIM, LANES
 from ._low_rank_theory import Settings as LowRankSettings
+from ._runs import described, flow_at
 
 CAPTION = (
-    "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes of "
-    "values |v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that "
+    "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes "
+    "of values |v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that "
     "grows. Where R divides m a new head has to grow; elsewhere a new pair in a head whose value has grown, which is "
     "soon done. Below, ours: the laws of both, off the plateau on which the first of four components is learned "
-    "(infinite data). (b) A new head must grow its value together with key and query: 1/v falls on a straight line of "
-    "slope −λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u rises on a "
-    "straight line of slope vλ₂². Each seed has other random initial weights; time is counted from where the fit "
-    "begins. Dashed, the slopes that theory predicts. (d) So the wait grows as 1/size of the start for a new head, "
-    "but only "
-    "as its logarithm for a new pair."
+    "(infinitely many sequences). (b) A new head must grow its value together with key and query: 1/v falls on a "
+    "straight line of slope −λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u "
+    "rises on a straight line of slope vλ₂². Each seed has other random initial weights; time is counted from where "
+    "the fit begins. Dashed, the slopes that theory predicts. (d) So the wait grows as one over the initial size for "
+    "a new head, but only as its logarithm for a new pair."
 )
 
 
@@ -59,7 +58,7 @@ KINDS: tuple[Newcomer, Newcomer] = ("head", "pair")
 LOW, HIGH = 0.05, 0.25
 """A new head's law is fitted between these parts of its final value."""
 PAIR_FROM, PAIR_TO = 3.0, 0.05
-"""A new pair's law is fitted from so many times its start to this size."""
+"""A new pair's law is fitted from so many times its initial size to this size."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,13 @@ class Settings:
     """Of the covariance of the two laws."""
     context: int = 31
     seeds: tuple[int, ...] = (100, 101, 102, 103, 104, 105)
-    """Of the random starts of the two laws; what is fitted was chosen on others."""
+    """Of the random initializations of the two laws; what is fitted was chosen on others."""
     runs: int = 24
     """Of Fig 4, as many as there, and the same."""
     init: float = 1e-4
-    """Size of the random starts."""
+    """Size of the random initial weights."""
     sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    """Sizes of the aligned starts of which the wait is measured."""
+    """Sizes of the aligned initial weights of which the wait is measured."""
     points: int = 200
     heads: int = 9
     """Of the runs of Fig 4, as the rest is."""
@@ -96,13 +95,9 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    spectrum = settings.eigenvalues
-    return {
-        "runs of Fig 4": f"as there, R = {RANK}",
-        **described(dim=len(spectrum), context=settings.context, heads=2, rank=2, eigenvalues=spectrum),
-        "training for the two laws": "gradient flow on infinite data, from the fixed point with one component learned",
-        **{name: getattr(settings, name) for name in ("seeds", "runs", "init", "sizes", "points")},
-    }
+    laws = "two heads of two pairs, gradient flow at infinitely many sequences from the fixed point with one component"
+    words = {"runs of Fig 4": f"as there, R = {RANK}", "training for the two laws": laws}
+    return described(settings, dim=len(settings.eigenvalues), rank=RANK, **words)
 
 
 def simulate(settings: Settings) -> Data:
@@ -176,7 +171,7 @@ def _stretch(
 
 
 def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], value: float) -> float:
-    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its start.
+    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its initial weights.
 
     Off the end of growth, with $I = \int v\,dt$, sums $s_d = \tfrac12(k+q)\cdot e_d$ grow as $e^{g_d I}$ and
     differences $\delta_d$ as $e^{-g_d I}$, with $g_d$ the driving of what is not learned. So
@@ -201,7 +196,7 @@ def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], 
 
 
 def waits(task: InContextRegression, settings: Settings) -> xr.Dataset:
-    """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
+    """When an aligned newcomer has brought the loss halfway down, for each initial size."""
     steps, dim = theory.levels(task), task.dim
     passage_times = {kind: [] for kind in KINDS}
     for small in settings.sizes:
@@ -222,8 +217,7 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
         times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
     keys = np.abs(np.asarray(model.key))
     smallest = float(keys[keys > 0].min())
-    options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
-    return flow(model, Population(task), until=float(times[-1]), record=Record(points=times), **options)
+    return flow_at(model, Population(task), times, rtol=1e-8, atol=1e-6 * smallest)
 
 
 def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
@@ -233,7 +227,7 @@ def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
 
 
 def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
-    """Long enough for any but the most unfortunate start: some hundred times the wait of an aligned one."""
+    """Long enough for any but the most unfortunate initialization: some hundred times the wait of an aligned one."""
     rate = float(theory.modes(task).driving[NEXT])
     return 40 / (rate * small) if kind == "head" else 4 * max(np.log(1 / small), 1.0) / rate
 
@@ -281,7 +275,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=1.0,
             measured=-_slopes(head["time"].values, inverse) / rate,
             tolerance=head_error,
-            basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
+            basis="(v/v_end)³ for the end of growth; at its beginning, what initial weights have in other directions",
             kind="paper",
             source="Equation 21, where v is small",
             explored=True,
@@ -292,7 +286,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=1.0,
             measured=_slopes(pair["time"].values, logarithm) / (value * rate),
             tolerance=pair_error,
-            basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
+            basis="share vu²/a₂ of the component learned at the end of the fit; initial size",
             **of_pairs,
         ),
         Claim.over(
@@ -333,7 +327,7 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
     if np.unique(small).size < 2:
         why = "a slope needs two sizes"
         return [Claim.cannot_be_judged(*head, why=why, **of_heads), Claim.cannot_be_judged(*pair, why=why, **of_pairs)]
-    # The law leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
+    # The law leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the initial size.
     rise = 3 * float(small.max()) / end
     return [
         Claim.close(
@@ -349,7 +343,7 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
             predicted=1.0,
             measured=_slopes(-logs, waited["pair"].values[None])[0] * value * rate,
             tolerance=small.max() ** 2 + 1e-4,
-            basis="square of the largest start, over that of the value; interpolation between times 0.6 % apart",
+            basis="square of the largest initial size, over that of the value; interpolation between times 0.6 % apart",
             **of_pairs,
         ),
     ]
@@ -382,10 +376,6 @@ def _lines(time: np.ndarray, law: np.ndarray) -> list[np.ndarray]:
     return [
         np.polyfit(t, y, 1) if np.isfinite(t + y).all() else np.full(2, np.nan) for t, y in zip(time, law, strict=True)
     ]
-
-
-def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
-    return draw_figure(data, settings.low_rank.task)
 
 
 RANK = 2
@@ -438,14 +428,13 @@ GROWN = 0.3
 """A head is colored if its value comes to be larger."""
 
 
-def draw_figure(data: Data, task: InContextRegression) -> matplotlib.figure.Figure:
-    """`task` is that of Fig 4."""
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
     with styled():
         figure = new_figure(11.5, 8.4)
         halves: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
         loss, weights = halves[0].subplots(2, 1, sharex=True, height_ratios=(1, 1.1))
-        _draw_run(loss, weights, data["run"], theory.levels(task))
+        _draw_run(loss, weights, data["run"], theory.levels(settings.low_rank.task))
         left, middle, right = halves[1].subplots(1, 3)
         _draw_head(left, head, float(predictions["driving"]))
         _draw_pair(middle, pair, float(predictions["driving"]) * float(predictions["value"]))

@@ -43,7 +43,7 @@ from ._fig14_theory import (
 )
 from ._onset import PART, Growth, measured_onsets, off_by, onset_claim
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._runs import Run, runs_of, train_together
+from ._runs import Run, described, published_settings, runs_of, train_together
 
 CAPTION = (
     "Merged linear attention trained on mixtures at the published settings. A share icl of the training sequences has "
@@ -63,25 +63,13 @@ KINDS = {"train": "loss", "iw": "in_weight_test_loss", "ic": "in_context_test_lo
 """Names of curves, as the digitized ones have them and as trajectories do."""
 
 
-def _shared(settings: Settings) -> dict[str, Any]:
-    """What the paper says too."""
-    return {
-        "dimension D": DIM,
-        "context length N": settings.context,
-        "heads H": settings.heads,
-        "covariance": "I/D",
-        "shares icl": list(SHARES),
-        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
-        "rate": settings.rate,
-        "steps": settings.steps,
-        "sequences": settings.sequences,
-    }
-
-
 def describe(settings: Settings) -> dict[str, Any]:
+    initial = f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero"
     command = " ".join(command_of(settings.experiment))
-    chosen = {name: getattr(settings, name) for name in ("record", "tested", "infinite_runs")}
-    return {**_shared(settings), "seeds": settings.seeds, "command": command, **chosen}
+    return described(settings, dim=DIM, initial=initial, command=command, **_SHARES)
+
+
+_SHARES = {"covariance": "I/D", "shares icl": SHARES}
 
 
 @dataclass(frozen=True)
@@ -293,7 +281,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
 
 
 def _published_claim(sampled: xr.Dataset, kept: xr.Dataset) -> Claim:
-    """All curves of a seed together: they come from one w*, one pair of test sets and one start."""
+    """All curves of a seed together: they come from one w*, one pair of test sets and one initialization."""
     counts, points = 0, 0
     for share in SHARES:
         for kind, name in KINDS.items():
@@ -326,9 +314,9 @@ def _end_claims(sampled: xr.Dataset, infinite: xr.Dataset, predicted: xr.Dataset
     }
     statements = {
         (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
-        (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
+        (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its initial value",
         (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
-        (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
+        (1, "in_weight"): "icl = 1: the in-weight test loss ends above its initial value, by tr(A*ᵀΛA*Λ)/N",
     }
     both = []
     for (which, name), statement in statements.items():
@@ -371,7 +359,7 @@ def _end_claim(
 
 
 _ORDERS = (("in_context", "falls", -1), ("in_weight", "rises", 1))
-_SHORT = "the falls are not over by the end, or before the start"
+_SHORT = "the falls are not over by the end, or before step 0"
 
 
 def _order_claim(sampled: xr.Dataset, name: str, words: str, sign: int, short: bool) -> Claim:
@@ -399,7 +387,7 @@ def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset, short: bool) -> C
     origin = Origin(kind="paper", source="Fig 14")
     statement = (
         "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight test "
-        "loss goes below the middle between the lowest and the last of infinite data, and ends above it"
+        "loss goes below the middle between the lowest and the last at infinitely many sequences, and ends above it"
     )
     if short:
         return Claim.cannot_be_judged("given-up", statement, why=_SHORT, **origin)
@@ -490,7 +478,9 @@ def _draw_ends(axes: Any, data: Data) -> None:
             axes.plot(share + spread, ends[:, place], ".", color=_pale(color), markersize=4, zorder=1,
                       label=f"{label}, seeds" if place == 0 else None)  # fmt: skip
         exact = infinite[name].isel(seed=0, tested=-1)
-        axes.plot(SHARES, exact, "o-", color=color, markersize=4.5, linewidth=1.2, label=f"{label}, infinite data")
+        axes.plot(
+            SHARES, exact, "o-", color=color, markersize=4.5, linewidth=1.2, label=f"{label}, infinitely many sequences"
+        )
         short = name.removesuffix("_test_loss")
         for which in (0, 1):
             end = float(predicted[f"{short}_end_at_{which}"])
@@ -528,7 +518,9 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=tuple(range(100, 110)), sequences=1500, tested=50, infinite_runs=1),
     described=describe,
-    paper_settings={**_shared(Settings()), "seeds": "one, of PyTorch, the same for all shares"},
+    paper_settings=published_settings(
+        describe(Settings()), **_SHARES, seeds="one, of PyTorch, the same for all shares"
+    ),
     simulate=simulate,
     claims=claims,
     draw=draw,
