@@ -59,9 +59,7 @@ def _draw_losses(axes: Any, training: xr.Dataset, predictions: xr.Dataset, setti
         axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.3, zorder=0)
         axes.annotate(f"$L(M_{m})$", (1.01, level), xycoords=("axes fraction", "data"), va="center", color=_QUIET,
                       fontsize=9)  # fmt: skip
-    axes.set_xlim(0, step[-1])
-    axes.set_ylim(0, 1.08)
-    axes.set_ylabel("training loss")
+    axes.set(xlim=(0, step[-1]), ylim=(0, 1.08), ylabel="training loss")
     axes.set_title(f"(a) As published: {shown} seeds of ours; dotted, predicted levels")
 
 
@@ -87,8 +85,7 @@ def _draw_drops(axes: Any, training: xr.Dataset, unit: float) -> None:
     axes.set_ylim(0.5, DIM + 0.6)
     axes.set_yticks(range(DIM, 0, -1), DROPS)
     axes.tick_params(axis="y", length=0)
-    axes.set_ylabel("drop")
-    axes.set_xlabel("training step")
+    axes.set(ylabel="drop", xlabel="training step")
     axes.legend(loc="upper right", ncols=2)
 
 
@@ -114,11 +111,9 @@ def _draw_values(axes: Any, training: xr.Dataset, run: xr.Dataset, predictions: 
         within = when <= step[-1]
         mark = axes.plot([when], [0], "^", color=PALETTE[d], markersize=7, clip_on=not within, zorder=5)
         theory = [(course[0], "eq. 21, placed at half a drop"), (mark[0], "scheduled drop, initial weights")]
-    axes.set_xlim(0, step[-1])
-    axes.set_ylim(0, 1.6 * float(predictions["value_end"].max()))
+    axes.set(xlim=(0, step[-1]), ylim=(0, 1.6 * float(predictions["value_end"].max())))
     axes.legend(*zip(*named, *theory, strict=True), loc="upper left", ncols=2, fontsize=8.5, columnspacing=1.0)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("value weight $|v_i|$, attention divided by N")
+    axes.set(xlabel="training step", ylabel="value weight $|v_i|$, attention divided by N")
     axes.set_title("(b) Value weights of one run" + (" of (a)" if place < settings.shown else ""))
 
 
@@ -183,9 +178,7 @@ def _draw_misalignment(axes: Any, flows: xr.Dataset, turned: xr.Dataset, sequenc
         turn = float(np.sqrt(np.mean(turned["predicted"].values[:, 1:] ** 2)))
         axes.axhline(turn, color=BLACK, linestyle="--", linewidth=1.1, zorder=0,
                      label=f"turn of the first key by {sequences:,} sequences (r.m.s.)".replace(",", " "))  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_ylim(1e-7, 3e3)
+    axes.set(xscale="log", yscale="log", ylim=(1e-7, 3e3))
     axes.set_yticks([1e-6, 1e-4, 1e-2, 1e0])
     axes.set_xlabel("scale of the initial weights (published: 0.01)")
     axes.set_ylabel("component of the newest key\noff its eigenvector (relative)")
@@ -204,9 +197,7 @@ def _draw_errors(axes: Any, flows: xr.Dataset, predictions: xr.Dataset) -> None:
                       label=f"drop {d + 1}" if run == 0 else None)  # fmt: skip
     axes.plot(inits, [median(each) for each in wait], "s-", color=GRAY, markersize=4,
               linewidth=1.2, label="median wait before a drop")  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_ylim(1e-6, 1e8)
+    axes.set(xscale="log", yscale="log", ylim=(1e-6, 1e8))
     axes.set_yticks([1e-4, 1e-2, 1e0, 1e2, 1e4])
     axes.set_xlabel("scale of the initial weights (published: 0.01)")
     axes.set_ylabel("error of the scheduled time\nin time constants of the drop")
@@ -277,8 +268,7 @@ def frames(data: Data, settings: Settings) -> Iterator[UInt8[np.ndarray, "height
             losses.axhline(level, color=GRAY, linestyle=":", linewidth=1.0)
         (curve,) = losses.plot([], [], color=BLACK)
         heads = [values.plot([], [], color=PALETTE[d], label=f"head {head + 1}")[0] for d, head in enumerate(order)]
-        losses.set(xlim=(0, step[-1]), ylim=(0, 1.08), ylabel="loss")
-        losses.set_title("Loss; dotted: predicted levels")
+        losses.set(xlim=(0, step[-1]), ylim=(0, 1.08), ylabel="loss", title="Loss; dotted: predicted levels")
         values.set(ylim=(0, 1.4 * top), ylabel="value weight $|v_i|$", xlabel="training step")
         values.legend(loc="upper left", ncols=DIM, columnspacing=1.0, handlelength=1.2)
         now, goal = right.subplots(2, 1)

@@ -388,12 +388,10 @@ def _losses(axes: Axes, rank: int, runs: xr.Dataset, levels: Float[np.ndarray, "
             axes.annotate(words, (steps, level), xytext=(3, 0 if waiting else -3), fontsize=7.5, **place)
     for run, loss in enumerate(runs["loss"].values):
         axes.plot(runs["step"].values, loss, color=PALETTE[run % len(PALETTE)], linewidth=1.5)
-    axes.set_xlim(0, steps)
-    axes.set_ylim(0.15, 1.04)
+    axes.set(xlim=(0, steps), ylim=(0.15, 1.04))
     ticks = (0, steps // 2, steps)
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axes.set_xlabel("training step")
-    axes.set_title(f"R = {rank}")
+    axes.set(xlabel="training step", title=f"R = {rank}")
 
 
 def _waits(
@@ -415,9 +413,7 @@ def _waits(
         axes.plot(m + spread, np.sort(each[:, m]), "o", color=BLUE, markersize=2.4, zorder=2, label=words)
     limit = float(predicted["threshold"].sel(scale=1.0, method="nearest"))
     axes.axhline(limit, color=GRAY, linestyle="--", linewidth=1.2, zorder=1, label="conspicuous from here")
-    axes.set_yscale("log")
-    axes.set_ylim(0.2, 400)
-    axes.set_xlim(-0.5, DIM - 0.5)
+    axes.set(yscale="log", ylim=(0.2, 400), xlim=(-0.5, DIM - 0.5))
     axes.set_xticks(range(DIM))
     axes.set_xlabel("components learned, $m$")
     axes.set_title(f"R = {rank}", fontsize=9.5)
@@ -431,10 +427,7 @@ def _fractions(axes: Axes, data: Data, settings: Settings) -> None:
     errors = 100 * np.sqrt(np.maximum(simulated * (1 - simulated), 0.5 / count) / count)
     inits = settings.init / 10.0 ** smaller["decade"].values
     axes.errorbar(inits, 100 * simulated, yerr=errors, fmt="o", color=BLUE, markersize=4, label="simulated")
-    axes.set_xscale("log")
-    axes.set_ylim(0, None)
-    axes.set_xlabel("init")
-    axes.set_ylabel("short though R divides m (%)")
+    axes.set(xscale="log", ylim=(0, None), xlabel="init", ylabel="short though R divides m (%)")
     axes.set_title(f"R = {rank}: smaller initialization", fontsize=9.5)
     axes.legend(loc="upper left", fontsize=8)
 

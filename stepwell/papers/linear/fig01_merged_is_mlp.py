@@ -299,10 +299,7 @@ def _draw_losses(axes: Any, data: Data) -> None:
     end = float(training["step"][-1])
     axes.annotate(f"predicted final loss $L(M_D)$ = {last:.3f}", (end, last), xytext=(-4, 7), ha="right",
                   textcoords="offset points", color=_QUIET, fontsize=9)  # fmt: skip
-    axes.set_xlim(0, end)
-    axes.set_ylim(0, 1.15)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("training loss (mean squared error)")
+    axes.set(xlim=(0, end), ylim=(0, 1.15), xlabel="training step", ylabel="training loss (mean squared error)")
     axes.set_title("(a) As published: one curve, one drop")
     axes.legend(loc="upper right")
 
@@ -325,9 +322,7 @@ def _draw_onsets(axes: Any, data: Data) -> None:
     how = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "fontsize": 8.5, "color": VERMILION}
     axes.annotate(off_by(own).replace(" at", "\nat"), (1, 1), **how)
     axes.set_xticks([0, 1], ["half of the drop,\ninfinitely many sequences", "its beginning,\nfrom own data"])
-    axes.set_xlim(-0.5, 1.5)
-    axes.set_ylim(0.85, 1.15)
-    axes.set_ylabel("measured over predicted time")
+    axes.set(xlim=(-0.5, 1.5), ylim=(0.85, 1.15), ylabel="measured over predicted time")
     axes.set_title("(b) When the loss falls")
 
 
@@ -360,9 +355,7 @@ def _draw_differences(axes: Any, data: Data) -> None:
                   textcoords="offset points", fontsize=8.5)  # fmt: skip
     axes.set_ylim(3e-17, 3e1)
     axes.set_yticks([1e-15, 1e-10, 1e-5, 1e0])
-    axes.set_xlim(0, end)
-    axes.set_ylabel("difference of two losses")
-    axes.set_xlabel("training time $t/\\tau$")
+    axes.set(xlim=(0, end), ylabel="difference of two losses", xlabel="training time $t/\\tau$")
     axes.set_title("(c) How far apart curves are, first seed")
 
 
@@ -376,11 +369,9 @@ def _draw_white(axes: Any, white: xr.Dataset) -> None:
             known = "eq. 10" if place == white.sizes["size"] - 1 and run == 0 else None
             axes.plot(one["clock"], one["predicted"][run], ":", color=BLACK, linewidth=1.2, label=known)
     axes.axhline(float(white["end"]), color=GRAY, linewidth=0.8, zorder=0)
-    axes.set_xlim(0, float(white["clock"].max()))
-    axes.set_ylim(0, 1.55 * float(white["end"]))
+    axes.set(xlim=(0, float(white["clock"].max())), ylim=(0, 1.55 * float(white["end"])))
     axes.set_yticks([0, 0.25, 0.5, 0.75])
-    axes.set_xlabel("training time $t/\\tau$")
-    axes.set_ylabel("coefficient $\\sigma(t)$ of the prediction")
+    axes.set(xlabel="training time $t/\\tau$", ylabel="coefficient $\\sigma(t)$ of the prediction")
     axes.set_title("(d) White inputs: the paper's eq. 10")
     axes.legend(loc="upper left", fontsize=8.5)
 

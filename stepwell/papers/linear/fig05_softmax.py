@@ -323,10 +323,8 @@ def draw_runs(data: Data, counted: dict[str, list[list[Drop]]], small_init: str)
             for run, listed in enumerate(counted[name]):
                 _curve(axes, data[name], run, powers[run], listed)
             axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted[name]])}")
-            axes.set_xlabel("training time $t/\\tau$")
-            axes.set_xlim(0, float(data[name]["time"][-1]))
-        merged.set_ylabel("training loss / loss of predicting zero")
-        merged.set_ylim(0, 1.05)
+            axes.set(xlabel="training time $t/\\tau$", xlim=(0, float(data[name]["time"][-1])))
+        merged.set(ylabel="training loss / loss of predicting zero", ylim=(0, 1.05))
     return figure
 
 

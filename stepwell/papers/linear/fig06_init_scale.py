@@ -474,9 +474,7 @@ def _curves(axes: Axes, runs: xr.Dataset, levels: np.ndarray, linear: tuple[floa
             axes.plot(one["time"][1:], one["linearized"][1:], "--", color=BLACK, linewidth=0.9, label=label)
     if linear:
         axes.legend(loc="lower left", fontsize=8)
-    axes.set_xscale("log")
-    axes.set_ylim(0, HIGHEST["pairs" if linear else "independent"])
-    axes.set_xlabel("training time $t/\\tau$")
+    axes.set(xscale="log", ylim=(0, HIGHEST["pairs" if linear else "independent"]), xlabel="training time $t/\\tau$")
     axes.set_ylabel("loss (mean squared error)")
 
 

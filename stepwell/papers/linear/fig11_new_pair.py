@@ -446,8 +446,7 @@ def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset, levels: np.ndarray) ->
         style: dict[str, Any] = {"color": BLACK if m % RANK == 0 else "#B0B0B0", "linewidth": 0.9}
         loss.axhline(level, linestyle="--", zorder=0, **style)
     loss.plot(step, run["loss"], color=BLACK, linewidth=1.8)
-    loss.set_ylabel("loss")
-    loss.set_ylim(0.15, 1.05)
+    loss.set(ylabel="loss", ylim=(0.15, 1.05))
     loss.set_title(f"(a) A run of Fig 4, R = {RANK}; dashed: predicted levels, black where R divides m")
     grown = np.flatnonzero(run["value"].values[-1] > GROWN).tolist()
     for i in range(run.sizes["head"]):

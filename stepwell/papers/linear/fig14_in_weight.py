@@ -445,9 +445,7 @@ def _draw_curves(place: Any, data: Data) -> None:
             step, loss = _with_gaps(curve)
             axes.plot(step, loss, "--", color=color, linewidth=1.8, label=f"{label}, the paper's run", zorder=3)
         extra = {0.0: ": noise as context", 1.0: ": a task in every context"}.get(share, "")
-        axes.set_title(f"({letter}) icl = {share:g}{extra}")
-        axes.set_ylim(0, _END)
-        axes.set_xlim(0, end)
+        axes.set(title=f"({letter}) icl = {share:g}{extra}", ylim=(0, _END), xlim=(0, end))
         axes.set_xticks([0, end / 2, end])
     for axes in panels[:, 0]:
         axes.set_ylabel("loss (mean squared error)")
@@ -486,11 +484,9 @@ def _draw_ends(axes: Any, data: Data) -> None:
             end = float(predicted[f"{short}_end_at_{which}"])
             known = "closed form" if which == 0 and short == "in_weight" else None
             axes.plot([which], [end], "s", color="none", markeredgecolor=BLACK, markersize=9, zorder=4, label=known)
-    axes.set_yscale("log")
-    axes.set_ylim(0.04, 14)
+    axes.set(yscale="log", ylim=(0.04, 14))
     axes.set_yticks([0.1, 1.0], ["0.1", "1"])
-    axes.set_xlabel("share icl of sequences with a task of their own")
-    axes.set_ylabel("test loss at the end (logarithmic)")
+    axes.set(xlabel="share icl of sequences with a task of their own", ylabel="test loss at the end (logarithmic)")
     axes.set_title("(g) What is learned in the end")
     axes.legend(loc="upper center", ncols=2, fontsize=8.5)
 
@@ -505,8 +501,7 @@ def _draw_onsets(axes: Any, data: Data) -> None:
     seen = measured[np.isfinite(measured)]
     if seen.size:
         axes.plot([seen.min(), seen.max()], [seen.min(), seen.max()], color=GRAY, linewidth=0.8, zorder=0)
-    axes.set_xlabel("predicted step of the onset")
-    axes.set_ylabel("measured step")
+    axes.set(xlabel="predicted step of the onset", ylabel="measured step")
     axes.set_title(f"(h) When the loss begins to fall; {off_by(measured / expected['step'].values)}")
     axes.legend(loc="upper left", fontsize=8.5)
 

@@ -451,8 +451,7 @@ def _draw_losses(axes: Axes, flows: xr.Dataset, tests: xr.Dataset, colors: tuple
         axes.axhline(level, color=colors[m], linestyle=":", linewidth=1, zorder=0)
         place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
         axes.annotate(f"m = {m}", (1.0, level), xytext=(4, 0), fontsize=8.5, color=colors[m], **place)
-    axes.set_xscale("log")
-    axes.set(xlabel="training time $t/\\tau$", ylabel="loss", ylim=(0, 1.1))
+    axes.set(xscale="log", xlabel="training time $t/\\tau$", ylabel="loss", ylim=(0, 1.1))
 
 
 def _draw_tests(axes: Axes, tests: xr.Dataset, colors: tuple[str, ...]) -> None:

@@ -409,9 +409,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         left.loglog(sizes, expected, "--", color=BLACK, label="expected, $(\\mathrm{tr}\\,\\Sigma/P)^{1/2}$")
         left.set_xticks(sizes, [str(n) for n in sizes])
         left.minorticks_off()
-        left.set_xlabel("sequences P")
-        left.set_ylabel("gradient by label blocks at zero")
-        left.set_title("(a) A sampling error")
+        left.set(xlabel="sequences P", ylabel="gradient by label blocks at zero", title="(a) A sampling error")
         left.legend(loc="lower left")
 
         colors = (GRAY, *PALETTE)
@@ -434,18 +432,14 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             if size < settings.block_starts[-1]:
                 below.plot([300, float(runs["time"][-1])], [kept, kept], **style)
         above.axhline(float(predicted["last_level"]), color=BLACK, linestyle=":", linewidth=1.0)
-        above.set_ylim(0, 1.08)
-        above.set_ylabel("loss")
+        above.set(ylim=(0, 1.08), ylabel="loss")
         above.set_title("(b) Infinitely many sequences: the loss ends at $L(M_D)$ from every initialization")
         above.legend(loc="upper right")
         below.plot([], [], color=GRAY, label="size of the blocks")
         below.plot([], [], "--", color=BLACK, linewidth=1.0, label="the same, theory")
         below.plot([], [], ":", color=GRAY, label="what they add to the prediction")
         below.legend(loc="lower right", ncols=1)
-        below.set_xlim(1, float(runs["time"][-1]))
-        below.set_ylim(1e-10, 10)
-        below.set_xlabel("training time $t/\\tau$")
-        below.set_ylabel("size")
+        below.set(xlim=(1, float(runs["time"][-1])), ylim=(1e-10, 10), xlabel="training time $t/\\tau$", ylabel="size")
         below.set_title("(c) Blocks grow until the drop, then cease to contribute")
     return figure
 

@@ -369,8 +369,7 @@ def _draw_points(axes: Axes, points: xr.Dataset) -> None:
         axes.annotate(str(name), (negative[row], loss[row]), **place)
     axes.set_xlim(-0.4, negative.max() + 0.9)
     axes.set_xticks(range(int(negative.max()) + 1))
-    axes.set_ylim(0, 1.08 * loss.max())
-    axes.set(xlabel="negative directions of the Hessian", ylabel="loss")
+    axes.set(ylim=(0, 1.08 * loss.max()), xlabel="negative directions of the Hessian", ylabel="loss")
     axes.set_title(
         f"(a) All {points.sizes['point']} fixed points, D = {points.sizes['component']}, and the path of training"
     )
@@ -391,8 +390,7 @@ def _draw_falls(axes: Axes, points: xr.Dataset) -> None:
         axes.loglog(distance, expected, "--", color=BLACK, linewidth=1.0, label=label)
         place: Any = {"xytext": (-3, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
         axes.annotate(str(points["learned"].values[row]), (distance[0], expected[0]), fontsize=8.5, **place)
-    axes.set_xlim(distance[0] / 2.2, distance[-1])
-    axes.set_ylim(8e-9, 0.2)
+    axes.set(xlim=(distance[0] / 2.2, distance[-1]), ylim=(8e-9, 0.2))
     axes.set(xlabel="distance s from the saddle", ylabel="fall of the loss")
     axes.set_title("(b) Ways down: s³ on the path, s² elsewhere")
     axes.legend(loc="upper left", fontsize=8)
@@ -413,9 +411,7 @@ def _draw_search(axes: Axes, letter: str, one: xr.Dataset) -> None:
     axes.plot(gradient[~aligned], loss[~aligned], "o", color=BLUE, label="from Gaussian weights", **style)
     axes.plot(gradient[aligned], loss[aligned], "^", color=VERMILION, label="from aligned weights", **style)
     axes.axvline(GRADIENT, ymax=0.87, color=BLACK, linestyle=":", linewidth=1.2)
-    axes.set_xscale("log")
-    axes.set_xlim(5e-18, 1)
-    axes.set_ylim(0, 1.22)
+    axes.set(xscale="log", xlim=(5e-18, 1), ylim=(0, 1.22))
     axes.set(xlabel="largest entry of the gradient at the end of the search", ylabel="loss there")
     converged = int(one["converged"].sum())
     model = str(one["model"].values)

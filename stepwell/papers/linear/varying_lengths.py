@@ -399,8 +399,7 @@ def _draw_course(axes: Axes, separate: xr.Dataset, predicted: xr.Dataset, settin
     for run in range(separate.sizes["run"]):
         label = "separate attention, one line a seed" if run == 0 else None
         axes.plot(separate["time"], separate["loss"][run], color=BLUE, linewidth=1.2, label=label)
-    axes.set_xscale("log")
-    axes.set_ylim(0, 1.32 * float(predicted["levels"][0]))
+    axes.set(xscale="log", ylim=(0, 1.32 * float(predicted["levels"][0])))
     axes.set(xlabel="training time $t/\\tau$", ylabel="loss averaged over lengths")
     axes.set_title("(a) Down the levels of one length")
     axes.legend(loc="upper right", fontsize=8)
@@ -418,8 +417,7 @@ def _draw_fitted(axes: Axes, samples: xr.Dataset, predicted: xr.Dataset, setting
         axes.annotate(f"{name}, {value:.1f}", (0.4, value + above), **place)
     axes.set_xlim(0, len(fitted) + 1)
     axes.set_xticks(range(1, len(fitted) + 1, 1 if len(fitted) < 5 else 3))
-    axes.set_ylim(0, settings.longest / 2 + 2.5)
-    axes.set(xlabel="sample", ylabel="length that fits the trained map")
+    axes.set(ylim=(0, settings.longest / 2 + 2.5), xlabel="sample", ylabel="length that fits the trained map")
     axes.set_title("(b) Which length is learned")
 
 
@@ -439,8 +437,7 @@ def _draw_lengths(axes: Axes, data: Data, settings: Settings) -> None:
     axes.set_xscale("log")
     axes.set_xticks(tested, [str(n) for n in tested])
     axes.minorticks_off()
-    axes.set_ylim(0, None)
-    axes.set(xlabel="context length at test, tokens", ylabel="loss (mean squared error)")
+    axes.set(ylim=(0, None), xlabel="context length at test, tokens", ylabel="loss (mean squared error)")
     axes.set_title("(c) One map, tested at each length")
     axes.legend(loc="upper right", fontsize=8)
 
