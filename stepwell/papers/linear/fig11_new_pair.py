@@ -379,7 +379,7 @@ def _lines(time: np.ndarray, law: np.ndarray) -> list[np.ndarray]:
 RANK = 2
 
 
-def shown_run(settings: Settings) -> xr.Dataset:
+def shown_run(settings: LowRankSettings) -> xr.Dataset:
     """Descent of the first seed as published, with `loss`, `value` and `pair`, sizes of every head."""
     every = 20
     trajectory = descend(
@@ -402,7 +402,7 @@ def shown_run(settings: Settings) -> xr.Dataset:
     )
 
 
-def makers(settings: Settings) -> Int[np.ndarray, "run component"]:
+def makers(settings: LowRankSettings) -> Int[np.ndarray, "run component"]:
     """The head that makes each drop, of runs to the end by gradient flow."""
     models = settings.initial_models(RANK, settings.every_seed)
     parts = [models[first : first + LANES] for first in range(0, len(models), LANES)]

@@ -233,7 +233,7 @@ def _curvature_claims(points: xr.Dataset) -> list[Claim]:
             "There is one minimum, with everything learned: number of fixed points with no negative direction, "
             "other than those M_0, …, M_{D-1} of the path",
             predicted=1,
-            measured=np.sum((negative == 0) & ~saddles),
+            measured=int(np.sum((negative == 0) & ~saddles)),
             tolerance=0,
             basis="a count",
             **ours,
