@@ -69,7 +69,7 @@ class Limits:
 
     @classmethod
     def of(cls, given: Any) -> "Limits":
-        """The limits that a table describes, checked."""
+        """Return the limits that a table describes, checked."""
         given = _check_keys("limits", given, ("runs", "minutes", "gigabytes"))
         runs = checks.whole("the limit of runs", given["runs"]) if "runs" in given else None
         others = (
@@ -137,7 +137,7 @@ class Study:
         limits: Any = None,
         source: str = "the study",
     ) -> "Study":
-        """A study from plain values, as a TOML file has them.
+        """Return the study that plain values describe, as a TOML file has them.
 
         **Arguments:**
 
@@ -166,7 +166,7 @@ class Study:
 
     @classmethod
     def read(cls, path: str) -> "Study":
-        """The study in a TOML file.
+        """Return the study in a TOML file.
 
         **Arguments:**
 
@@ -178,7 +178,7 @@ class Study:
 
     @classmethod
     def in_document(cls, document: Mapping[str, Any], source: str) -> "Study":
-        """The study in a TOML file that was read already; `source` is its name."""
+        """Return the study in a TOML file that was read already; `source` is its name."""
         _check_keys(source, document, (*SECTIONS, "sweep", "limits", "seed"))
         own = {name: value for name, value in document.items() if name not in ("sweep", "limits")}
         sweep = dict(_table(document.get("sweep", {}), "sweep"))
