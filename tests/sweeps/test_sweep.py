@@ -521,7 +521,8 @@ measure = ["regime"]
 def test_doubtful_values_are_remarked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     study = tmp_path / "study.toml"
     study.write_text(
-        '[task]\ndim = 2\n[training]\nkind = "descent"\nsteps = 5\n[sweep]\nrank = [1, 3]\nscale = [0.1, 0.2]\nseed = [0, 1]'
+        '[task]\ndim = 2\n[training]\nkind = "descent"\nsteps = 5\n'
+        "[sweep]\nrank = [1, 3]\nscale = [0.1, 0.2]\nseed = [0, 1]\n"
     )
     assert main(["sweep", str(study), "--store", str(tmp_path / "runs"), "--json"]) == 0
     assert capsys.readouterr().err == "stepwell sweep: rank 3 is above the dimension 2: rank 2 can do the same\n"
