@@ -111,7 +111,7 @@ def _operand(text: str) -> Any:
             number = make(text)
         except (ValueError, OverflowError):
             continue
-        if make is float or abs(number) <= LARGEST_WHOLE:  # a larger whole number becomes a float
+        if make is float or abs(number) <= LARGEST_WHOLE:  # a larger integer becomes a float
             return number
     if text[:1] in ('"', "[") or "," in text:
         try:
