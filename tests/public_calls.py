@@ -304,7 +304,7 @@ LEFT_OUT = re.compile(
     r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
     r"papers\.(slug|Figure\w*)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
-    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|job_result|compute_in_process|plan_sweep|run_job|scalars_in)$|"
+    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"
     r"experiments\.(canonical_text|name_of|sections_of|training_of|add_experiment_flags|experiment_from|seeds_from|"
     r"seeds_of|keys_of|find_kind|note_of|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
