@@ -109,7 +109,7 @@ PRESETS: dict[str, Preset] = {
     "linear": Preset("Linear attention", {}),
     "softmax": Preset("Softmax attention", {"task.kind": "multitask", "model.scale": "0.004", "seed": "9"}),
 }
-"""By the pictures that they show."""
+"""By the figures that they show."""
 
 
 def hint_of(section: Any, kind: str, field: str) -> Hint:

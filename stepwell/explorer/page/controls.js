@@ -171,7 +171,7 @@ function showBars(control, text) {
     });
 }
 
-// Errors beside the controls that caused them; those of no control of this page stand above the pictures.
+// Errors beside the controls that caused them; those of no control of this page stand above the figures.
 export function showProblems(problems) {
     const others = [];
     for (const [name, message] of Object.entries(problems)) if (!row(name) || row(name).hidden) others.push(message);

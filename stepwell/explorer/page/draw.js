@@ -13,25 +13,25 @@ const LETTERS = "ABCD";
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let colors = []; // of heads and configurations, read once for each theme
 const color = number => colors[number % colors.length];
-const PICTURES = {
+const FIGURES = {
     linear: {curves: ["loss", "values"], matrices: ["map", "keys", "queries"]},
     softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
     curve: {curves: ["loss"], matrices: []},
 };
-let {curves, matrices} = PICTURES.curve; // those of the view that is shown
+let {curves, matrices} = FIGURES.curve; // those of the view that is shown
 
-// The pictures that a run has are shown: those of one regression, of several, or its loss alone.
+// The figures that a run has are shown: those of one regression, of several, or its loss alone.
 let chosen = "";
-function choosePictures(view) {
+function chooseFigures(view) {
     const kind = view?.time ? view.kind : "";
     if (kind === chosen) return;
     chosen = kind;
-    ({curves, matrices} = PICTURES[kind] ?? {curves: [], matrices: []});
+    ({curves, matrices} = FIGURES[kind] ?? {curves: [], matrices: []});
     widths.clear();
     setTicks([]);
     for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
 }
-const everything = () => Object.values(PICTURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
+const everything = () => Object.values(FIGURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
 
 export const views = []; // by configuration
 export const shown = () => views[state.picked];
@@ -62,12 +62,6 @@ export function number(value, digits = 4) {
     return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
 }
 
-const column = (array, number) => { // of an array (T, n)
-    const width = array.shape[1], made = new Float64Array(array.shape[0]);
-    for (let row = 0; row < made.length; row++) made[row] = array[row * width + number];
-    return made;
-};
-
 function setHeights(name, lists, floor = null) {
     let least = Infinity, most = -Infinity;
     for (const list of lists) for (const value of list) if (Number.isFinite(value)) {
@@ -82,7 +76,7 @@ function setHeights(name, lists, floor = null) {
 
 // All that depends on the views: called when one has come, or when what is compared changes.
 export function drawViews() {
-    if (shown()?.time || settings.mode === "stored") choosePictures(shown());
+    if (shown()?.time || settings.mode === "stored") chooseFigures(shown());
     const there = views.map((view, place) => ({view, place})).filter(({view}) => view?.time);
     const view = shown();
     if (!there.length) return;
@@ -188,7 +182,7 @@ function drawHeads(view) {
         const heads = array.shape[1], tasks = array.shape[2] ?? 1;
         for (let head = 0; head < heads; head++) for (let task = 0; task < tasks; task++) {
             const what = tasks > 1 ? `head ${head + 1}, task ${task + 1}` : `head ${head + 1}`;
-            add(column3(array, head, task), head, "solid", what);
+            add(column(array, head, task), head, "solid", what);
         }
         const theory = view[`${name}_theory`];
         let predicted = false;
@@ -203,7 +197,7 @@ function drawHeads(view) {
     layOut(view);
 }
 
-const column3 = (array, head, task) => { // of an array (T, H) or (T, H, I)
+const column = (array, head, task = 0) => { // of an array (T, H) or (T, H, I)
     const [length, heads, tasks = 1] = array.shape, made = new Float64Array(length);
     for (let row = 0; row < length; row++) made[row] = array[(row * heads + head) * tasks + task];
     return made;

@@ -70,7 +70,7 @@ function receive(head) {
             // What comes first is the run alone; its table follows with the theory.
             if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
-            at("pictures").classList.toggle("stale", !view.time && settings.mode !== "stored");
+            at("figures").classList.toggle("stale", !view.time && settings.mode !== "stored");
             if (settings.mode === "stored") at("clock").hidden = !view.time;
             if (head.place === state.picked) introduce(view.kind);
             repaint(head.number);
@@ -85,7 +85,7 @@ function receive(head) {
     }
 }
 
-// Title and introduction are those of the pictures that are shown.
+// Title and introduction are those of the figures that are shown.
 function introduce(kind) {
     if (!kind || document.body.dataset.view === kind || settings.mode === "stored") return;
     document.body.dataset.view = kind;

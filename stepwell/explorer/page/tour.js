@@ -1,4 +1,4 @@
-// Six steps through what is to be seen: each says something, sets the time or a control, and points at a picture.
+// Six steps through what is to be seen: each says something, sets the time or a control, and points at a figure.
 import * as draw from "./draw.js";
 import {query, settings} from "./state.js";
 
