@@ -3,7 +3,9 @@
 No figure needs a screen, and `pyplot` is not used; matplotlib is imported with the first name that draws.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stepwell._util.lazy import lazy_names as _lazy_names
 
 from ._compare import ComparedDrop as ComparedDrop
 from ._compare import ComparedRun as ComparedRun
@@ -36,18 +38,4 @@ if TYPE_CHECKING:
     from ._draw import draw_staircase as draw_staircase
     from ._draw import draw_weights as draw_weights
 
-_LATER = {
-    "animate": "_animate",
-    "draw_map": "_draw",
-    "draw_staircase": "_draw",
-    "draw_weights": "_draw",
-}
-"""Names whose modules take a while to import, and the module of each."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

@@ -261,7 +261,7 @@ def convention(trajectory: xr.Dataset, task: Any, weights: Weights | None = None
             f"the model has {settings['activation']} attention; there are predictions for linear attention"
         )
     given: Normalization = settings.get("normalization") or "1/N"
-    counts = task.lengths.counts
+    counts = task.context.counts
     if given != "1/N" and len(counts) > 1:
         raise InvalidInput(
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalization='1/N'"

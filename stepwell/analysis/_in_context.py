@@ -41,10 +41,10 @@ def principal_component_regression(
     >>> (abs(errors).max(axis=1) < 1e-8).tolist()
     [False, False, True]
     """
-    count = batch.lengths.longest
-    if not batch.lengths.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
+    count = batch.context.longest
+    if not batch.context.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
         raise InvalidInput(
-            f"the batch has context lengths {batch.lengths.counts} and {batch.outputs} outputs; the regression needs "
+            f"the batch has context lengths {batch.context.counts} and {batch.outputs} outputs; the regression needs "
             f"one length, of at least {eigenvectors.shape[1]}, and one output"
         )
     tokens = np.asarray(batch.tokens)
@@ -105,4 +105,4 @@ def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray,
 
 @eqx.filter_jit
 def _predictions(model: AbstractModel, batch: Batch):
-    return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.lengths.longest + 1])
+    return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.context.longest + 1])

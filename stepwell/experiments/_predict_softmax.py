@@ -30,7 +30,7 @@ _OF_THE_SUM = {"lower_bound"}
 
 def predict_softmax(task: MultiTaskRegression, *, heads: int, scale: float) -> dict[str, Any]:
     """The JSON document. Losses are of the target without noise, in total and for each task; times are t/τ."""
-    dims, context = list(task.dims), task.lengths.counts[0]
+    dims, context = list(task.dims), task.context.counts[0]
     limit = softmax.flow_limit(task)
     one_each = heads >= len(dims)
     exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None

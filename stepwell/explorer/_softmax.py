@@ -75,7 +75,7 @@ def _finite_remark(experiment: Experiment) -> str:
 
 def _numbers_of(task: MultiTaskRegression) -> "_Limited":
     strengths = tuple(float(one) for one in task.strengths)
-    return _Limited(task.dims, strengths, task.lengths.counts[0], float(task.noise_variance))
+    return _Limited(task.dims, strengths, task.context.counts[0], float(task.noise_variance))
 
 
 class _Limited(NamedTuple):

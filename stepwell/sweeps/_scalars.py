@@ -206,7 +206,7 @@ def effective_map(measured: Measured) -> Scalars:
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
     lam, normalization = _eigenvalues(built), normalization_of(experiment)
-    divided = [_attention(normalization, task.lengths.longest) for task in built.tasks]
+    divided = [_attention(normalization, task.context.longest) for task in built.tasks]
     diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
 

@@ -30,7 +30,7 @@ def run():
 @pytest.fixture(scope="module")
 def softmax():
     model = MultiHeadAttention.random(dim=2, outputs=1, heads=2, scale=0.3, key=jax.random.key(0))
-    return online(model, TASK, batch=4, rate=0.05, steps=5, key=jax.random.key(1), progress=False)
+    return online(model, TASK, batch_size=4, rate=0.05, steps=5, key=jax.random.key(1), progress=False)
 
 
 def test_a_staircase_has_the_losses_levels_and_predicted_drops(run):

@@ -57,9 +57,9 @@ RUNS = {
     "softmax": lambda **how: descend(softmax(), SEQUENCES, rate=0.1, steps=40, record=15, **how),
     "diverging": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=25, **how),
     "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=100, **how),
-    "online": lambda **how: online(softmax(), TASK, batch=8, rate=0.1, steps=40, key=KEY, **how),
+    "online": lambda **how: online(softmax(), TASK, batch_size=8, rate=0.1, steps=40, key=KEY, **how),
     "online adam": lambda **how: online(
-        ensemble(separate), TASK, batch=8, optimizer=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
+        ensemble(separate), TASK, batch_size=8, optimizer=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
     ),
     "rodas5p": lambda **how: flow(separate(), POPULATION, solver="rodas5p", save=20, **how),
     "rodas5p moments": lambda **how: flow(merged(), MOMENTS, solver="rodas5p", until=90.0, save=20, rtol=1e-8, **how),

@@ -230,7 +230,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
         rule |= {"steps": training.steps, "record": kept, "progress": False}
         rule["snapshots"] = kept[recording.places(kept.size)]
         if experiment.objective.kind == "online":
-            run = sw.online(model, task, batch=objective.batch, key=keys_of(experiment.seed).train, **rule)
+            run = sw.online(model, task, batch_size=objective.batch_size, key=keys_of(experiment.seed).train, **rule)
         else:
             run = sw.descend(model, objective, **rule)
     answer = of_run_by_hand(run, model, factor)
@@ -581,7 +581,7 @@ TEN: dict[str, Experiment] = {
     "online": Experiment(
         task={"dim": 2, "context": 15},
         model={"scale": 0.1},
-        objective={"kind": "online", "batch": 512},
+        objective={"kind": "online", "batch_size": 512},
         training={"rate": 0.05, "steps": 800},
         record=_PLAIN,
         seed=9,

@@ -68,7 +68,7 @@ def arrays(made):
             "steps": 50,
             "rate": 0.01,
         },
-        {"objective": "online", "batch": 8, "steps": 60, "rate": 0.05},
+        {"objective": "online", "batch_size": 8, "steps": 60, "rate": 0.05},
         {"model": "mlp", "scale": 0.1},
         {"task": "mixture", "sequences": 40, "steps": 40},
     ],

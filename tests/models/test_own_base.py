@@ -131,7 +131,7 @@ def test_it_trains_in_every_way_and_is_saved_and_loaded(model, tmp_path):
     runs = {
         "descend": descend(both, Sampled(BATCH), rate=0.1, steps=3, progress=False),
         "flow": flow(both, Sampled(BATCH), until=0.5, save=3, progress=False),
-        "online": online(both, TASK, batch=8, rate=0.1, steps=3, key=KEY, progress=False),
+        "online": online(both, TASK, batch_size=8, rate=0.1, steps=3, key=KEY, progress=False),
     }
     for name, run in runs.items():
         loaded = load(save(run, tmp_path / f"{name}.nc"))

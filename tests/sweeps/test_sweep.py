@@ -76,7 +76,7 @@ KINDS: dict[str, tuple[Experiment, dict[str, Any], float]] = {
         OVER,
         1e-12,
     ),
-    "online": (RUN.replace(objective={"kind": "online", "batch": 8}), {"seed": [0, 1]}, 1e-12),
+    "online": (RUN.replace(objective={"kind": "online", "batch_size": 8}), {"seed": [0, 1]}, 1e-12),
     "adam": (RUN.replace(training={"optimizer": "adam", "rate": 0.02}), OVER, 1e-9),
     "mlp": (RUN.replace(model="mlp", training={"rate": 0.01}), OVER, 1e-12),
     "mixture": (

@@ -37,12 +37,12 @@ def test_lengths_are_other_formulas(multi_tasks, data, length):
     from dataclasses import replace
 
     task = data.draw(multi_tasks)
-    other = replace(task, lengths=type(task.lengths)((length,), (1.0,)))
+    other = replace(task, context=type(task.context)((length,), (1.0,)))
     heads = [softmax.as_heads(weights) for weights in softmax.flow_limit(task)]
     np.testing.assert_allclose(
         softmax.softmax_length_loss(task, [length])[0], softmax.spectral_loss(other, *heads), rtol=1e-11
     )
-    found, own = softmax.task_numbers(task), task.lengths.counts[0]
+    found, own = softmax.task_numbers(task), task.context.counts[0]
     c = 1 / (1 + (found.dims * found.phi + 1) / own)
     for loss, weight in (
         (softmax.linear_length_loss(task, [length], divided_by="test")[0], c),

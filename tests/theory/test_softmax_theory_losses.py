@@ -41,7 +41,7 @@ def test_errors_where_the_flow_ends(make_multi_task, row):
 def brute_force(task: MultiTask, omega, mu, samples, seed):
     """The loss of each task with its standard error: g and ε integrated, contexts and queries drawn."""
     rng = np.random.default_rng(seed)
-    (context,), dims = task.lengths.counts, np.array(task.dims)
+    (context,), dims = task.context.counts, np.array(task.dims)
     block = np.repeat(np.arange(dims.size), dims)
     draws = np.empty((samples, dims.size))
     for sample in draws:
@@ -195,6 +195,6 @@ def test_bad_input(make_multi_task):
         softmax.flow_limit(make_multi_task([3, 4], [1.0, 0.0]))
     from dataclasses import replace
 
-    varied = replace(task, lengths=type(task.lengths)((5, 9), (0.5, 0.5)))
+    varied = replace(task, context=type(task.context)((5, 9), (0.5, 0.5)))
     with pytest.raises(InvalidInput, match=r"\(5, 9\).*for instance 9"):
         softmax.flow_limit(varied)

@@ -13,10 +13,8 @@ import xarray as xr
 
 from stepwell import models, objectives, tasks
 from stepwell._util.arguments import checked
-from stepwell._util.described import imported_class, unpacked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.recipes import remember
-from stepwell._util.recorded_rate import made_rate
+from stepwell._util.recipes import imported_class, made_rate, remember, unpacked
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask
@@ -103,7 +101,7 @@ def rerun(
     options |= _rule(about, rate, optimizer)
     if dynamics == "online":
         drawn, key = _made(about["task"], "task", task), _key(about["key"])
-        return online(start, drawn, batch=about["batch"], reduce=about["reduce"], key=key, **options)
+        return online(start, drawn, batch_size=about["batch_size"], reduce=about["reduce"], key=key, **options)
     loss = _made(about["objective"], "objective", task) if objective is None else objective
     return descend(start, loss, **options)
 
@@ -131,7 +129,7 @@ _KEPT = {
     "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "save", "spacing", "gap", "observed",
              "work"),
     "descend": (*_TRAINED, "objective"),
-    "online": (*_TRAINED, "task", "batch", "reduce", "key"),
+    "online": (*_TRAINED, "task", "batch_size", "reduce", "key"),
 }  # fmt: skip
 """What the dynamics write into the provenance themselves; the rest was given as `configuration`."""
 

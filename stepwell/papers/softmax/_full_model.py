@@ -106,7 +106,7 @@ def train(
         online(
             model,
             task,
-            batch=batch,
+            batch_size=batch,
             reduce="sum",
             rate=rate,
             steps=steps,

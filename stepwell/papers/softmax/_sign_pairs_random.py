@@ -34,7 +34,7 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
         online(
             Ensemble.of(models),
             task,
-            batch=WHOLE.batch,
+            batch_size=WHOLE.batch,
             reduce="sum",
             rate=WHOLE.rate,
             steps=settings.whole_steps,
@@ -119,5 +119,5 @@ def random_eigenvalues(settings: Settings) -> xr.Dataset:
 
 def _centered(task: MultiTaskRegression) -> float:
     """The loss of linear attention with the labels centered, which leaves L - 1 pairs."""
-    fewer = MultiTaskRegression(task.dims, task.strengths, task.lengths.longest - 1, noise_variance=task.noise_variance)
+    fewer = MultiTaskRegression(task.dims, task.strengths, task.context.longest - 1, noise_variance=task.noise_variance)
     return float(theory.linear_attention_loss(fewer)[0])

@@ -106,7 +106,7 @@ def curves(settings: Settings) -> xr.Dataset:
 def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarray]:
     r"""ω, μ of a sign pair at $a = d\omega^2$; best is $2\mu\omega = 1/(1+\gamma\sinh(a)/a)$, $\gamma = \phi d/L$."""
     omega = (size / task.dims[0]) ** 0.5 * np.array([[1.0], [-1.0]])
-    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.lengths.longest * np.sinh(size) / size)
+    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.context.longest * np.sinh(size) / size)
     return omega, reached / (2 * omega)
 
 
@@ -153,7 +153,7 @@ def centered_linear_loss(task: MultiTaskRegression, reached: float) -> float:
     average at right angles to s: its square adds $a^2/6$ of the variance, and the finite context $-4a/L$, each times
     moments of $|q|^2/d$ that are less than 2 for the second and less than 6 for the first.
     """
-    dim, context = task.dims[0], task.lengths.longest
+    dim, context = task.dims[0], task.context.longest
     c = reached * (context - 1) / context
     return float((1 - c) ** 2 + c**2 * (dim * task.noise_factors[0] + 1) / (context - 1))
 

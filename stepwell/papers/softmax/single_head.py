@@ -135,7 +135,7 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
             "best_loss": best.loss.sum(),
             "best_several": theory.flow_limit_loss(task).sum(),
             "best_square": ("task", np.array(task.dims) * best.omega**2),
-            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.lengths.longest for t in _sizes(name, settings)]),
+            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.context.longest for t in _sizes(name, settings)]),
         },
         {"size": list(settings.sizes)},
         {"name": name},
@@ -186,7 +186,7 @@ def fading(task: MultiTaskRegression, best: theory.SingleHead, scale: float) -> 
     $d_i\omega_i^2[P - 2\lambda_ir_i + \lambda_i\tfrac{e\phi_i}Lr_i^2]$.
     """
     lam, signals = np.array(task.strengths), task.signals
-    spread = np.e * task.noise_factors / task.lengths.longest
+    spread = np.e * task.noise_factors / task.context.longest
     push = float(np.sum(spread * signals * best.mu**2))
     ray = (signals + scale * push) / (scale * lam + spread * signals)
     cost = np.array(task.dims) * (push - 2 * lam * ray + lam * spread * ray**2)
@@ -332,7 +332,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
                 measured=growth / rate,
                 predicted=1.0,
                 tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
-                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the start; twice that",
+                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
                 kind="theory",
                 source="docstring of fading: tasks left out fade as 1/(K t)",
             )

@@ -161,7 +161,7 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
 def _part(task: MultiTask, chosen: Sequence[int]) -> MultiRegression:
     """The description of the `chosen` tasks alone."""
     dims, strengths = tuple(task.dims[i] for i in chosen), tuple(task.strengths[i] for i in chosen)
-    return MultiRegression(dims, strengths, task.noise_variance, task.lengths)
+    return MultiRegression(dims, strengths, task.noise_variance, task.context)
 
 
 def _members(mask: int) -> list[int]:
