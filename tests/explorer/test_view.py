@@ -11,9 +11,10 @@ import pytest
 
 import stepwell as sw
 from stepwell.experiments import compare_run, load_kinds
-from stepwell.explorer import State, controls
+from stepwell.explorer._controls import controls
 from stepwell.explorer._page import page
 from stepwell.explorer._softmax import _balance_remark
+from stepwell.explorer._state import State
 from stepwell.explorer._training import traced
 from stepwell.explorer._view import Cancelled, view
 from stepwell.explorer._warm import is_warm, mark_warm, neighbors, warm

@@ -1,5 +1,5 @@
 // Draws views into Bokeh's figures. Everything here happens in the browser: time moves without the server.
-import {settings, state} from "./state.js";
+import {at, element, settings, state} from "./state.js";
 
 export let bokeh = null; // Bokeh's document
 const models = new Map();
@@ -29,9 +29,9 @@ function chooseFigures(view) {
     ({curves, matrices} = FIGURES[kind] ?? {curves: [], matrices: []});
     widths.clear();
     setTicks([]);
-    for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
+    for (const name of everything()) at(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
 }
-const everything = () => Object.values(FIGURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
+const everything = () => Object.values(FIGURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => at(`card-${name}`));
 
 export const views = []; // by configuration
 export const shown = () => views[state.picked];
@@ -204,16 +204,13 @@ const column = (array, head, task = 0) => { // of an array (T, H) or (T, H, I)
 };
 
 function legend(name, entries, note) {
-    const place = document.getElementById(`note-${name}`);
+    const place = at(`note-${name}`);
     const text = note + JSON.stringify(entries);
     if (place.dataset.text === text) return;
     place.dataset.text = text;
     place.replaceChildren(note);
     for (const [words, color] of entries) {
-        const entry = document.createElement("span"), mark = document.createElement("i");
-        mark.style.background = color;
-        entry.append(mark, words);
-        place.append(entry, " ");
+        place.append(element("span", {}, element("i", {style: `background: ${color}`}), words), " ");
     }
 }
 
@@ -240,7 +237,7 @@ const largests = new WeakMap(); // by array: heads share one
 function largest(array) {
     if (!largests.has(array)) {
         let most = 0;
-        for (let at = 0; at < array.length; at++) if (Math.abs(array[at]) > most) most = Math.abs(array[at]);
+        for (let place = 0; place < array.length; place++) if (Math.abs(array[place]) > most) most = Math.abs(array[place]);
         largests.set(array, most);
     }
     return largests.get(array);
@@ -251,14 +248,14 @@ export const resized = () => widths.clear();
 
 function layOut(view) {
     for (const name of matrices) {
-        const card = document.getElementById(`card-${name}`);
+        const card = at(`card-${name}`);
         const made = blocksOf(name, view);
         blocks[name] = made;
         const merged = name === "keys" && Boolean(view.merged);
         if (card.hidden !== !made.length || card.classList.contains("whole") !== merged) {
             card.hidden = !made.length;
             card.classList.toggle("whole", merged);
-            if (name === "keys") document.getElementById("title-keys").textContent = merged ? "Merged key and query" : "Keys";
+            if (name === "keys") at("title-keys").textContent = merged ? "Merged key and query" : "Keys";
             widths.delete(name);
         }
         if (!made.length) continue;
@@ -323,11 +320,11 @@ export function drawTime() {
     for (const name of matrices) {
         const values = [];
         for (const {array, rows, columns, offset, stride} of blocks[name] ?? [])
-            for (let at = 0; at < rows * columns; at++) values.push(array[point * stride + offset + at]);
+            for (let cell = 0; cell < rows * columns; cell++) values.push(array[point * stride + offset + cell]);
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
     const step = view.steps && view.time_name !== "step" ? `, step ${view.steps[point]}` : "";
-    document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
+    at("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 
 // Colors from negative over zero, which is the color of the page, to positive.
