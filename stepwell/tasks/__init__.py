@@ -1,8 +1,6 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
 from stepwell._util.programs import check_programs as _check_programs
-from stepwell._util.softmax_moments import SoftmaxMoments as SoftmaxMoments
-from stepwell._util.softmax_moments import softmax_moments as softmax_moments
 
 from ._abstract import BLOCK as BLOCK
 from ._abstract import AbstractTask as AbstractTask

@@ -80,6 +80,8 @@ from ._sharing import revives as revives
 from ._sharing import shared_loss as shared_loss
 from ._single_head import SingleHead as SingleHead
 from ._single_head import single_head_optimum as single_head_optimum
+from ._softmax_weights import SoftmaxMoments as SoftmaxMoments
+from ._softmax_weights import softmax_moments as softmax_moments
 from ._spectral import spectral_loss as spectral_loss
 from ._warm_up import EmergenceBracket as EmergenceBracket
 from ._warm_up import WarmUp as WarmUp

@@ -9,11 +9,11 @@ from jaxtyping import Float
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.softmax_moments import softmax_moments
 
 from .._task import MultiTask
 from ._numbers import TaskNumbers, require_weights, task_numbers
 from ._quadrature import mean_over_chi_squares
+from ._softmax_weights import softmax_moments
 
 
 class ExactOptimum(NamedTuple):
@@ -38,7 +38,7 @@ def exact_loss(
     + \mu_i^2\big(\tfrac{\omega_i^2n_i}{a^2}(T-R) + d_iR\big)\big] + \sigma^2\mu_i^2R\big\}$,
     $n_j\sim\chi^2_{d_j}$, $a^2 = \sum_j\omega_j^2n_j$,
 
-    with ω of the head that serves task i, and R, T at sharpness a (`stepwell.tasks.softmax_moments`). A head may serve
+    with ω of the head that serves task i, and R, T at sharpness a (`softmax_moments`). A head may serve
     several tasks and have scores on any of them.
 
     $\mathbb E[n_if(a^2)]$ is $d_i$ times the mean of f with two more degrees of freedom in $n_i$, so only means of

@@ -1,6 +1,6 @@
 r"""How sharp softmax weights are: the exponential regime, and what comes after.
 
-At sharpness a the concentration $R = \mathbb E\sum_lp_l^2$ (`stepwell.tasks.softmax_moments`) is $e^{a^2}/L$ while
+At sharpness a the concentration $R = \mathbb E\sum_lp_l^2$ (`softmax_moments`) is $e^{a^2}/L$ while
 a few tokens cannot dominate, and saturates at 1.
 """
 
@@ -10,7 +10,8 @@ from jaxtyping import Float
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
-from stepwell._util.softmax_moments import softmax_moments
+
+from ._softmax_weights import softmax_moments
 
 
 @checked
@@ -18,7 +19,7 @@ def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Flo
     r"""The concentration of softmax weights over its value to leading order, $R/(e^{a^2}/L)$.
 
     It is 1 where the spectral theory holds, and less where the softmax saturates. $R = \mathbb E\sum_lp_l^2$ is exact
-    (`stepwell.tasks.softmax_moments`).
+    (`softmax_moments`).
 
     **Arguments:**
 

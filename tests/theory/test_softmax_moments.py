@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.special import ndtri
 
 from stepwell._util.errors import InvalidInput
-from stepwell.tasks import softmax_moments
+from stepwell.theory.softmax import softmax_moments
 
 
 def normal(z):

@@ -6,9 +6,9 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from . import checks
-from .arguments import checked
-from .errors import InvalidInput
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
 _TOLERANCE = 1e-12
 """What the grids leave out, relative to R and T."""
@@ -38,7 +38,7 @@ class SoftmaxMoments(NamedTuple):
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> moments = sw.tasks.softmax_moments(np.array([1.0]), 10)
+    >>> moments = sw.theory.softmax.softmax_moments(np.array([1.0]), 10)
     >>> (1.0 * (1 - moments.concentration)).round(3).tolist()
     [0.805]
     """
@@ -73,7 +73,7 @@ def softmax_moments(sharpness: Float[np.ndarray, " a"], context: int) -> Softmax
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> moments = sw.tasks.softmax_moments(np.array([0.0, 1.0, 3.0]), 100)
+    >>> moments = sw.theory.softmax.softmax_moments(np.array([0.0, 1.0, 3.0]), 100)
     >>> moments.concentration.round(4).tolist()
     [0.01, 0.0255, 0.2869]
     """
