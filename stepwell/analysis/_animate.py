@@ -1,4 +1,4 @@
-"""A film of a run."""
+"""An animation of a run."""
 
 from typing import Any
 
@@ -11,19 +11,21 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import LinearTask, linear
 
-from ._draw_axes import (
+from ._draw import (
     LABELS,
     curve_axis,
+    draw_heads,
     draw_levels,
+    draw_matrix,
     drawable,
     frame_places,
     loss_at,
+    maps_of,
     run_of,
     set_points,
     weight_axis,
+    weight_sizes,
 )
-from ._draw_map import draw_matrix, maps_of
-from ._draw_weights import draw_heads, weight_sizes
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _MILLISECONDS = 90
@@ -34,9 +36,9 @@ _DPI = 80
 def animate(
     trajectory: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, run: int = 0, title: str = ""
 ) -> FuncAnimation:
-    """Loss, weights and effective map of one run moving together.
+    """Return an animation of one run: its loss, weights and effective map moving together.
 
-    Half of the film follows time, and half the fall of the loss, so that neither plateaus nor drops take all of it.
+    Half of the frames follow time, and half the fall of the loss, so that neither plateaus nor drops take all of them.
 
     **Arguments:**
 
@@ -44,7 +46,7 @@ def animate(
       separate or merged attention with one output) loss and weights are shown.
     - `task`: the regression that it was trained on, for levels of the loss; maps are then drawn in eigenvectors. By
       default no theory is shown.
-    - `frames`: the number of pictures, at the most; there are no more than recorded weights.
+    - `frames`: the number of frames, at the most; there are no more than recorded weights.
     - `run`: which run of an ensemble is shown, counted from 0.
     - `title`: a title, by default none.
 

@@ -13,11 +13,11 @@ from stepwell.theory import LinearTask, Regression, RegressionTask
 
 @checked
 def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commuting: bool = False) -> Regression:
-    r"""The regression whose closed form has the driving of a finite sample.
+    r"""Return the regression whose closed form has the driving of a finite sample.
 
     From small weights, heads grow by the *driving* $R = \langle y_q\, \beta x_q^\top\rangle$ alone, which is
-    $\Lambda\Omega\Lambda$ in population. In a sample of P sequences its entries are off by a few parts in
-    $\sqrt P$: by several per cent for thousands, most where eigenvalues are small, and escape times with it. Here
+    $\Lambda\Omega\Lambda$ for infinitely many sequences. In a sample of P sequences its entries are off by a few parts
+    in $\sqrt P$: by several per cent for thousands, most where eigenvalues are small, and escape times with it. Here
     $\Omega$ is replaced by $\Lambda^{-1} \tfrac12(\hat R + \hat R^\top) \Lambda^{-1}$, so that the theory has the
     sample's $\hat R$. Second moments of the features remain those of the closed form.
 

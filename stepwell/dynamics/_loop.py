@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepwell._util.compiler import FOR_LONG_LOOPS
+from stepwell._util.process import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from stepwell._util.memory_maps import free_programs_if_many
+from stepwell._util.memory import free_programs_if_many
 from stepwell.dynamics import descend, flow, online
 from stepwell.experiments import Descent, Flow, Online, Recording, TimeScale, recording_of
 from stepwell.store import Column, Shard

@@ -1,7 +1,5 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
-from stepwell._util.programs import check_programs as _check_programs
-
 from ._abstract import BLOCK as BLOCK
 from ._abstract import AbstractTask as AbstractTask
 from ._abstract import assemble as assemble
@@ -25,4 +23,3 @@ from ._regression import InContextRegression as InContextRegression
 from ._sampler import SamplerTask as SamplerTask
 
 # Every computation imports this package first, and JAX is imported by now.
-_check_programs()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._util import checks, portrait
+from stepwell._util import checks, text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
@@ -90,10 +90,10 @@ class AbstractTask(eqx.Module):
         """
 
     def __repr__(self) -> str:
-        return portrait.line(self, self._facts())
+        return text.one_line(self, self._facts())
 
     def _repr_html_(self) -> str:
-        return portrait.table(self, self._facts())
+        return text.html_table(self, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Sizes, eigenvalues of covariances in falling order, and settings."""
@@ -104,8 +104,8 @@ class AbstractTask(eqx.Module):
             white = isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix)))
             if isinstance(matrix, np.ndarray) and not (white and name == "task_covariance"):
                 eigenvalues = np.sort(spectrum_of(matrix).values)[::-1]
-                facts[name.replace("covariance", "eigenvalues")] = portrait.numbers(eigenvalues)
-        return {**facts, **portrait.settings(self, but=("dim", "context"))}
+                facts[name.replace("covariance", "eigenvalues")] = text.short_numbers(eigenvalues)
+        return {**facts, **text.plain_fields(self, but=("dim", "context"))}
 
     @checked
     def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:

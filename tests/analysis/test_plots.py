@@ -39,7 +39,7 @@ def test_a_staircase_has_the_losses_levels_and_predicted_drops(run):
     for line, loss in zip(lines, run["loss"].values, strict=False):
         np.testing.assert_array_equal(line.get_ydata(), loss)
     np.testing.assert_allclose([np.asarray(line.get_ydata())[0] for line in lines[2:5]], linear.levels(TASK))
-    np.testing.assert_array_equal(lines[-1].get_xdata(), compare(run, TASK)["predicted"])
+    np.testing.assert_array_equal(lines[-1].get_xdata(), compare(run, TASK).table["predicted"])
 
 
 def test_without_a_task_any_run_is_drawn(softmax):
@@ -55,7 +55,7 @@ def test_without_a_task_any_run_is_drawn(softmax):
 def test_a_logarithmic_axis_begins_shortly_before_the_loss_moves(run):
     """A solver's first steps are many decades earlier; what happens last is not at the very edge."""
     fine = flow(SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1e-3), Population(TASK), spacing="steps", **QUIET)
-    first = float(compare(fine, TASK)["measured"].to_numpy()[0])
+    first = float(compare(fine, TASK).table["measured"].to_numpy()[0])
     last = float(fine["time"][-1])
     for figure in (draw_staircase(fine, TASK, log=True), draw_weights(fine, log=True)):
         begin, end = figure.axes[0].get_xlim()

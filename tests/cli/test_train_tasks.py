@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import stepwell as sw
-from stepwell import plots
+from stepwell import analysis
 from stepwell.cli import main
 from stepwell.experiments import seeds_of
 from stepwell.theory import Lengths, Regression, linear
@@ -407,13 +407,13 @@ def test_the_theory_is_that_of_the_sample_of_the_task_described(capsys: pytest.C
     ],
 )
 def test_an_animation_has_the_theory_of_its_task_where_there_is_one(words, eigenvalues, tmp_path: Path, monkeypatch):
-    tasks, animate = [], plots.animate
+    tasks, animate = [], analysis.animate
 
     def watched(run, task):
         tasks.append(task)
         return animate(run, task, frames=2)
 
-    monkeypatch.setattr(plots, "animate", watched)
+    monkeypatch.setattr(analysis, "animate", watched, raising=False)
     small = "--training descent --steps 3 --objective sampled --sequences 60 --context 6 --format gif".split()
     assert main(["train", *words, *small, "--out", str(tmp_path)]) == 0
     (task,) = tasks

@@ -86,7 +86,7 @@ def of_run(run: xr.Dataset, experiment: Experiment) -> Answer:
 
 def with_drops(answer: Answer, run: xr.Dataset) -> Answer:
     """The answer with the drops of `run.stepwell.compare()`."""
-    return with_table(answer, run.stepwell.compare())
+    return with_table(answer, run.stepwell.compare().table)
 
 
 def with_table(answer: Answer, table: Any) -> Answer:
@@ -243,7 +243,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
         with contextlib.suppress(InvalidInput):  # a sample that drives away from zero is predicted by its task
             theory = sample_task(task, sample, commuting=theory_of(type(model)) == "merged")
     if not no_comparison(experiment):
-        answer = with_table(answer, sw.compare(run, task, sample=sample))
+        answer = with_table(answer, sw.compare(run, task, sample=sample).table)
     losses, heads = linear.levels(theory), experiment.model.heads * experiment.model.get("rank", 1)
     predictor = linear.PREDICTORS[str(theory_of(type(model)))]
     return answer._replace(levels=losses[predictor.plateaus(int(np.sum(np.diff(losses) < 0)), heads)].tolist())

@@ -227,13 +227,13 @@ def test_seeds_are_compared_with_their_own_task_and_sample(objective: str):
         objective=objective if objective == "population" else {"kind": objective, "sequences": 100},
         training={"kind": "descent", "rate": 0.01, "steps": 600},
     )
-    both = compare_run(experiment.run(seeds=[4, 9], progress=False))
+    both = compare_run(experiment.run(seeds=[4, 9], progress=False)).table
     assert both["run"].tolist() == [4, 4, 9, 9]
     for seed in (4, 9):
         alone = experiment.replace(seed=seed)
         run = alone.run(progress=False)
         rows = both[both["run"] == seed]
-        table = run.stepwell.compare()
+        table = run.stepwell.compare().table
         np.testing.assert_allclose(rows["predicted"], table["predicted"], rtol=1e-9)
         np.testing.assert_allclose(rows["predicted"], [drop.time for drop in alone.predict().drops], rtol=1e-9)
         np.testing.assert_allclose(

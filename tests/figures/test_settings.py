@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from stepwell._util.errors import InvalidInput
+from stepwell.cli._reproduce import parsed_changes
 from stepwell.experiments._flags import parsed
-from stepwell.figures import FIGURES, Claim, Known, SeedWords, figure, parsed_changes, select
-from stepwell.figures._settings import _read
+from stepwell.figures import FIGURES, Claim, Known, SeedWords, figure, select
+from stepwell.figures._figure import _read
 
 
 def names_of(name: str) -> list[str]:

@@ -389,7 +389,7 @@ def test_drops_are_those_that_compare_measures(tmp_path: Path, objective: str):
     run = Experiment(task=task, model={"scale": 0.3}, objective=objective, training=training)
     result = sweep(run, {"seed": [0, 1]}, record={"measure": ["drops", "predicted"]}, store=tmp_path, progress=False)
     for seed in (0, 1):
-        table = run.replace(seed=seed).run(progress=False).stepwell.compare()
+        table = run.replace(seed=seed).run(progress=False).stepwell.compare().table
         for name, column in (("drop", "measured"), ("predicted", "predicted")):
             found = [float(result[f"{name}_{number + 1}"].sel(seed=seed)) for number in range(len(table))]
             np.testing.assert_allclose(found, table[column], rtol=1e-6)

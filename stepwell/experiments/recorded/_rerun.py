@@ -13,10 +13,8 @@ import xarray as xr
 
 from stepwell import models, objectives, tasks
 from stepwell._util.arguments import checked
-from stepwell._util.described import imported_class, unpacked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.recipes import remember
-from stepwell._util.recorded_rate import made_rate
+from stepwell._util.recipes import imported_class, made_rate, remember, unpacked
 from stepwell.dynamics import Ensemble, descend, flow, online
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask

@@ -15,7 +15,7 @@ SMALL = 1e-2
 LEFT = (0.1, 10.0)
 """The limit has been left when a losing μ has a size between these."""
 ALONE = 0.99
-"""A head that gives this part of the answer to a task serves it alone."""
+"""A head that gives this part of the prediction to a task serves it alone."""
 ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
 RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
@@ -78,8 +78,9 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
         ),
         Claim.over(
             "softmax-one-head",
-            "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the answer, "
-            f"the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have ended)",
+            "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the "
+            f"prediction, the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have "
+            "ended)",
             predicted=ALONE,
             measured=runs["share"].min("task").values,
             tolerance=0,
@@ -118,7 +119,7 @@ def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required:
         tolerance=DEVIATIONS * runs["tested_error"].values / level + parameters / runs.attrs["sequences"] + tail,
         basis=f"{DEVIATIONS:g} standard errors, from other sequences; ω and μ of each task, fitted to N "
         "sequences, lose on others at most 1/N each"
-        + ("; the tail that the spectral flow from the same start has left" if "tail" in runs else ""),
+        + ("; the tail that the spectral flow from the same initialization has left" if "tail" in runs else ""),
         required=required,
         counted="runs",
         kind="theory",
@@ -133,7 +134,8 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         Claim.over(
             "softmax-unequal-winners",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: where theory names a head of its "
-            "own for every task, by more than second-order terms, each gets it: number of such tasks, for each start",
+            "own for every task, by more than second-order terms, each gets it: number of such tasks, for each "
+            "initialization",
             predicted=tasks,
             measured=(runs["served_by"] == runs["predicted"]).sum("task").values,
             tolerance=0,
@@ -146,7 +148,8 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         Claim.over(
             "softmax-unequal-one-head",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: each task is learned by one head, "
-            "and the head without a task gives nothing: part of the answer, the least of the tasks, for each start",
+            "and the head without a task gives nothing: part of the prediction, the least of the tasks, for each "
+            "initialization",
             predicted=ALONE,
             measured=runs["share"].min("task").values,
             tolerance=0,
@@ -160,7 +163,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         _ended(
             "softmax-unequal-end",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise, converges to the least loss of a "
-            "head for each task by quadrature: loss over fresh sequences over it, for each start",
+            "head for each task by quadrature: loss over fresh sequences over it, for each initialization",
             runs,
             float(runs["level"]),
             required=1.0,

@@ -45,13 +45,11 @@ def _of_random_starts(data: Data) -> list[Claim]:
         ("added", "output-value weights add up to zero: |μ¹ + μ²| over μ", NOTHING),
     )
     return [
-        Claim.over(
+        Claim.fraction(
             "random-signs",
-            "Softmax attention, whole matrices from Gaussian weights: one of two heads has positive ω and μ and one "
-            "negative (1 if so), for each seed",
-            predicted=1,
-            measured=opposite & agree.all(axis=1),
-            tolerance=0,
+            "Softmax attention, whole matrices from Gaussian weights: fraction of seeds in which one of two heads has "
+            "positive ω and μ and one negative",
+            holds=opposite & agree.all(axis=1),
             basis="signs",
             kind="paper",
             source=PAIRS,
@@ -61,7 +59,7 @@ def _of_random_starts(data: Data) -> list[Claim]:
         *[
             Claim.over(
                 f"random-{name}",
-                f"Softmax attention, whole matrices from Gaussian weights: {words}, for each seed",
+                f"Softmax attention, whole matrices from Gaussian weights: {words}",
                 predicted=level,
                 measured=whole[name].values,
                 tolerance=0,
@@ -184,7 +182,7 @@ def _of_training(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "exact-leaves",
             "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
-            "of one head, for each seed",
+            "of one head",
             predicted=float(curve["best_exact"]),
             measured=(exact["tested"] + DEVIATIONS * exact["tested_error"]).values,
             tolerance=0,

@@ -286,7 +286,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
         Claim.over(
             "none-below",
             "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
-            "loss)/(bound) − 1, for each seed",
+            "loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.min("case").values,
             tolerance=ROUNDING,
@@ -297,7 +297,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
         ),
         Claim.over(
             "sharp",
-            "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1, for each seed",
+            "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
             tolerance=slack.isel(case=highest).values,
@@ -309,7 +309,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
         Claim.over(
             "enough-heads",
             "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
-            "and I + 2, for each seed",
+            "and I + 2",
             predicted=0.0,
             measured=np.max(np.abs(more / enough - 1), axis=0),
             tolerance=FLATTEST**2 * (MOST - 1) + ROUNDING,

@@ -278,7 +278,7 @@ def _baselines(over_contexts: xr.Dataset) -> list[Claim]:
                     _no_error(over_contexts),
                     worst_point,
                     f"{slug(name)}-{kind}",
-                    f"{word}: {how} lie on the curve: risk at the dimension furthest off, for each seed",
+                    f"{word}: {how} lie on the curve: risk at the dimension furthest off",
                     measured=one[kind],
                     predicted=one["predicted"],
                     tolerance=DEVIATIONS * error + 2 * abs(one["next_order"]),

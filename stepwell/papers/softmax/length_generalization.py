@@ -32,7 +32,7 @@ CAPTION = (
     "that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts of length L', "
     "means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does linear attention "
     "that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and soon does worse "
-    "than answering zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
+    "than predicting zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
     "are exact; that of softmax attention is to leading order in d and L, and the black line is the exact loss of "
     "the same limit, by quadrature."
 )
@@ -281,8 +281,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             why,
             Claim.over,
             "linear-worse",
-            f"Linear attention divided by {context} is worse at length {long} than answering zero: loss over signal on "
-            "sampled contexts",
+            f"Linear attention divided by {context} is worse at length {long} than predicting zero: loss over signal "
+            "on sampled contexts",
             predicted=1.0,
             measured=late.sel(kind="train").values.ravel(),
             tolerance=0.0,
@@ -319,7 +319,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             right.errorbar(place, ratio, error, fmt=marker, color=color, markersize=5, label=label)
         left.axhline(1, color=GRAY, linestyle="--", linewidth=1.0)
         away: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points"}
-        left.annotate("answering zero", (1.1 * last, 1), ha="right", color="#555555", **away)
+        left.annotate("predicting zero", (1.1 * last, 1), ha="right", color="#555555", **away)
         plateau = float(trained["plateau"].mean())
         left.axhline(plateau, color=BLUE, linestyle=":", linewidth=1.0)
         left.annotate("plateau of softmax", (1.1 * first, plateau), color=BLUE, **away)

@@ -24,9 +24,9 @@ CAPTION = (
     "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
     "trained here: they are the closed form of where gradient flow on the spectral surrogate ends for linear "
     "regression (L = 1000, label noise 0.1). he_k are normalized Hermite polynomials; all targets but tanh and sin "
-    "have power 1. (a) d = 50. Above the dashed line answering zero would be better: above all for a constant, which "
+    "have power 1. (a) d = 50. Above the dashed line predicting zero would be better: above all for a constant, which "
     "the head multiplies by μ, about √d. (b) The sampled loss over that predicted to first order in 1/L, with two "
-    "standard errors. (c) How much of the answer is along the target, over c = 1/(1+ρ): degree k enters as "
+    "standard errors. (c) How much of the prediction is along the target, over c = 1/(1+ρ): degree k enters as "
     "d^(-(k-1)/2)."
 )
 
@@ -288,7 +288,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     all_claims += [
         worst_point(
             f"degree-{k}",
-            f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of answer and target, in "
+            f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of prediction and target, in "
             "logarithms, from d = 10 to 80",
             measured=along["slope"].sel(degree=k),
             predicted=-(k - 1) / 2,

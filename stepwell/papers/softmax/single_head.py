@@ -332,7 +332,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
                 measured=growth / rate,
                 predicted=1.0,
                 tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
-                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the start; twice that",
+                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
                 kind="theory",
                 source="docstring of fading: tasks left out fade as 1/(K t)",
             )
