@@ -32,9 +32,9 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from ._attention import AbstractAttention
-from ._model import AbstractCubicModel, AbstractModel, Form
+from ._model import AbstractCubicModel, AbstractModel, Form, Theory
 from ._separate import SeparateAttention
-from ._spectral import SpectralAttention
+from ._spectral_attention import SpectralAttention
 
 _BASES: dict[Form, type[AbstractModel]] = {
     "separate": SeparateAttention,
@@ -332,3 +332,27 @@ def _allowed(kind: type[AbstractModel]) -> list[Form]:
     forms: list[Form] = [form for form, base in _BASES.items() if issubclass(kind, base)]
     unfit = {"cubic": AbstractAttention, "linear": AbstractCubicModel}
     return [form for form in forms if form not in unfit or not issubclass(kind, unfit[form])]
+
+
+def theory_of(model_class: type) -> Theory | None:
+    """Return the equations of `theory.linear` that linear models of a class follow.
+
+    **Arguments:**
+
+    - `model_class`: the class of a model.
+
+    **Returns:** "separate" or "merged", a name in `theory.linear.PREDICTORS`, where the class declares `theory`, or the
+    form "separate", in its own body; the static method `theory_weights` of the class has what these equations read.
+    None where it does not: a subclass may change the dynamics, and inherits no declaration.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> class Own(sw.SeparateAttention): pass
+    >>> [sw.models.theory_of(each) for each in (sw.SeparateAttention, sw.models.CubicMLP, Own)]
+    ['separate', 'merged', None]
+    """
+    if not issubclass(model_class, AbstractModel):
+        return None
+    own = vars(model_class)
+    return own.get("theory") or ("separate" if own.get("declared_form") == "separate" else None)

@@ -16,8 +16,17 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import (
+    LabelBlocks,
+    Start,
+    clear,
+    gaussians,
+    head_scales,
+    require_weights,
+    scaled_to,
+    start_deviations,
+)
 from ._model import Form
-from ._starts import LabelBlocks, Start, clear, gaussians, head_scales, require_weights, scaled_to, start_deviations
 
 
 class SeparateAttention(AbstractAttention):

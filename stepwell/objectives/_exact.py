@@ -17,8 +17,8 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
 
-from ._abstract import AbstractObjective, require
-from ._eigenvalues import check_eigenvalues, eigenvalues
+from ._abstract_objective import AbstractObjective, require
+from ._model_checks import check_eigenvalues, eigenvalues
 
 _BEYOND = 1e-9
 """The probability at most that a head is sharper than the table reaches."""

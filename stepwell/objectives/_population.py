@@ -15,8 +15,8 @@ from stepwell._util.types import Loss, Normalization
 from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank, map_shape
 from stepwell.tasks import AbstractTask, population_moments
 
-from ._abstract import AbstractQuadraticObjective, require
-from ._cubic import as_cubic, check_label_blocks, check_linear
+from ._abstract_objective import AbstractQuadraticObjective, require
+from ._model_checks import as_cubic, check_label_blocks, check_linear
 
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]

@@ -16,11 +16,9 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.progress import Meter
 from stepwell._util.types import RandomKey
 
-from ._abstract import BLOCK, AbstractTask, block_numbers
-from ._ahead import ahead
+from ._abstract_task import BLOCK, AbstractTask, block_numbers
 from ._batch import Batch
-from ._generator import generator
-from ._normals import standard_normals
+from ._random import ahead, generator, standard_normals
 
 
 class Correction(eqx.Module):

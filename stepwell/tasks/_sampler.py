@@ -13,10 +13,9 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.types import Normalization, RandomKey
 
-from ._abstract import AbstractTask, assemble
+from ._abstract_task import AbstractTask, PopulationMoments, assemble
 from ._batch import Batch
-from ._lengths import ContextLengths, as_lengths
-from ._moments import PopulationMoments
+from ._context_lengths import ContextLengths, as_lengths
 
 
 class SamplerTask(AbstractTask):

@@ -24,7 +24,7 @@ from stepwell.tasks import (
     check_moments,
     population_moments,
 )
-from stepwell.theory._task import require_regression
+from stepwell.theory._task_protocols import require_regression
 from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)

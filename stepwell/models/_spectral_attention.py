@@ -16,8 +16,8 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization
 
 from ._attention import AbstractAttention, checked_options
+from ._initialization import ScoreScale, score_scale_of
 from ._model import Form
-from ._score_scale import ScoreScale, score_scale_of
 
 
 class SpectralAttention(AbstractAttention):

@@ -1,4 +1,4 @@
-"""What no number of heads can go below, to leading order."""
+"""Where training ends, the best that one head can do, and what no number of heads can go below."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,126 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task import MultiTask
-from ._numbers import require_weights, task_numbers
-from ._spectral import gram
-from ._water_filling import filled_shares, loss_of_shares
+from .._task_protocols import MultiTask
+from ._losses import gram
+from ._task_numbers import require_weights, task_numbers
+
+
+class OneHeadEach(NamedTuple):
+    r"""$\omega_i$ and $\mu_i$ of the head that serves task i and no other."""
+
+    omega: Float[np.ndarray, " task"]
+    mu: Float[np.ndarray, " task"]
+
+
+@checked
+def flow_limit(task: MultiTask) -> OneHeadEach:
+    r"""The weights at which the flow ends if every task has a head of its own.
+
+    $\omega_i = d_i^{-1/2}$, $\mu_i = \sqrt{d_i}/(1+\rho_i)$, $\rho_i = e\phi_id_i/L$. The variance of the softmax
+    weights, which grows as $e^{d_i\omega_i^2}$, stops ω where the head attends to L/e tokens, whatever the noise; noise
+    only shrinks μ. The flow gets there from positive weights if the tasks are won by distinct heads (see `winners`),
+    which needs at least as many heads as tasks.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+
+    **Returns:** `OneHeadEach` with `omega` and `mu` of the head that serves each task; `as_heads` makes matrices of
+    them.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> limit = sw.theory.softmax.flow_limit(sw.tasks.MultiTaskRegression((10, 40), context=100))
+    >>> limit.omega.round(3).tolist(), limit.mu.round(3).tolist()
+    ([0.316, 0.158], [2.486, 3.03])
+    """
+    constants = task_numbers(task)
+    return OneHeadEach(constants.dims**-0.5, constants.dims**0.5 / (1 + constants.rho))
+
+
+@checked
+def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
+    r"""The spectral loss of each task at `flow_limit`, $\lambda_id_i\,\rho_i/(1+\rho_i)$; their sum is the loss.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+
+    **Returns:** the loss of each task, to leading order in 1/L and $1/d_i$.
+
+    **Example:** it falls as the context becomes longer. Before training it is 10.
+
+    >>> import stepwell as sw
+    >>> for context in (10, 100, 1000):
+    ...     task = sw.tasks.MultiTaskRegression((10,), context=context)
+    ...     print(context, sw.theory.softmax.flow_limit_loss(task).round(3).tolist())
+    10 [7.311]
+    100 [2.137]
+    1000 [0.265]
+    """
+    constants = task_numbers(task)
+    return constants.signal * constants.rho / (1 + constants.rho)
+
+
+@checked
+def as_heads(weights: Float[np.ndarray, " task"]) -> Float[np.ndarray, "head task"]:
+    """One head for each task, with its weight on that task and none elsewhere.
+
+    **Arguments:**
+
+    - `weights`: ω or μ of the head of each task.
+
+    **Returns:** the diagonal matrix (head, task), as the functions of several heads take it.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.softmax.as_heads(np.array([0.3, 0.2])).tolist()
+    [[0.3, 0.0], [0.0, 0.2]]
+    """
+    return np.diag(weights)
+
+
+class SingleHead(NamedTuple):
+    """Weights of one head, and the spectral loss of each task."""
+
+    omega: Float[np.ndarray, " task"]
+    mu: Float[np.ndarray, " task"]
+    loss: Float[np.ndarray, " task"]
+
+
+@checked
+def single_head_optimum(task: MultiTask) -> SingleHead:
+    r"""The least spectral loss of a single head on all tasks, in closed form.
+
+    With the best μ the loss is $\sum_i S_i/(1+Ls_i/\phi_i)$, $s_i = \omega_i^2e^{-B}$, $B = \sum_jd_j\omega_j^2$. The
+    budget $\sum_id_is_i = Be^{-B}$ is largest at B = 1, so it is 1/e, and is divided by `filled_shares`:
+    $\xi_i = Ls_i = (\theta\sqrt{\lambda_i\phi_i}-\phi_i)_+$. Tasks with a large $\sqrt{\phi_i/\lambda_i}$ may get
+    nothing. Then $\omega_i = \sqrt{e\xi_i/L}$, $\mu_i = \omega_i/(\omega_i^2+e\phi_i/L)$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+
+    **Returns:** `SingleHead` with the best `omega` and `mu`, and the `loss`, for each task.
+
+    **Example:** a weak task is left out, and its loss stays at its signal, $\lambda_id_i = 0.1$.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), (1.0, 0.01), context=100)
+    >>> best = sw.theory.softmax.single_head_optimum(task)
+    >>> best.omega.round(3).tolist(), best.loss.round(3).tolist()
+    ([0.316, 0.0], [2.137, 0.1])
+    """
+    constants = task_numbers(task)
+    shares = filled_shares(task, 1 / np.e)
+    omega = np.sqrt(np.e * shares / constants.dims)
+    return SingleHead(
+        omega, omega / (omega**2 + np.e * constants.phi / constants.context), loss_of_shares(task, shares)
+    )
 
 
 class ProfileLoss(NamedTuple):
@@ -185,3 +301,66 @@ def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> F
     twice = 2 * np.where(sharpness == 0, 1.0, sharpness)
     shares = np.where(sharpness == 0, 1.0, twice * np.exp(-twice / 2) / -np.expm1(-twice))
     return loss_of_shares(task, np.broadcast_to(shares[..., None], (*shares.shape, len(task.dims))))
+
+
+@checked
+def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
+    r"""The shares $d_is_i$ of least loss $\sum_i S_i/(1+Ls_i/\phi_i)$, with $0\le d_is_i\le1$ and $\sum_id_is_i = B$.
+
+    The derivative in the share is equal for all tasks that are neither empty nor full, so that
+    $s_i = \theta\sqrt{\lambda_i\phi_i/L} - \phi_i/L$ clipped to $[0, 1/d_i]$. Between the values of θ where a task
+    starts to fill or is full, the shares are linear in θ and so in their sum: two corners give them exactly.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `budget`: B, above 0. A budget above the number of tasks gives every task a share of 1.
+
+    **Returns:** the share of each task.
+
+    **Example:** the budget of a single head goes to the stronger tasks; the weakest gets none.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), (4.0, 1.0, 0.01), context=100)
+    >>> sw.theory.softmax.filled_shares(task, 1 / np.e).round(3).tolist()
+    [0.279, 0.089, 0.0]
+    """
+    constants, tasks = task_numbers(task), len(task.dims)
+    budget = min(checks.number("budget", budget, least=0.0, above=True), tasks)
+    slope = constants.dims * np.sqrt(constants.strengths * constants.phi / constants.context)
+    offset = constants.dims * constants.phi / constants.context
+    corners = np.concatenate([offset / slope, (1 + offset) / slope])
+    order = np.argsort(corners, kind="stable")
+    starts, fulls = np.argsort(order).reshape(2, tasks)
+    # At each corner, in order. Which tasks are empty or full is known from the order, also where rounding hides it.
+    corner = np.arange(2 * tasks)[:, None]
+    filling = np.clip(corners[order, None] * slope - offset, 0.0, 1.0)
+    shares = np.where(fulls <= corner, 1.0, np.where(starts >= corner, 0.0, filling))
+    sums = shares.sum(axis=1)
+    above = int(np.searchsorted(sums, budget))
+    part = (budget - sums[above - 1]) / (sums[above] - sums[above - 1])
+    return shares[above - 1] + part * (shares[above] - shares[above - 1])
+
+
+@checked
+def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
+    r"""The spectral loss of each task with the best μ, from its share: $S_i/(1 + Ls_i/\phi_i)$ for shares $d_is_i$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `shares`: $d_is_i$ of each task in the last axis, from 0 to 1; see `profile_loss`.
+
+    **Returns:** the loss of each task, in the shape of `shares`.
+
+    **Example:** no attention, the best of one head, and all that any number of heads can give.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.loss_of_shares(task, np.array([[0.0], [1 / np.e], [1.0]])).round(3).tolist()
+    [[10.0], [2.137], [0.909]]
+    """
+    constants = task_numbers(task)
+    return constants.signal / (1 + constants.context * shares / (constants.dims * constants.phi))

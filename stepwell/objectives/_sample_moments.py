@@ -20,8 +20,8 @@ from stepwell._util.types import Loss, Normalization, RandomKey
 from stepwell.models import AbstractModel, check_form, is_attention, is_linear, map_rank, map_shape
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
-from ._abstract import AbstractQuadraticObjective, require
-from ._cubic import as_attention, as_cubic, check_label_blocks, check_linear
+from ._abstract_objective import AbstractQuadraticObjective, require
+from ._model_checks import as_attention, as_cubic, check_label_blocks, check_linear
 
 Features = Literal["full", "cubic"]
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from stepwell._util.arguments import checked
 
-from .._task import LinearTask, RegressionTask, own_moments
+from .._task_protocols import LinearTask, RegressionTask, own_moments
 
 
 @checked

@@ -9,7 +9,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task import MultiTask, the_context
+from .._task_protocols import MultiTask, the_context
 
 
 class TaskNumbers(NamedTuple):

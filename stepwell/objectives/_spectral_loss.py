@@ -14,8 +14,8 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_attention
 from stepwell.tasks import MultiTaskRegression
 
-from ._abstract import AbstractObjective
-from ._eigenvalues import check_eigenvalues, eigenvalues
+from ._abstract_objective import AbstractObjective
+from ._model_checks import check_eigenvalues, eigenvalues
 
 Kind = Literal["softmax", "linear"]
 

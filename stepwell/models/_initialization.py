@@ -1,4 +1,4 @@
-"""What initializations have in common."""
+"""What initializations have in common, and what scores are multiplied by."""
 
 import functools
 import itertools
@@ -105,3 +105,16 @@ def scaled_to(weight: Float[Array, "head ..."], norms: Float[np.ndarray, " head"
     current = np.sqrt(np.sum(np.asarray(weight) ** 2, axis=axes))
     factor = np.where(current > 0, norms / np.where(current > 0, current, 1.0), 0.0)
     return np.asarray(weight) * factor.reshape((-1,) + (1,) * len(axes))
+
+
+ScoreScale = Literal["head", "token"]
+"""Over the root of the width of a head, $1/\\sqrt{d_e}$ (Chen et al.), or of a token, $1/\\sqrt{d + d_y}$ (the
+published simulation)."""
+
+
+def score_scale_of(given: float | ScoreScale, *, embedding: int, width: int) -> float:
+    """The factor, given as a number or by name."""
+    if isinstance(given, str):
+        checks.one_of("score_scale", given, get_args(ScoreScale))
+        return (embedding if given == "head" else width) ** -0.5
+    return checks.number("score_scale", given, least=0.0, above=True)
