@@ -11,8 +11,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from stepwell import models
-from stepwell._util.described import imported_class
 from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import imported_class
 from stepwell.models import AbstractAttention, AbstractModel, theory_of
 from stepwell.trajectory import model_at, model_settings
 
