@@ -28,6 +28,7 @@ from ._model import AbstractCubicModel as AbstractCubicModel
 from ._model import AbstractModel as AbstractModel
 from ._model import Form as Form
 from ._model import Theory as Theory
+from ._model import head_maps as head_maps
 from ._multihead import MultiHeadAttention as MultiHeadAttention
 from ._networks import ConvolutionalAttention as ConvolutionalAttention
 from ._networks import CubicMLP as CubicMLP

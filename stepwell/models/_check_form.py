@@ -18,7 +18,7 @@ from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
 from ._forms import form_of, is_attention, is_cubic, is_linear, is_proved, is_separate, is_spectral, map_shape
-from ._model import TAKEN, AbstractModel, array_names, weight_at
+from ._model import TAKEN, AbstractModel, array_names, declared_map, weight_at
 from ._separate import SeparateAttention
 from ._spectral_attention import SpectralAttention
 
@@ -241,7 +241,7 @@ def _cubic_features(tokens: Float[Array, "sequences tokens width"], dim: int) ->
 
 
 def _map(model: AbstractModel, features: Float[Array, "sequences features"]) -> Float[Array, "sequences outputs"]:
-    maps = model.effective_map()
+    maps = declared_map(model)
     return features @ maps.reshape(maps.shape[0], -1).T
 
 

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -143,37 +143,6 @@ class AbstractModel(Remembering):
         """The names of the weights, and of the dimensions of each; a class variable in classes that choose them."""
         return default_dims(self)
 
-    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
-        r"""The map A of the answers, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$, where the class declares one.
-
-        **Returns:** $A_{op}$. A class that declares none raises `InvalidInput`.
-        """
-        raise InvalidInput(
-            f"{type(self).__name__} declares no effective map; measure it by models.effective_map(model, batch), or "
-            "write effective_map(self) in the class, with declared_form = 'linear'"
-        )
-
-    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
-        r"""The effective map of each head, where the class declares heads; their sum is `effective_map()`.
-
-        **Returns:** $A_{h,op}$. A class that declares none raises `InvalidInput`.
-        """
-        raise InvalidInput(
-            f"{type(self).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
-            "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
-        )
-
-    def label_blocks(self) -> list[Array]:
-        """The weights that must be zero for the effective map to be all of the model: none by default."""
-        return []
-
-    def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r can be had, None where it is not known.
-
-        Only classes of this package are asked; the function `map_rank` knows it of others.
-        """
-        return None
-
     @checked
     def predict(
         self,
@@ -283,6 +252,55 @@ class AbstractCubicModel(AbstractModel):
     @abc.abstractmethod
     def shape(self) -> tuple[int, int]:
         """(outputs, dim)."""
+
+
+@runtime_checkable
+class _Mapped(Protocol):
+    """A model whose class has an effective map."""
+
+    def effective_map(self) -> Array: ...
+
+
+@runtime_checkable
+class _Headed(Protocol):
+    """A model whose class has the effective map of each head."""
+
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]: ...
+
+
+def declared_map(model: AbstractModel) -> Array:
+    """The effective map that the class of a model has, of any shape; `InvalidInput` where it has none."""
+    if isinstance(model, _Mapped):
+        return model.effective_map()
+    raise InvalidInput(
+        f"{type(model).__name__} declares no effective map; measure it by models.effective_map(model, batch), or write "
+        "effective_map(self) in the class, with declared_form = 'linear'"
+    )
+
+
+@checked
+def head_maps(model: AbstractModel) -> Float[Array, "head outputs labels dim dim"]:
+    r"""Return the effective map of each head of a model whose class declares heads.
+
+    **Arguments:**
+
+    - `model`: a model whose class has a method `head_maps`, such as any attention of this package.
+
+    **Returns:** $A_{h,op}$; the sum over heads is the effective map. A class that declares none raises `InvalidInput`.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> sw.models.head_maps(sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=2.0)).shape
+    (2, 1, 1, 2, 2)
+    """
+    if isinstance(model, _Headed):
+        return model.head_maps()
+    raise InvalidInput(
+        f"{type(model).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
+        "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
+    )
 
 
 def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:

@@ -1,7 +1,8 @@
 """The contract of every way to a loss."""
 
 import abc
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,6 +12,13 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import Remembering
 from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
+
+
+class Stairs(NamedTuple):
+    """The loss of zero weights, and by how much it falls from plateau to plateau, as far as the loss can show it."""
+
+    top: float
+    drops: Float[np.ndarray, " drop"]
 
 
 class AbstractObjective(Remembering):
@@ -23,6 +31,9 @@ class AbstractObjective(Remembering):
     forms_stack: ClassVar[bool] = False
     """Whether a fast form (`dynamics.fast`) of many such losses, stacked along a first axis of their arrays, is made at
     once by the same function as that of one."""
+
+    stairs: ClassVar[Callable[..., Stairs | None] | None] = None
+    """Optional: a method `stairs(model)` of classes that know the plateaus of the loss."""
 
     @abc.abstractmethod
     def __call__(self, model: AbstractModel) -> Loss:
@@ -45,7 +56,8 @@ class AbstractObjective(Remembering):
 
         Drops that are lost in the rounding of the loss do not count.
         """
-        return None
+        stairs = None if self.stairs is None else self.stairs(model)
+        return None if stairs is None or not stairs.drops.size else float(stairs.drops.min())
 
     @checked
     def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
@@ -53,7 +65,8 @@ class AbstractObjective(Remembering):
 
         Drops that are lost in the rounding of the loss do not count.
         """
-        return None
+        stairs = None if self.stairs is None else self.stairs(model)
+        return None if stairs is None else stairs.top - np.concatenate([[0.0], np.cumsum(stairs.drops)])
 
 
 class AbstractQuadraticObjective(AbstractObjective):
@@ -61,6 +74,9 @@ class AbstractQuadraticObjective(AbstractObjective):
 
     The coefficients of a model with heads are sums over its heads.
     """
+
+    shortcut: ClassVar[Callable[..., Loss | None] | None] = None
+    """Optional: a method `shortcut(model)` that returns the same loss by less work, or None where it cannot."""
 
     @abc.abstractmethod
     def coefficients(self, model: AbstractModel) -> Float[Array, "..."]:
@@ -72,7 +88,8 @@ class AbstractQuadraticObjective(AbstractObjective):
 
     @checked
     def __call__(self, model: AbstractModel) -> Loss:
-        return self.quadratic(self.coefficients(model))
+        loss = None if self.shortcut is None else self.shortcut(model)
+        return self.quadratic(self.coefficients(model)) if loss is None else loss
 
 
 def require(condition: bool, message: str) -> None:

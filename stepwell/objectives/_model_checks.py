@@ -10,6 +10,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.types import Activation, Normalization
 from stepwell.models import (
     AbstractAttention,
+    AbstractCubicModel,
     AbstractModel,
     check_form,
     decompose,
@@ -87,7 +88,8 @@ def check_label_blocks(model: AbstractModel) -> None:
 @eqx.filter_jit
 def _largest_in_label_blocks(model: AbstractModel) -> Float[Array, ""]:
     """Compiled as one: operation by operation this takes longer than many a run."""
-    largest = [jnp.max(jnp.abs(block), initial=0.0) for block in model.label_blocks()]
+    blocks = model.label_blocks() if isinstance(model, AbstractCubicModel) else []
+    largest = [jnp.max(jnp.abs(block), initial=0.0) for block in blocks]
     return jnp.max(jnp.array(largest), initial=0.0)
 
 

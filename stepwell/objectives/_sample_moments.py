@@ -17,7 +17,7 @@ from stepwell._util.progress import Meter
 from stepwell._util.recipes import remember
 from stepwell._util.text import shown
 from stepwell._util.types import Loss, Normalization, RandomKey
-from stepwell.models import AbstractModel, check_form, is_attention, is_linear, map_rank, map_shape
+from stepwell.models import AbstractModel, check_form, effective_map, is_attention, is_linear, map_rank, map_shape
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract_objective import AbstractQuadraticObjective, require
@@ -234,7 +234,7 @@ class Moments(AbstractQuadraticObjective):
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs features"]:
         r"""$\Theta$."""
         if self.features == "cubic":
-            return as_cubic(model).effective_map().reshape(self.outputs, -1)
+            return effective_map(as_cubic(model)).reshape(self.outputs, -1)
         attention = as_attention(model)
         whole = jnp.einsum("hoa,hbc->oabc", attention.readout(), attention.bilinear())
         rows, columns = np.triu_indices(self.dim + self.outputs)

@@ -2,8 +2,8 @@
 
 import abc
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -76,7 +76,8 @@ class AbstractTask(eqx.Module):
     From that, `sample` and `chunks` draw block by block: the sequences of `sample(n)` are the first of `sample(m)` for
     n < m, and `chunks` yields them without ever holding more than a few blocks.
 
-    A method `moments` is optional: with it `Population` and the theory of linear attention take the task.
+    A method `closed_form(normalization)`, which returns `PopulationMoments`, is optional: with it the task has
+    `moments`, and `Population` and the theory of linear attention take it.
 
     **Example:**
 
@@ -109,6 +110,11 @@ class AbstractTask(eqx.Module):
 
     else:
         dim: eqx.AbstractVar[int]
+
+    closed_form: ClassVar[Callable[..., PopulationMoments] | None] = None
+    """Optional: a method `closed_form(normalization)` that returns the `PopulationMoments`."""
+    drawn_blocks: ClassVar[Callable[..., Iterator[Batch]] | None] = None
+    """Optional: a method `drawn_blocks(sequences, key, numbers, correction)`, where blocks are not those of `draw`."""
 
     @abc.abstractmethod
     def draw(self, sequences: int, *, key: RandomKey) -> Batch:
@@ -152,10 +158,16 @@ class AbstractTask(eqx.Module):
 
         **Returns:** the `PopulationMoments`. A class without closed-form moments raises `InvalidInput`.
         """
-        raise InvalidInput(
-            f"{type(self).__name__} has no closed-form moments: its class has no method moments(normalization) that "
-            "returns PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
-        )
+        name = type(self).__name__
+        if self.closed_form is None:
+            raise InvalidInput(
+                f"{name} has no closed-form moments: its class has no method closed_form(normalization) that returns "
+                "PopulationMoments; write one, or use Moments.of_task, which measures them on samples"
+            )
+        moments = self.closed_form(normalization)
+        if not isinstance(moments, PopulationMoments):
+            raise InvalidInput(f"moments() of {name} returned a {type(moments).__name__}; it must be PopulationMoments")
+        return moments
 
     @checked
     def blocks(
@@ -168,12 +180,15 @@ class AbstractTask(eqx.Module):
         - `sequences`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
         - `numbers`: of the blocks wanted, counted from 0; by default all.
-        - `correction`: not used here; of tasks that correct finite samples, what their `correction` returned.
+        - `correction`: of tasks that are `centered` or `whitened`, what `correction(sequences, key=key)` returned; by
+          default it is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        for number in block_numbers(sequences) if numbers is None else numbers:
-            yield fitting(self, self.draw(BLOCK, key=jax.random.fold_in(key, number)), BLOCK)
+        wanted = block_numbers(sequences) if numbers is None else numbers
+        if self.drawn_blocks is not None:
+            return self.drawn_blocks(sequences, key, wanted, correction)
+        return (fitting(self, self.draw(BLOCK, key=jax.random.fold_in(key, number)), BLOCK) for number in wanted)
 
     @checked
     def chunks(

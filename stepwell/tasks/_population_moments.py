@@ -21,7 +21,7 @@ def population_moments(task: AbstractTask, normalization: Normalization = "1/N")
     """The moments of a task in closed form, checked.
 
     `task.moments(normalization)` must be `PopulationMoments` with matrices of the right shapes, finite, and symmetric
-    where they have to be. A class that changes how sequences are made and inherits `moments` is refused.
+    where they have to be. A class that changes how sequences are made and inherits `closed_form` is refused.
 
     **Arguments:**
 
@@ -42,8 +42,6 @@ def population_moments(task: AbstractTask, normalization: Normalization = "1/N")
     _check_own(type(task))
     moments = task.moments(normalization)
     name = f"moments() of {type(task).__name__}"
-    if not isinstance(moments, PopulationMoments):
-        raise InvalidInput(f"{name} returned a {type(moments).__name__}; it must return PopulationMoments")
     shape = (task.dim, task.dim)
     parts = {part: np.asarray(getattr(moments, part), np.float64) for part in ("input", "cross", "second")}
     for part, value in parts.items():
@@ -64,14 +62,13 @@ def _check_own(kind: type[AbstractTask]) -> None:
     def place(method: str) -> int:
         return next((number for number, parent in enumerate(kind.__mro__) if method in vars(parent)), len(kind.__mro__))
 
-    changed = [
-        method for method in ("compose", "draw", "blocks", "chunks", "sample") if place(method) < place("moments")
-    ]
-    if changed and kind.moments is not AbstractTask.moments:
-        other = kind.__mro__[place("moments")].__name__
+    made = ("compose", "draw", "drawn_blocks", "blocks", "chunks", "sample")
+    changed = [method for method in made if place(method) < place("closed_form")]
+    if changed and kind.closed_form is not None:
+        other = kind.__mro__[place("closed_form")].__name__
         raise InvalidInput(
-            f"{kind.__name__} has a {changed[0]}() of its own and the moments() of {other}, which are those of other "
-            "sequences; write moments() too, or use Moments.of_task, which measures them on samples"
+            f"{kind.__name__} has a {changed[0]}() of its own and the closed_form() of {other}, which is that of "
+            "other sequences; write closed_form() too, or use Moments.of_task, which measures them on samples"
         )
 
 

@@ -112,7 +112,7 @@ class InContextRegression(AbstractGaussianTask):
         return assemble(x, shown, truth, self.context)
 
     @checked
-    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
+    def closed_form(self, normalization: Normalization) -> PopulationMoments:
         r"""The moments of the population in closed form.
 
         For a context of n pairs and $s_n = 1/n$,

@@ -272,6 +272,6 @@ def test_moments_of_another_sampler_are_not_taken_over():
         def draw(self, sequences, *, key) -> Batch:
             return super().draw(sequences, key=jax.random.fold_in(key, 1))
 
-    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the moments\(\) of InContextRegression"):
+    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the closed_form\(\) of InContextRegression"):
         kind: Any = Gaussian
         population_moments(kind(np.eye(2), 4))
