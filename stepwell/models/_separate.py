@@ -16,8 +16,17 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import (
+    Init,
+    LabelBlocks,
+    clear,
+    gaussians,
+    head_scales,
+    init_deviations,
+    require_weights,
+    scaled_to,
+)
 from ._model import Form
-from ._starts import Init, LabelBlocks, clear, gaussians, head_scales, init_deviations, require_weights, scaled_to
 
 
 class SeparateAttention(AbstractAttention):
