@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import stepwell
+
 from . import BENCHMARKS
 from ._row import Row, Unavailable, markdown, table
 
@@ -24,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             near = difflib.get_close_matches(name, BENCHMARKS, n=1) or [", ".join(BENCHMARKS)]
             print(f"there is no benchmark {name}; did you mean {near[0]}?", file=sys.stderr)
             return 2
+    stepwell.configure()
     begun = time.monotonic()
     machine = _machine()
     rows: dict[str, list[Row]] = {}

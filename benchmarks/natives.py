@@ -99,7 +99,7 @@ def streamed(batch: int) -> Callable[[bool], Callable[[], Any]]:
         model = MultiHeadAttention.random(
             dim=task.dim, outputs=outputs, heads=3, embedding=task.dim, scale=0.1, key=jax.random.key(1)
         )
-        options = {"batch": 2 if quick else batch, "rate": 1e-3, "steps": STEPS, "record": Record(points=2)}
+        options = {"batch_size": 2 if quick else batch, "rate": 1e-3, "steps": STEPS, "record": Record(points=2)}
         return lambda: online(model, task, **options, progress=False, key=jax.random.key(2))
 
     return prepare

@@ -32,14 +32,14 @@ def run(quick: bool) -> Iterator[Row]:
     times = np.linspace(0, UNTIL, 41 if quick else 401)
     found = interleaved(
         {
-            "theory": lambda: theory.flow.spectral_flow(task, omega, mu, times),
+            "theory": lambda: theory.spectral_flow(task, omega, mu, times),
             "training": lambda: flow(
                 start, objective, until=2 * UNTIL, record=Record(points=2 * times), progress=False
             ),
         },
         rounds=1 if quick else 15,
     )
-    predicted = theory.flow.spectral_flow(task, omega, mu, times).loss.sum(axis=1)
+    predicted = theory.spectral_flow(task, omega, mu, times).loss.sum(axis=1)
     deviations = []
     for rtol, atol in ((1e-6, None), (1e-9, 1e-11)):
         trained = flow(

@@ -26,6 +26,8 @@ from builder import project as documents  # noqa: E402
 
 import stepwell  # noqa: E402
 
+stepwell.configure()  # also for the kernels that run the pages, which inherit the environment
+
 project = "Stepwell"
 
 author = "The Stepwell authors"

@@ -70,7 +70,7 @@ def main() -> None:
     normalized = NormalisedKeys(2, heads=2, key=jax.random.key(2))
     seeds = Ensemble.of([NormalisedKeys(2, heads=2, key=key) for key in jax.random.split(jax.random.key(3), 3)])
     flow(normalized, Sampled(batch), until=5.0, progress=False)
-    online(seeds, task, batch=32, rate=0.1, steps=100, key=jax.random.key(4), progress=False)
+    online(seeds, task, batch_size=32, rate=0.1, steps=100, key=jax.random.key(4), progress=False)
     run = descend(normalized, Sampled(batch), rate=0.5, steps=500, progress=False)
     run = load(save(run, "normalized_keys.nc"))
     last = model_at(run, normalized)

@@ -1,6 +1,6 @@
 """A figure of your own, on a task of your own: `stepwell reproduce --figure mixture_figure.py`.
 
-It imports the file beside it, and goes through the same report, checks and netCDF files as those of the papers.
+It imports the file beside it, and is reported and checked as the figures of the papers are.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         Claim.over(
             "tested",
-            "on new sequences the trained model has the loss that the mixture's moments give",
+            "On new sequences the trained model has the loss that the mixture's moments give",
             predicted=theory["mixture"][-1],
             measured=runs["test_loss"].values,
             tolerance=4 * runs["standard_error"].values,
@@ -61,7 +61,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "below-gaussian",
-            "that is below the lowest level of Gaussian inputs with the same covariance",
+            "The loss on new sequences is below the lowest level of Gaussian inputs with the same covariance",
             predicted=theory["gaussian"][-1],
             measured=runs["test_loss"].values,
             tolerance=0.0,

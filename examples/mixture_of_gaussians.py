@@ -28,7 +28,7 @@ from stepwell.theory import linear
 class MixtureOfGaussians(AbstractTask):
     r"""Inputs around two points: $x = \pm\mu + s\,g$, with a fair coin for each token; $w \sim \mathcal N(0, I)$."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     center: tuple[float, ...] = (0.8, 0.0)
     spread: float = 0.5
     outputs: int = 1
@@ -42,13 +42,13 @@ class MixtureOfGaussians(AbstractTask):
         r"""$\Lambda = \mu\mu^\top + s^2 I$."""
         return np.outer(self.center, self.center) + self.spread**2 * np.eye(self.dim)
 
-    def draw(self, size: int, *, key) -> Batch:
+    def draw(self, sequences: int, *, key) -> Batch:
         coins, inputs, vectors = jax.random.split(key, 3)
-        shape = size, self.lengths.tokens, self.dim
+        shape = sequences, self.context.tokens, self.dim
         sides = jax.random.rademacher(coins, (*shape[:2], 1), float)
         x = sides * jnp.array(self.center) + self.spread * jax.random.normal(inputs, shape)
-        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (size, self.dim)))[..., None]
-        return assemble(x, y, y, self.lengths)
+        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, self.dim)))[..., None]
+        return assemble(x, y, y, self.context)
 
     def moments(self, normalization="1/N") -> PopulationMoments:
         r"""$M = \Lambda$, $C = (1 + \tfrac1n)\Lambda^2 + \tfrac1n(\mathrm{tr}(\Lambda)\Lambda - 2|\mu|^2\mu\mu^\top)$.
@@ -59,7 +59,7 @@ class MixtureOfGaussians(AbstractTask):
         lam, mu = self.inputs_covariance, np.array(self.center)
         less = 2 * (mu @ mu) * np.outer(mu, mu)
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
-        for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
+        for n, probability in zip(self.context.counts, self.context.probabilities, strict=True):
             ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam
             second += probability * ratio**2 * ((1 + 1 / n) * lam @ lam + (np.trace(lam) * lam - less) / n)

@@ -28,21 +28,23 @@ def gated(task, key, *, heads: Count = 4, gate: Part = 0.5, scale: Part = 0.05):
 class Sparse(AbstractTask):
     """Inputs of variances 1, 1/2, 1/3 …; a coordinate of a task vector is zero with probability 1 - density."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     dim: int
     density: float
     outputs: int = 1
 
-    def draw(self, size, *, key):
+    def draw(self, sequences, *, key):
         inputs, vectors, coins = jax.random.split(key, 3)
-        x = jax.random.normal(inputs, (size, self.lengths.tokens, self.dim)) / jnp.sqrt(jnp.arange(1, self.dim + 1))
-        w = jax.random.normal(vectors, (size, self.dim)) * jax.random.bernoulli(coins, self.density, (size, self.dim))
+        x = jax.random.normal(inputs, (sequences, self.context.tokens, self.dim))
+        x = x / jnp.sqrt(jnp.arange(1, self.dim + 1))
+        w = jax.random.normal(vectors, (sequences, self.dim))
+        w = w * jax.random.bernoulli(coins, self.density, w.shape)
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
-        return assemble(x, y, y, self.lengths)
+        return assemble(x, y, y, self.context)
 
     def moments(self, normalization="1/N"):  # in closed form: for the objective population, and for the theory
         covariance, tasks = np.diag(1 / np.arange(1, self.dim + 1)), self.density * np.eye(self.dim)
-        return InContextRegression(covariance, self.lengths, task_covariance=tasks).moments(normalization)
+        return InContextRegression(covariance, self.context, task_covariance=tasks).moments(normalization)
 
 
 @register("task", "sparse", follows="gated")

@@ -43,6 +43,13 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, prin
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_sessionstart() -> None:
+    """Compiled programs are kept between runs of the tests, as between commands."""
+    import stepwell  # not before its types are watched
+
+    stepwell.configure()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -80,7 +87,7 @@ def pytest_make_collect_report():
 
 
 def pytest_runtest_teardown() -> None:
-    from stepwell._util.memory_maps import free_programs_if_many  # not before its types are watched
+    from stepwell._util.memory import free_programs_if_many  # not before its types are watched
 
     free_programs_if_many()
 

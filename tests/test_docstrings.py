@@ -23,17 +23,18 @@ _CONSTRUCTED = ("stepwell.tasks", "stepwell.models", "stepwell.objectives", "ste
 
 def _public_modules() -> Iterator[ModuleType]:
     """Packages and modules without an underscore, but for the figures, which all follow one protocol."""
-    yield stepwell
     for module in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
         if not re.search(r"\._|papers\.", module.name):
             yield importlib.import_module(module.name)
+    yield stepwell  # last: what it passes on is known by its room
 
 
 def _public_objects() -> dict[str, Any]:
     """By full name, everything of ours that a public module exports and that can be called."""
     names: dict[int, tuple[str, Any]] = {}
     for module in _public_modules():
-        for name, value in vars(module).items():
+        for name in [*vars(module), *getattr(module, "__all__", ())]:
+            value = getattr(module, name)
             ours = getattr(value, "__module__", None) or ""
             if not name.startswith("_") and callable(value) and ours.startswith("stepwell"):
                 names.setdefault(id(value), (f"{module.__name__}.{name}", value))

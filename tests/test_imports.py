@@ -124,7 +124,7 @@ def test_architecture_has_the_same_table():
         ("experiments/_run.py", "from stepwell.store import Store"),
         ("dynamics/_flow.py", "from ..experiments import Experiment"),
         ("papers/linear/fig01.py", "import stepwell.figures._claim"),
-        ("analysis/_fixed_point.py", "from stepwell.theory.linear._levels import levels"),
+        ("analysis/_maps.py", "from stepwell.theory.linear._levels import levels"),
         ("_util/errors.py", "from ..tasks import Regression"),
         ("_util.py", "from .tasks import Regression"),
         ("kitchen/_stove.py", ""),

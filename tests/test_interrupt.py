@@ -16,7 +16,7 @@ INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 _STRUCK_IN_THE_COLLECTOR = """
 import gc, os, signal, time
-from stepwell import _interrupt
+from stepwell._util import interrupt
 from stepwell._util.interrupt import delivering_interrupts
 
 interrupt._AGAIN = 1.0  # time to print, on a busy machine too

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import stepwell as sw
-from stepwell._util import memory_maps
+from stepwell._util import memory
 from stepwell.explorer import _warm
 from stepwell.explorer._state import State
 
@@ -22,12 +22,12 @@ pytestmark = [
 @pytest.fixture
 def frees(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     """Hardly a map more than now is allowed, and each count is made; the maps before each time that programs go."""
-    allowed, made, free = tmp_path / "max_map_count", [], memory_maps.free_programs
+    allowed, made, free = tmp_path / "max_map_count", [], memory.free_programs
     allowed.write_text(f"{2 * (_maps() + 20)}\n")
-    monkeypatch.setattr(memory_maps, "_ALLOWED", allowed)
-    monkeypatch.setattr(memory_maps, "_EVERY", 0.0)
-    monkeypatch.setattr(memory_maps, "_next_count", 0.0)
-    monkeypatch.setattr(memory_maps, "free_programs", lambda: (made.append(_maps()), free()))
+    monkeypatch.setattr(memory, "_ALLOWED", allowed)
+    monkeypatch.setattr(memory, "_EVERY", 0.0)
+    monkeypatch.setattr(memory, "_next_count", 0.0)
+    monkeypatch.setattr(memory, "free_programs", lambda: (made.append(_maps()), free()))
     return made
 
 
@@ -43,7 +43,7 @@ def test_programs_take_maps_and_give_them_back():
     assert _maps() > before + 30
     many = _maps()
     frozen = gc.get_freeze_count() > 0
-    memory_maps.free_programs()
+    memory.free_programs()
     assert _maps() < many - 30
     assert (gc.get_freeze_count() > 0) == frozen
 
@@ -75,13 +75,13 @@ def test_a_page_frees_programs_and_knows_it(frees: list[int], monkeypatch: pytes
 def test_where_maps_are_not_counted_nothing_is_freed(frees: list[int], tmp_path: Path, text: str | None):
     allowed = tmp_path / "max_map_count"
     allowed.unlink() if text is None else allowed.write_text(text)
-    assert not memory_maps.free_programs_if_many()
+    assert not memory.free_programs_if_many()
     assert not frees
 
 
 def test_maps_are_not_counted_all_the_time(frees: list[int], monkeypatch: pytest.MonkeyPatch):
-    memory_maps._ALLOWED.write_text("2")
-    assert memory_maps.free_programs_if_many() and len(frees) == 1
-    monkeypatch.setattr(memory_maps, "_EVERY", 60.0)
-    assert memory_maps.free_programs_if_many()
-    assert not memory_maps.free_programs_if_many()
+    memory._ALLOWED.write_text("2")
+    assert memory.free_programs_if_many() and len(frees) == 1
+    monkeypatch.setattr(memory, "_EVERY", 60.0)
+    assert memory.free_programs_if_many()
+    assert not memory.free_programs_if_many()

@@ -96,7 +96,7 @@ def test_pages_of_the_papers(tmp_path: Path):
         "predicted": 0.5,
         "tolerance": 0.01,
         "measured": 0.25,
-        "seeds": 4,
+        "count": 4,
         "pass_rate": 0.75,
         "counted": "seeds",
         "known": {"reason": "One is stuck.", "heading": "data", "quick": None},

@@ -16,7 +16,7 @@ from stepwell.figures import FIGURES, PAPERS, as_setting, figure, number, tallie
 from .reference import write_if_changed
 
 _SIGNS = {"=": "", "<=": "at most ", ">=": "at least "}
-_SAYS = {"paper": "What the paper says", "theory": "What our theory adds", "check": "Checks of the arithmetic"}
+_SAYS = {"paper": "What the paper says", "theory": "What our theory adds", "check": "Internal consistency"}
 _THUMBNAIL = (480, 360)
 
 
@@ -91,16 +91,16 @@ def _page(name: str, entry: dict[str, Any] | None, claims: list[dict[str, Any]],
     paper = name.partition("/")[0]
     yield f"(figure-{_stem(name)})="
     yield f"# {_label(name)}: {_text(shown.title)}\n"
-    yield f"Of [{_text(PAPERS[paper])}]({paper}.md). `stepwell reproduce {name}` makes it.\n"
+    yield f"Of [{_text(PAPERS[paper])}]({paper}.md). `stepwell reproduce {name}` reproduces it.\n"
     if entry is None:
-        yield "This copy of the site was made without a reproduction of this figure.\n"
+        yield "This copy of the site was built without a reproduction of this figure.\n"
         yield f"{_text(shown.caption)}\n"
         return
     picture = f"{_stem(name)}.svg"  # which opens by itself at any size, for its labels are small here
     yield f"```{{image}} {picture}\n:alt: {_one_line(shown.title)}\n:class: figure"
     yield f":target: ../../_images/{picture}\n```\n"
     if "gif" in entry["files"]:
-        yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(shown.title)}, as a film\n:class: figure\n```\n"
+        yield f"```{{image}} {_stem(name)}.gif\n:alt: {_one_line(shown.title)}, animated\n:class: figure\n```\n"
     yield f"{_text(entry['caption'])}\n"
     for kind, title in _SAYS.items():
         mine = [claim for claim in claims if claim["kind"] == kind]
@@ -133,8 +133,8 @@ def _claims(claims: list[dict[str, Any]]) -> Iterator[str]:
             known = claim["known"]
             words += f" Known: {_text(known['reason'])} [Why](../../differences.md#{known['heading']})."
         counted = ""
-        if claim["seeds"] is not None:
-            held = round(claim["seeds"] * claim["pass_rate"])
+        if claim["count"] is not None:
+            held = round(claim["count"] * claim["pass_rate"])
             counted = f" ({held} of {claim['seeds']} {claim['counted']})"
         predicted = f"{_SIGNS[claim['relation']]}{number(claim['predicted'])} ± {number(claim['tolerance'], 3)}"
         yield f"| {_verdict(claim)} | {words} | {predicted} | {number(claim['measured'])}{_text(counted)} |"
@@ -177,7 +177,7 @@ def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
         counts = "; ".join(f"{one['name']}: {one['held']} of {one['total']}" for one in tallies(document["claims"]))
         quick = any(entry["quick"] for entry in made.values())
         yield (
-            f"These pages are made of a reproduction of {len(made)} of {len(FIGURES)} figures"
+            f"These pages are built from a reproduction of {len(made)} of {len(FIGURES)} figures"
             f"{' with `--quick`' if quick else ''}. Claims that hold, {counts}. {_text(origin.get('date', ''))},"
             f" {_text(origin.get('machine', ''))}.\n"
         )
@@ -192,7 +192,7 @@ def _gallery(made: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
 def _paper(paper: str, made: dict[str, Any], claims: list[dict[str, Any]]) -> Iterator[str]:
     names = [name for name in FIGURES if name.startswith(f"{paper}/")]
     yield f"# {paper.capitalize()} attention\n"
-    yield f"{_text(PAPERS[paper])}. `stepwell reproduce {paper}` makes all of its figures.\n"
+    yield f"{_text(PAPERS[paper])}. `stepwell reproduce {paper}` reproduces all of its figures.\n"
     yield "| figure | claims that hold |"
     yield "|---|---|"
     for name in names:

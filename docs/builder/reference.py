@@ -110,9 +110,9 @@ def entries() -> dict[str, dict[str, Entry]]:
     found: dict[str, dict[str, Entry]] = {}
     for module in public_modules():
         here = found.setdefault(module.__name__, {})
-        if module is stepwell:  # it passes on what rooms export, and its page is a list of these
-            continue
         for name, source, original in _exports(module):
+            if module is stepwell and not source.startswith("stepwell._util"):
+                continue  # it passes on what rooms export, and its page lists these
             node, remark = _defined(source)[original]
             here[name] = seen.setdefault((source, original), Entry(module.__name__, name, source, node, remark))
     return found
@@ -289,7 +289,8 @@ def page(module: str) -> str:
     """The page of a module, as Markdown."""
     names = entries()[module]
     if module == "stepwell":
-        names = {name: entries()[f"stepwell.{room}"][name] for name, room in stepwell._NAMES.items()}
+        by_source = {(entry.source, entry.name): entry for names in entries().values() for entry in names.values()}
+        names = {name: by_source[source, original] for name, source, original in _exports(stepwell)}
     text = inspect.cleandoc(importlib.import_module(module).__doc__ or "")
     lines = [f"# `{module}`", "", f"```{{py:module}} {module}", "```", "", _markdown(text, module, set()), ""]
     lines += _table(names)

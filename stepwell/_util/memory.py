@@ -1,11 +1,20 @@
-"""Refuse early what would not fit in memory, and say how much it would have taken."""
+"""Memory: what would not fit is refused early, and compiled programs are freed before they take all memory maps."""
 
+import gc
 import math
 import os
+from pathlib import Path
+from time import monotonic
 
 from .errors import WouldNotFit
 
 _GIB = 2**30
+_MAPS, _ALLOWED = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+_PART = 0.5
+"""Of the maps that are allowed, what may be used: a single group of runs may add hundreds."""
+_EVERY = 1.0
+"""Seconds between two counts, each of which takes milliseconds."""
+_next_count = 0.0
 
 
 def available_memory() -> int:
@@ -35,3 +44,37 @@ def require_memory(needed: int, *, what: str, instead: str) -> None:
 def require_arrays(*shapes: tuple[int, ...], what: str, instead: str) -> None:
     """Raise `WouldNotFit` if float64 arrays of these shapes exceed the available memory, each with a copy of it."""
     require_memory(2 * 8 * sum(map(math.prod, shapes)), what=what, instead=instead)
+
+
+def free_programs_if_many() -> bool:
+    """Free all compiled programs of JAX if they take half of the memory maps that this process may have.
+
+    JAX keeps every compiled program, each in some maps, and Linux ends a process beyond `vm.max_map_count` of them,
+    65530 by default, by a segmentation fault: so would a sweep over thousands of shapes, or a page that lives for days.
+    They are compiled anew when they are needed. Where there is no `/proc`, nothing is done.
+
+    **Returns:** whether they were freed.
+    """
+    global _next_count
+    if monotonic() < _next_count:
+        return False
+    _next_count = monotonic() + _EVERY
+    try:
+        many = _MAPS.read_bytes().count(b"\n") > _PART * int(_ALLOWED.read_text())
+    except (OSError, ValueError):
+        return False
+    if many:
+        free_programs()
+    return many
+
+
+def free_programs() -> None:
+    """Free all compiled programs of JAX. What was frozen for the garbage collector is so again at the end."""
+    import jax
+
+    frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    jax.clear_caches()
+    gc.collect()
+    if frozen:
+        gc.freeze()

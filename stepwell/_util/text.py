@@ -1,11 +1,15 @@
-"""Numbers, errors and any values as text."""
+"""Numbers, errors, tasks, models and any values as text."""
 
+import dataclasses
 import difflib
+import html
 from collections.abc import Sequence
 from typing import Any
 
 _LONGEST = 80
 """Characters of a value that are shown."""
+_MANY = 8
+"""Numbers of a list that are shown."""
 _RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -83,3 +87,33 @@ def shown(value: Any) -> str:
         if isinstance(value, str | int):
             return f"{text[:_LONGEST]}…"
     return f"a {type(value).__name__}"
+
+
+def one_line(thing: Any, facts: dict[str, Any]) -> str:
+    """The class of a task or model and what there is to say of it, for a console."""
+    return f"{type(thing).__name__}({', '.join(f'{name}={value}' for name, value in facts.items())})"
+
+
+def html_table(thing: Any, facts: dict[str, Any]) -> str:
+    """The same as a table in HTML, for a notebook."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(str(value))}</td></tr>"
+        for name, value in facts.items()
+    )
+    return f"<table><caption>{html.escape(type(thing).__name__)}</caption><tbody>{rows}</tbody></table>"
+
+
+def plain_fields(thing: Any, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields of a data class that are plain values, but for those named and those that are None or False."""
+    fields = {f.name: getattr(thing, f.name, None) for f in dataclasses.fields(thing) if not f.name.startswith("_")}
+    plain = {name: value for name, value in fields.items() if isinstance(value, str | bool | int | float | tuple)}
+    return {name: repr(value) for name, value in plain.items() if name not in but and value is not False}
+
+
+def short_numbers(values: Any) -> str:
+    """Numbers in brackets; of many the first and the last."""
+    texts = [f"{value:.4g}" for value in values]
+    if len(texts) > _MANY:
+        texts = [*texts[: _MANY - 2], "…", texts[-1]]
+    return f"[{', '.join(texts)}]"

@@ -25,9 +25,9 @@ def versions() -> dict[str, str]:
 @functools.cache
 def commit() -> str | None:
     """The commit of the source, with "-dirty" where files differ from it; None where that is not known."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     if not (root / ".git").exists():
-        kept = Path(__file__).parent / "_commit.txt"  # written where a wheel or a source archive is built
+        kept = root / "stepwell" / "_commit.txt"  # written where a wheel or a source archive is built
         return kept.read_text(encoding="utf-8").strip() or None if kept.exists() else None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:

@@ -3,23 +3,24 @@
 No figure needs a screen, and `pyplot` is not used; matplotlib is imported with the first name that draws.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ._alignment import alignment as alignment
-from ._allocation import Allocation as Allocation
-from ._allocation import head_task_allocation as head_task_allocation
-from ._compare import Convention as Convention
+from stepwell._util.lazy import lazy_names as _lazy_names
+
+from ._compare import ComparedDrop as ComparedDrop
+from ._compare import ComparedRun as ComparedRun
+from ._compare import Comparison as Comparison
 from ._compare import compare as compare
-from ._compare import convention as convention
 from ._conserved import conserved as conserved
 from ._conserved import conserved_drift as conserved_drift
-from ._drop_table import DropTable as DropTable
-from ._effective_map import effective_map as effective_map
-from ._fixed_point import nearest_fixed_point as nearest_fixed_point
+from ._heads import Allocation as Allocation
+from ._heads import alignment as alignment
+from ._heads import head_task_allocation as head_task_allocation
+from ._heads import winners as winners
 from ._in_context import pcr_test as pcr_test
 from ._in_context import principal_component_regression as principal_component_regression
-from ._level_drops import LevelDrop as LevelDrop
-from ._level_drops import level_drops as level_drops
+from ._maps import effective_map as effective_map
+from ._maps import nearest_fixed_point as nearest_fixed_point
 from ._phases import Phase as Phase
 from ._phases import Phases as Phases
 from ._phases import phases as phases
@@ -27,28 +28,14 @@ from ._sample_task import sample_task as sample_task
 from ._staircase import Drop as Drop
 from ._staircase import Plateau as Plateau
 from ._staircase import Staircase as Staircase
+from ._staircase import level_drops as level_drops
 from ._staircase import passage_time as passage_time
 from ._staircase import staircase as staircase
-from ._winners import winners as winners
 
 if TYPE_CHECKING:
     from ._animate import animate as animate
-    from ._draw_map import draw_map as draw_map
-    from ._draw_staircase import draw_staircase as draw_staircase
-    from ._draw_weights import draw_weights as draw_weights
+    from ._draw import draw_map as draw_map
+    from ._draw import draw_staircase as draw_staircase
+    from ._draw import draw_weights as draw_weights
 
-_LATER = {
-    "animate": "_animate",
-    "draw_map": "_draw_map",
-    "draw_staircase": "_draw_staircase",
-    "draw_weights": "_draw_weights",
-}
-"""Names whose modules take a while to import, and the module of each."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

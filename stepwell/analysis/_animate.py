@@ -1,4 +1,4 @@
-"""A film of a run."""
+"""An animation of a run."""
 
 from typing import Any
 
@@ -11,19 +11,21 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import LinearTask, linear
 
-from ._draw_axes import (
+from ._draw import (
     LABELS,
     curve_axis,
+    draw_heads,
     draw_levels,
+    draw_matrix,
     drawable,
     frame_places,
     loss_at,
-    member_of,
+    maps_of,
+    run_of,
     set_points,
     weight_axis,
+    weight_sizes,
 )
-from ._draw_map import draw_matrix, maps_of
-from ._draw_weights import draw_heads, weight_sizes
 from ._style import BLACK, PALETTE, new_figure, styled
 
 _MILLISECONDS = 90
@@ -32,20 +34,20 @@ _DPI = 80
 
 @checked
 def animate(
-    run: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, member: int = 0, title: str = ""
+    trajectory: xr.Dataset, task: LinearTask | None = None, *, frames: int = 60, run: int = 0, title: str = ""
 ) -> FuncAnimation:
-    """Loss, weights and effective map of one run moving together.
+    """Return an animation of one run: its loss, weights and effective map moving together.
 
-    Half of the film follows time, and half the fall of the loss, so that neither plateaus nor drops take all of it.
+    Half of the frames follow time, and half the fall of the loss, so that neither plateaus nor drops take all of them.
 
     **Arguments:**
 
-    - `run`: what `descend`, `online` or `flow` returned. Of a run without an effective map (which is not of separate or
-      merged attention with one output) loss and weights are shown.
+    - `trajectory`: what `descend`, `online` or `flow` returned. Of a run without an effective map (which is not of
+      separate or merged attention with one output) loss and weights are shown.
     - `task`: the regression that it was trained on, for levels of the loss; maps are then drawn in eigenvectors. By
       default no theory is shown.
-    - `frames`: the number of pictures, at the most; there are no more than recorded weights.
-    - `member`: which run of an ensemble is shown, counted from 0.
+    - `frames`: the number of frames, at the most; there are no more than recorded weights.
+    - `run`: which run of an ensemble is shown, counted from 0.
     - `title`: a title, by default none.
 
     **Returns:** the matplotlib animation: `.save("run.gif", writer="pillow")` writes it, and `.to_jshtml()` shows it in
@@ -57,12 +59,12 @@ def animate(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> sw.analysis.animate(run, task, frames=3).save("run.gif", writer="pillow")
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> sw.analysis.animate(trajectory, task, frames=3).save("run.gif", writer="pillow")
     """
     frames = int(checks.number("frames", frames, least=2, most=10_000))
-    one = member_of(run, member)
-    axis, along = curve_axis(run), weight_axis(run)
+    one = run_of(trajectory, run)
+    axis, along = curve_axis(trajectory), weight_axis(trajectory)
     points, recorded = one[along].values.astype(float), one[axis].values.astype(float)
     name, lines = next(iter(weight_sizes(one, 0).items()))
     losses, lines = drawable(one["loss"].values[0]), drawable(lines)

@@ -1,6 +1,9 @@
-"""What the theory predicts for a run, beside what the run did."""
+"""One comparison of theory and run; table, terminal, page and figure are renderings of it."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,31 +21,16 @@ from stepwell.tasks import Batch
 from stepwell.theory import LinearTask, linear
 from stepwell.trajectory import model_settings
 
-from ._drop_table import DropTable
-from ._level_drops import LevelDrop, level_drops
+from ._recorded import Weights, weights_of
 from ._sample_task import sample_task
-from ._weights import weights_of
+from ._staircase import Drop, Status, level_drops
 
 
-@checked
-def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None) -> pd.DataFrame:
-    r"""One table of the drops of a run: what the theory predicts from its initial weights, and what was measured.
+class ComparedDrop(NamedTuple):
+    r"""A drop of the loss, predicted and measured.
 
-    A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`). Which component it
-    brought, and which head, is what has grown most in the effective map between the recorded weights before and after.
-    Times are the paper's $t/\tau$, attention divided by N, with steps beside where the run was recorded by step.
-
-    **Arguments:**
-
-    - `run`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`.
-    - `task`: the regression that it was trained on.
-    - `sample`: the sequences that it was trained on, or the loss over them, where they are finitely many. Predictions
-      are then for the sample's own driving (`sample_task`), and the column `population` has those for `task`.
-
-    **Returns:** a `pandas.DataFrame` with a row for each drop of each run:
-
-    - `run`, `drop`: the number of the run, from 0, and of the drop, from 1.
-    - `component`, `head`: what is predicted to be learned and by which head, both from 1; missing where it is all of
+    - `run`, `drop`: the number of the run, as the trajectory has it, and of the drop, from 1.
+    - `component`, `head`: what is predicted to be learned and by which head, both from 1; None where it is all of
       them (merged attention) or there is no prediction.
     - `predicted`, `measured`: the times $t/\tau$; nan where there is none, or where rates are not known.
     - `predicted_step`, `measured_step`: the same as steps; nan where there are none.
@@ -50,12 +38,139 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     - `level`: the loss predicted after the drop.
     - `measured_level`: the loss on the plateau after it, halfway to the next drop by the logarithm of time, and after
       the last drop at the end of the run; nan where 90 % of the drop are not reached.
-    - `measured_component`, `measured_head`: what was learned, by which head; missing as above, and where two drops lie
+    - `measured_component`, `measured_head`: what was learned, by which head; None as above, and where two drops lie
       between the same recorded weights, which cannot tell one from the other.
-    - `in_order`: whether the component was the predicted one, or one of the same gain; missing if that is not known.
+    - `in_order`: whether the component was the predicted one, or one of the same gain; None if that is not known.
     - `status`: "measured", "below resolution" or "not reached", as in `level_drops`.
+    - `population`: where `predicted` is for a finite sample, the time predicted for infinitely many sequences.
+    """
 
-    `attrs["remarks"]` is a list of lines: why there are no predictions, or what the finite sample changes.
+    run: int
+    drop: int
+    component: int | None
+    head: int | None
+    predicted: float
+    predicted_step: float
+    measured: float
+    measured_step: float
+    error: float
+    level: float
+    measured_level: float
+    measured_component: int | None
+    measured_head: int | None
+    in_order: bool | None
+    status: Status
+    population: float | None
+
+
+class ComparedRun(NamedTuple):
+    """Theory beside one run.
+
+    - `theory`: the equations of the model, "separate" or "merged".
+    - `task`: what the theory is for: the task, or where finitely many sequences are trained on that of the sample.
+    - `weights`: the initial weights as the theory takes them, for attention divided by N.
+    - `levels`, `learned`: the loss of each plateau that the model can visit, and how many components are learned there.
+    - `drops`: a `ComparedDrop` for each two neighboring levels.
+    """
+
+    theory: str
+    task: Any
+    weights: dict[str, np.ndarray]
+    levels: Float[np.ndarray, " level"]
+    learned: list[int]
+    drops: tuple[ComparedDrop, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Theory beside the runs of a trajectory: `str` is the whole table with its remarks.
+
+    - `runs`: a `ComparedRun` for each run.
+    - `stepped`: whether the runs were recorded by step.
+    - `remarks`: why there are no predictions, or what the finite sample changes; a line each.
+    """
+
+    runs: tuple[ComparedRun, ...]
+    stepped: bool
+    remarks: tuple[str, ...]
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A `pandas.DataFrame` with a row for each drop of each run; its columns are the fields of `ComparedDrop`."""
+        whole = ["component", "head", "measured_component", "measured_head"]
+        kinds = dict.fromkeys(whole, "Int64") | {"in_order": "boolean", "population": float}
+        table = pd.DataFrame(self.drops, columns=list(ComparedDrop._fields)).astype(kinds)[self._columns]
+        table.attrs = {"unit": PAPER_UNIT, "remarks": list(self.remarks)}
+        return table
+
+    @property
+    def drops(self) -> list[ComparedDrop]:
+        """The drops of all runs."""
+        return [drop for run in self.runs for drop in run.drops]
+
+    @property
+    def _columns(self) -> list[str]:
+        sampled = any(drop.population is not None for drop in self.drops)
+        return [name for name in ComparedDrop._fields if sampled or name != "population"]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows of the table as plain values, None for what is not known."""
+        return [{name: _plain(getattr(drop, name)) for name in self._columns} for drop in self.drops]
+
+    def lines(self, runs: str = "") -> list[str]:
+        """Return the table as a terminal shows it, and the remarks.
+
+        **Arguments:**
+
+        - `runs`: the heading of a column with the number of the run, such as "seed"; by default there is none.
+        """
+        step = "    (step)" if self.stepped else ""
+        heading = f"{runs}{'  ' if runs else ''}drop  component  head  predicted t/τ{step}  measured t/τ{step}"
+        lines = [f"{heading}   error     loss to    measured"]
+        for drop in self.drops:
+            predicted = math.isfinite(drop.predicted)
+            component, head = (each or "all" if predicted else "-" for each in (drop.component, drop.head))
+            row = f"{drop.run:>{len(runs)}}  " if runs else ""
+            row += f"{drop.drop:>4}  {component:>9}  {head:>4}"
+            for time, at, width in (
+                (drop.predicted, drop.predicted_step, 13),
+                (drop.measured, drop.measured_step, 12),
+            ):
+                row += f"  {_number(time, '.6g'):>{width}}" + (f"{_number(at, '.0f'):>10}" if self.stepped else "")
+            error = f"{100 * drop.error:+.0f} %" if math.isfinite(drop.error) else "-"
+            note = "" if drop.status == "measured" else f"  {drop.status}"
+            note += "  out of order" if drop.in_order is False else ""
+            lines.append(f"{row}  {error:>6}  {drop.level:>10.4g}  {_number(drop.measured_level, '.4g'):>10}{note}")
+        return [*lines, *self.remarks]
+
+    def __str__(self) -> str:
+        text = self.table.to_string(index=False, float_format=lambda value: f"{value:.5g}", na_rep="-")
+        return "\n".join([text, *self.remarks])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        remarks = "".join(f"<p>{remark}</p>" for remark in self.remarks)
+        return f"{self.table.to_html(index=False, float_format='{:.5g}'.format, na_rep='-')}{remarks}"
+
+
+@checked
+def compare(trajectory: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Batch | None = None) -> Comparison:
+    r"""Return the drops of a trajectory: predicted by the theory from its initial weights, and measured.
+
+    A drop is measured where the loss is halfway between two of the theory's levels (`level_drops`; `staircase` detects
+    drops without them). Which component it brought, and which head, is what has grown most in the effective map between
+    the recorded weights before and after. Times are the paper's $t/\tau$, attention divided by N, with steps beside
+    where the run was recorded by step.
+
+    **Arguments:**
+
+    - `trajectory`: a run, or an ensemble, of linear separate or merged attention from `descend`, `online` or `flow`.
+    - `task`: the regression that it was trained on.
+    - `sample`: the sequences that it was trained on, or the loss over them, where they are finitely many. Predictions
+      are then for the sample's own driving (`sample_task`), and `population` has those for `task`.
+
+    **Returns:** a `Comparison`, of which `table` is a pandas table with a row for each drop of each run.
 
     **Example:**
 
@@ -63,15 +178,15 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
-    >>> table = sw.analysis.compare(run, task)
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), progress=False)
+    >>> table = sw.analysis.compare(trajectory, task).table
     >>> table[["component", "head", "measured_head"]].values.tolist(), table["in_order"].tolist()
     ([[1, 1, 1], [2, 2, 2]], [True, True])
     >>> table["predicted"].round().tolist(), table["measured"].round().tolist()
     ([9.0, 36.0], [9.0, 36.0])
     """
-    weights = weights_of(run)
-    units = convention(run, task)
+    weights = weights_of(trajectory)
+    units = convention(trajectory, task, weights)
     predictor = linear.PREDICTORS[weights.theory]
     own, remarks = task, []
     if sample is not None:
@@ -86,45 +201,75 @@ def compare(run: xr.Dataset, task: LinearTask, *, sample: Moments | Sampled | Ba
     if own is not task:
         remarks.append(_what_changes(linear.levels(task)[learned], levels[learned]))
     start = {name: units.factor * value[:, 0] for name, value in at.items()}
-    drops_of_runs = predictor.drops_of_runs(own, start)
-    others_of_runs = predictor.drops_of_runs(task, start) if own is not task else None
-    rows = []
-    for number in range(weights.runs.size):
-        axis, drops = _Axis.of(run, number, units), drops_of_runs[number]
-        predictions = _predictions(drops, axis, len(learned) - 1)
-        remarks += [f"run {weights.runs[number]}: {drops.reason}"] if drops.reason else []
-        others = None if others_of_runs is None else _predictions(others_of_runs[number], axis, len(learned) - 1)
-        time, loss = _curve(run, number)
+    predictions = predictor.drops_of_runs(own, start)
+    others = predictor.drops_of_runs(task, start) if own is not task else None
+    runs = []
+    for number, name in enumerate(weights.runs.tolist()):
+        axis, reason = _Axis.of(trajectory, number, units), predictions[number].reason
+        remarks += [f"run {name}: {reason}"] if reason else []
+        time, loss = _curve(trajectory, number)
         measured = level_drops(time, loss, levels[learned])
-        maps = _head_maps({name: value[number] for name, value in at.items()}, units)
+        maps = _head_maps({name: value[number] for name, value in at.items()}, units.scale)
         spans = [_span(drop, weights.points) for drop in measured]
-        for place, (drop, predicted) in enumerate(zip(measured, predictions, strict=True)):
-            row = {"run": int(weights.runs[number]), "drop": place + 1, **predicted._asdict()}
-            row |= _measured(drop, predicted, axis, _plateau(time, loss, measured[place:]))
-            span = spans[place]
-            if weights.theory == "separate" and span is not None and spans.count(span) == 1:
-                row |= _learned(own, span, place, maps)
-            if others is not None:
-                row["population"] = others[place].predicted
-            rows.append(row)
-    table = pd.DataFrame(rows)
-    whole = ["component", "head", "measured_component", "measured_head"]
-    table = DropTable(table.astype(dict.fromkeys(whole, "Int64") | {"in_order": "boolean"}))
-    table.attrs = {"unit": PAPER_UNIT, "remarks": remarks}
-    return table
+        drops = []
+        for place, (drop, span) in enumerate(zip(measured, spans, strict=True)):
+            when, predicted = axis.time(drop.time), _predicted(predictions[number], place, axis)
+            known = weights.theory == "separate" and span is not None and spans.count(span) == 1
+            what = _learned(own, span, place, maps) if known and span is not None else (None, None, None)
+            compared = ComparedDrop(
+                int(name),
+                place + 1,
+                *predicted,
+                measured=when,
+                measured_step=drop.time if axis.stepped else np.nan,
+                error=when / predicted[2] - 1 if predicted[2] else np.nan,
+                level=drop.after,
+                measured_level=_plateau(time, loss, measured[place:]),
+                measured_component=what[0],
+                measured_head=what[1],
+                in_order=what[2],
+                status=drop.status,
+                population=None if others is None else _predicted(others[number], place, axis)[2],
+            )
+            drops.append(compared)
+        initial = {name: value[number] for name, value in start.items()}
+        runs.append(ComparedRun(weights.theory, own, initial, levels[learned], learned, tuple(drops)))
+    return Comparison(tuple(runs), "step" in trajectory.dims, tuple(remarks))
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"
 
 
 class Convention(NamedTuple):
-    """From the weights and the axis of a run to those of the theory, in which attention is divided by N."""
+    """From a run to the theory, where attention is divided by N: what weights, maps and times are multiplied by."""
 
     factor: float
-    """What weights are multiplied by."""
     scale: float
-    """What maps are multiplied by."""
-    unit: float
-    """The theory's time for one unit of the run's axis; nan where the rate is not known."""
     time: float
-    """What the run's times are multiplied by."""
+
+
+def convention(trajectory: xr.Dataset, task: Any, weights: Weights | None = None) -> Convention:
+    """How weights, maps and times of a run become those of the theory; `InvalidInput` where there is none."""
+    weights, settings = weights_of(trajectory) if weights is None else weights, model_settings(trajectory)
+    if settings.get("activation", "linear") != "linear":
+        raise InvalidInput(
+            f"the model has {settings['activation']} attention; there are predictions for linear attention"
+        )
+    given: Normalization = settings.get("normalization") or "1/N"
+    counts = task.context.counts
+    if given != "1/N" and len(counts) > 1:
+        raise InvalidInput(
+            f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalization='1/N'"
+        )
+    factors = weights.model.factors
+    factor = weight_factor(given, "1/N", length=max(counts), factors=factors)
+    papers = "time" in trajectory.coords and trajectory["time"].attrs.get("units") == PAPER_UNIT
+    return Convention(factor, factor**factors, 1.0 if papers else factor**2)
 
 
 class _Axis(NamedTuple):
@@ -135,124 +280,58 @@ class _Axis(NamedTuple):
     stepped: bool
 
     @classmethod
-    def of(cls, run: xr.Dataset, number: int, units: Convention) -> "_Axis":
-        if "step" not in run.dims:
-            return cls(run["time"].values, run["time"].values * units.time, stepped=False)
-        if "time" not in run.coords:
-            return cls(run["step"].values, np.full(run.sizes["step"], np.nan), stepped=True)
-        time = run["time"].isel(run=number) if "run" in run["time"].dims else run["time"]
-        return cls(run["step"].values, time.values * units.time, stepped=True)
+    def of(cls, trajectory: xr.Dataset, number: int, units: Convention) -> "_Axis":
+        axis = "step" if "step" in trajectory.dims else "time"
+        points = trajectory[axis].values
+        if "time" not in trajectory.coords:
+            return cls(points, np.full(points.size, np.nan), stepped=True)
+        time = trajectory["time"].isel(run=number) if "run" in trajectory["time"].dims else trajectory["time"]
+        return cls(points, time.values * units.time, axis == "step")
 
     def step(self, time: float) -> float:
-        """The step at a time; nan where there are none. Beyond its end the last rate goes on."""
+        """The step at a time; nan where there are none. Beyond the last one the last rate is continued."""
         points, times = self.points, self.times
-        if not self.stepped:
+        if not self.stepped or times.size < 2:
             return np.nan
-        if time <= times[-1] or times.size < 2 or not times[-1] > times[-2]:
-            inside = times.size > 1 and time <= times[-1]
-            return float(np.interp(time, times, points)) if inside else np.nan
-        pace = (points[-1] - points[-2]) / (times[-1] - times[-2])
-        return float(points[-1] + pace * (time - times[-1]))
+        if time <= times[-1]:
+            return float(np.interp(time, times, points))
+        if not times[-1] > times[-2]:
+            return np.nan
+        return float(points[-1] + (points[-1] - points[-2]) / (times[-1] - times[-2]) * (time - times[-1]))
 
     def time(self, point: float) -> float:
         """The theory's time at a point of the run."""
         return float(np.interp(point, self.points, self.times)) if np.isfinite(point) else np.nan
 
 
-class _Predicted(NamedTuple):
-    component: int | None
-    head: int | None
-    predicted: float
-    predicted_step: float
+def _predicted(
+    drops: Sequence[linear.PredictedDrop], place: int, axis: _Axis
+) -> tuple[int | None, int | None, float, float]:
+    """Component, head, time and step of a drop; no time where there is no prediction."""
+    if place >= len(drops) or not np.isfinite(axis.times).all():
+        return None, None, np.nan, np.nan
+    drop = drops[place]
+    component, head = (None if each is None else each + 1 for each in (drop.component, drop.head))
+    return component, head, drop.time, axis.step(drop.time)
 
 
-@checked
-def convention(run: xr.Dataset, task: LinearTask) -> Convention:
-    r"""How the weights and times of a run convert to those of the theory, where attention is divided by N.
-
-    **Arguments:**
-
-    - `run`: a run of linear separate or merged attention from `descend`, `online` or `flow`.
-    - `task`: the regression that it was trained on.
-
-    **Returns:** what weights are multiplied by (`factor`), what effective maps are (`scale`), and the theory's time
-    $t/\tau$ for one unit of the run's own axis, a step or a time (`unit`; nan where the rate is not known), and for one
-    unit of its times (`time`; 1 where they are the paper's already).
-
-    **Example:**
-
-    >>> import jax.numpy as jnp
-    >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 8)
-    >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1, normalization="none")
-    >>> objective = sw.objectives.Population(task, "none")
-    >>> run = sw.dynamics.descend(model, objective, rate=0.125, steps=2, progress=False)
-    >>> [round(value, 9) for value in sw.analysis.convention(run, task)]  # 8^(1/3), 8, 2 rate 8^(2/3), 8^(2/3)
-    [2.0, 8.0, 1.0, 4.0]
-    """
-    weights = weights_of(run)
-    settings = model_settings(run)
-    if settings.get("activation", "linear") != "linear":
-        raise InvalidInput(
-            f"the model has {settings['activation']} attention; there are predictions for linear attention"
-        )
-    given: Normalization = settings.get("normalization") or "1/N"
-    counts = task.lengths.counts
-    if given != "1/N" and len(counts) > 1:
-        raise InvalidInput(
-            f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalization='1/N'"
-        )
-    factors = weights.model.factors
-    factor = weight_factor(given, "1/N", length=max(counts), factors=factors)
-    unit, time = 1.0, factor**2
-    if "time" in run.coords and run["time"].attrs.get("units") == PAPER_UNIT:
-        time = 1.0
-    if "step" in run.dims:
-        constant = _constant_rate(run)
-        unit = float(run["time"][-1] / run["step"][-1]) if constant else np.nan
-    return Convention(factor, factor**factors, unit * time, time)
-
-
-def _constant_rate(run: xr.Dataset) -> bool:
-    if "time" not in run.coords or run["time"].dims != ("step",):
-        return False
-    ratio = run["time"].values[1:] / run["step"].values[1:]
-    return bool(ratio.size and np.allclose(ratio, ratio[-1], rtol=1e-9))
-
-
-def _predictions(drops: Sequence[linear.PredictedDrop], axis: "_Axis", count: int) -> list[_Predicted]:
-    """As many as there are drops; those for which there is none have no time."""
-    predicted = [
-        _Predicted(_from_1(drop.component), _from_1(drop.head), drop.time, axis.step(drop.time))
-        for drop in drops[:count]
-        if np.isfinite(axis.times).all()
-    ]
-    return predicted + [_Predicted(None, None, np.nan, np.nan)] * (count - len(predicted))
-
-
-def _from_1(index: int | None) -> int | None:
-    return None if index is None else index + 1
-
-
-def _curve(run: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+def _curve(trajectory: xr.Dataset, number: int) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
     """The loss of one run, as far as it is finite."""
-    axis = "step" if "step" in run.dims else "time"
-    loss = run["loss"].isel(run=number).values
+    loss = trajectory["loss"].isel(run=number).values
     finite = np.isfinite(loss)
     end = loss.size if finite.all() else int(np.argmin(finite))
-    return run[axis].values[:end].astype(float), loss[:end]
+    return trajectory["step" if "step" in trajectory.dims else "time"].values[:end].astype(float), loss[:end]
 
 
-def _head_maps(at: dict[str, np.ndarray], units: Convention) -> Float[np.ndarray, "point head dim dim"]:
+def _head_maps(at: dict[str, np.ndarray], scale: float) -> Float[np.ndarray, "point head dim dim"]:
     """What each head adds to the effective map, at each recorded point."""
-    values = at["values"][..., None, None] * units.scale
+    values = at["values"][..., None, None] * scale
     if "key_queries" in at:
         return values * at["key_queries"]
-    keys, queries = at["keys"], at["queries"]
-    return values * np.einsum("thri,thrj->thij", keys, queries)
+    return values * np.einsum("thri,thrj->thij", at["keys"], at["queries"])
 
 
-def _plateau(time: np.ndarray, loss: np.ndarray, drops: Sequence[LevelDrop]) -> float:
+def _plateau(time: np.ndarray, loss: np.ndarray, drops: Sequence[Drop]) -> float:
     """The loss between the end of the first of these drops and the start of the next; nan if it does not end."""
     begin = drops[0].end
     if not np.isfinite(begin):
@@ -263,22 +342,7 @@ def _plateau(time: np.ndarray, loss: np.ndarray, drops: Sequence[LevelDrop]) -> 
     return float(np.interp(np.sqrt(begin) * np.sqrt(max(begin, end)), time, loss))
 
 
-def _measured(drop: LevelDrop, predicted: _Predicted, axis: _Axis, plateau: float) -> dict[str, Any]:
-    time = axis.time(drop.time)
-    return {
-        "measured": time,
-        "measured_step": drop.time if axis.stepped else np.nan,
-        "error": time / predicted.predicted - 1 if predicted.predicted else np.nan,
-        "level": drop.after,
-        "measured_level": plateau,
-        "measured_component": None,
-        "measured_head": None,
-        "in_order": None,
-        "status": drop.status,
-    }
-
-
-def _span(drop: LevelDrop, points: Float[np.ndarray, " point"]) -> tuple[int, int] | None:
+def _span(drop: Drop, points: Float[np.ndarray, " point"]) -> tuple[int, int] | None:
     """The recorded weights before and after a drop; None if it is not reached."""
     if drop.status == "not reached":
         return None
@@ -289,18 +353,14 @@ def _span(drop: LevelDrop, points: Float[np.ndarray, " point"]) -> tuple[int, in
 
 def _learned(
     task: LinearTask, span: tuple[int, int], expected: int, maps: Float[np.ndarray, "point head dim dim"]
-) -> dict[str, Any]:
-    """Component and head that grew most during a drop, and whether it is the component of that number, from 0."""
+) -> tuple[int, int, bool]:
+    """Component and head that grew most, from 1, and whether it is the component `expected`, from 0."""
     before, after = span
     gained = linear.shares(task, maps[after].sum(axis=0))[1] - linear.shares(task, maps[before].sum(axis=0))[1]
     component = int(np.argmax(gained))
     head = int(np.argmax(np.linalg.norm(maps[after] - maps[before], axis=(1, 2))))
     gains = linear.component_gains(task)
-    return {
-        "measured_component": component + 1,
-        "measured_head": head + 1,
-        "in_order": bool(np.isclose(gains[component], gains[expected], rtol=1e-6, atol=0.0)),
-    }
+    return component + 1, head + 1, bool(np.isclose(gains[component], gains[expected], rtol=1e-6, atol=0.0))
 
 
 def _what_changes(population: np.ndarray, sample: np.ndarray) -> str:

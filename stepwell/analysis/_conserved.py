@@ -6,7 +6,7 @@ import xarray as xr
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from ._weights import weights_of
+from ._recorded import weights_of
 
 _CONSERVING = ({"value", "key", "query"}, {"value", "key_query"})
 """Weights, of separate and of merged attention, of which it is known what the flow conserves."""
@@ -14,7 +14,7 @@ _CONSERVING = ({"value", "key", "query"}, {"value", "key_query"})
 
 @checked
 def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
-    r"""What gradient flow of linear attention conserves in each head, at every recorded point.
+    r"""Return what gradient flow of linear attention conserves in each head, at every recorded point.
 
     Separate: `value_key`, $\|v_i\|^2 - \sum_r\|k_{i,r}\|^2$, and the matrix `key_query`, $K_iK_i^\top - Q_iQ_i^\top$,
     over (pair, other_pair). Merged: `value_key_query`, $\|v_i\|^2 - \|U_i\|_F^2$. Label blocks and several outputs are
@@ -37,8 +37,8 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
     >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
-    >>> run = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
-    >>> sw.analysis.conserved(run)["value_key"].values[0, [0, -1], 0].round(4).tolist()
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=100.0, progress=False)
+    >>> sw.analysis.conserved(trajectory)["value_key"].values[0, [0, -1], 0].round(4).tolist()
     [-0.01, -0.01]
     """
     weights = weights_of(trajectory)
@@ -63,7 +63,7 @@ def conserved(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
 
 @checked
 def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Dataset:
-    """By how much each quantity of `conserved` differs from its first value: the largest over heads and pairs.
+    """Return by how much each quantity of `conserved` differs from its first value: the largest over heads and pairs.
 
     The flow has no drift beyond its solver's error; descent drifts to first order in its rate.
 
@@ -83,8 +83,8 @@ def conserved_drift(trajectory: xr.Dataset, *, control: bool = False) -> xr.Data
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> value, key = jnp.array([[[0.0, 0.0, 0.1]]]), jnp.array([[[0.1, 0.1, 0.0]]])
     >>> model = sw.models.SeparateAttention(value, key, query=jnp.array([[[0.1, 0.1]]]))
-    >>> run = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
-    >>> drifts = [sw.analysis.conserved_drift(run, control=control)["value_key"] for control in (False, True)]
+    >>> trajectory = sw.dynamics.descend(model, sw.objectives.Population(task), rate=0.01, steps=2000, progress=False)
+    >>> drifts = [sw.analysis.conserved_drift(trajectory, control=control)["value_key"] for control in (False, True)]
     >>> [round(float(drift.max()), 2) for drift in drifts]
     [0.0, 1.88]
     """

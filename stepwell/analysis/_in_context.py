@@ -1,4 +1,4 @@
-"""Is a model doing principal component regression in context? Asked of its predictions alone."""
+"""Whether a model performs in-context principal component regression, judged by its predictions alone."""
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from stepwell.tasks import Batch
 def principal_component_regression(
     batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]
 ) -> Float[np.ndarray, "components sequences"]:
-    r"""Predictions for every query by least squares within its own context, on the first m components, m = 0, …, D.
+    r"""Return predictions by least squares within each context, on the first m components, m = 0, …, D.
 
     $\hat y = \hat w_m^\top E_m^\top x_q$, where $\hat w_m$ minimizes $\sum_n (y_n - w^\top E_m^\top x_n)^2$ and $E_m$
     has the first m columns of `eigenvectors`. No theory of attention enters, nor the eigenvalues.
@@ -41,10 +41,10 @@ def principal_component_regression(
     >>> (abs(errors).max(axis=1) < 1e-8).tolist()
     [False, False, True]
     """
-    count = batch.lengths.longest
-    if not batch.lengths.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
+    count = batch.context.longest
+    if not batch.context.fixed or batch.outputs != 1 or count < eigenvectors.shape[1]:
         raise InvalidInput(
-            f"the batch has context lengths {batch.lengths.counts} and {batch.outputs} outputs; the regression needs "
+            f"the batch has context lengths {batch.context.counts} and {batch.outputs} outputs; the regression needs "
             f"one length, of at least {eigenvectors.shape[1]}, and one output"
         )
     tokens = np.asarray(batch.tokens)
@@ -59,7 +59,7 @@ def principal_component_regression(
 
 @checked
 def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray, "dim component"]) -> xr.Dataset:
-    r"""How far a model's predictions are from principal component regression with m components, on fresh sequences.
+    r"""Return how far a model's predictions are from principal component regression on m components, on sequences.
 
     Components that are learned, but shrunk as a short context demands, count as learned while more than half of them is
     there.
@@ -105,4 +105,4 @@ def pcr_test(model: AbstractModel, batch: Batch, eigenvectors: Float[np.ndarray,
 
 @eqx.filter_jit
 def _predictions(model: AbstractModel, batch: Batch):
-    return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.lengths.longest + 1])
+    return jax.vmap(lambda tokens: model(tokens)[0])(batch.tokens[:, : batch.context.longest + 1])

@@ -41,7 +41,7 @@ class Phases:
 def phases(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0
 ) -> Phases | None:
-    """The three phases of a loss curve: it waits, falls, and settles.
+    """Return the three phases of a loss curve: it waits, falls, and settles.
 
     Emergence is from 10 % to 90 % of the fall, as rise times are defined. There are three phases if the first and the
     last tenth of the fall each take longer, by the factor `contrast`, than a tenth does in any fifth between: a plateau

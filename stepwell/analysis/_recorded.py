@@ -1,4 +1,4 @@
-"""The models along a recorded run: what a class declares of itself, at every point."""
+"""What was recorded: the weights of attention by name, and models of any class at every point."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,16 +8,82 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from stepwell import models
 from stepwell._util.errors import InvalidInput
-from stepwell.models import AbstractModel
+from stepwell._util.recipes import imported_class
+from stepwell.models import AbstractAttention, AbstractModel, theory_of
 from stepwell.trajectory import model_at, model_settings
-
-from ._weights import weights_of
 
 _TOGETHER = 64
 """Recorded points at which something is computed at a time."""
+
+
+class Weights(NamedTuple):
+    """Weights of attention by name, over (run, point, …), with the points of the `axis`, which is `snapshot` or `time`;
+    their further dimensions are those of `weight_dims` of its class, the `model`, whose equations are `theory`.
+    """
+
+    model: Any
+    theory: str
+    axis: str
+    points: Float[np.ndarray, " point"]
+    runs: np.ndarray
+    outputs: int
+    by_name: dict[str, np.ndarray]
+
+    @property
+    def coordinates(self) -> dict[str, np.ndarray]:
+        return {"run": self.runs, self.axis: self.points}
+
+    def for_theory(self) -> dict[str, np.ndarray]:
+        """What the theory of this kind reads of them, for one output, without label blocks."""
+        if self.outputs != 1:
+            raise InvalidInput(f"the model has {self.outputs} outputs; this probe is for models with one output")
+        return self.model.theory_weights(self.by_name)
+
+
+def weights_of(trajectory: xr.Dataset) -> Weights:
+    """The weights in a trajectory of `descend` or `flow`; `InvalidInput` if it is not of an attention with a theory."""
+    axis = "snapshot" if "snapshot" in trajectory.dims else "time"
+    candidates = _candidates(trajectory)
+    for model, theory in candidates.items():
+        orders = {name: ("run", axis, *dims) for name, dims in model.weight_dims.items()}
+        if all(name in trajectory and set(trajectory[name].dims) == set(order) for name, order in orders.items()):
+            return Weights(
+                model,
+                theory,
+                axis,
+                trajectory[axis].values.astype(float),
+                trajectory["run"].values,
+                trajectory.sizes.get("output", 1),
+                {name: trajectory[name].transpose(*order).values for name, order in orders.items()},
+            )
+    raise InvalidInput("the trajectory has no weights of separate or merged attention over (run, snapshot or time)")
+
+
+def _candidates(trajectory: xr.Dataset) -> dict[Any, str]:
+    """Classes of attention that the run may be of, with their theory; where it does not say, those with more weights
+    first, as the weights of one may be among those of another.
+
+    Weights of a class of one's own may have any names: what they mean is for the class to declare.
+    """
+    settings = model_settings(trajectory)
+    if "module" in settings:
+        owner = imported_class(settings)
+        theory = None if owner is None else theory_of(owner)
+        if owner is not None and theory is not None:
+            return {owner: theory}
+        lacks = "declares no keys, queries and values (declared_form = 'separate')" if owner else "is not imported"
+        raise InvalidInput(
+            f"the run is of {settings['class']} of {settings['module']}, which {lacks}; this is for separate and "
+            "merged attention, and classes with that declaration. The probes effective_map and winners take others"
+        )
+    ours = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, AbstractAttention)]
+    named = {each: theory_of(each) for each in ours if each.__name__ == settings.get("class", each.__name__)}
+    known = {each: theory for each, theory in named.items() if theory is not None}
+    return dict(sorted(known.items(), key=lambda item: -len(item[0].weight_dims)))
 
 
 class Recorded(NamedTuple):

@@ -13,11 +13,11 @@ from stepwell.theory import LinearTask, Regression, RegressionTask
 
 @checked
 def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commuting: bool = False) -> Regression:
-    r"""The regression whose closed form has the driving of a finite sample.
+    r"""Return the regression whose closed form has the driving of a finite sample.
 
     From small weights, heads grow by the *driving* $R = \langle y_q\, \beta x_q^\top\rangle$ alone, which is
-    $\Lambda\Omega\Lambda$ in population. In a sample of P sequences its entries are off by a few parts in
-    $\sqrt P$: by several per cent for thousands, most where eigenvalues are small, and escape times with it. Here
+    $\Lambda\Omega\Lambda$ for infinitely many sequences. In a sample of P sequences its entries are off by a few parts
+    in $\sqrt P$: by several per cent for thousands, most where eigenvalues are small, and escape times with it. Here
     $\Omega$ is replaced by $\Lambda^{-1} \tfrac12(\hat R + \hat R^\top) \Lambda^{-1}$, so that the theory has the
     sample's $\hat R$. Second moments of the features remain those of the closed form.
 
@@ -58,7 +58,7 @@ def sample_task(task: LinearTask, sample: Moments | Sampled | Batch, *, commutin
             "in this sample some directions are not driven towards being learned, since it is small or noisy; use the "
             "task itself, or more sequences"
         )
-    return Regression(np.asarray(task.covariance), omega, task.noise_variance, task.lengths)
+    return Regression(np.asarray(task.covariance), omega, task.noise_variance, task.context)
 
 
 def _driving(task: RegressionTask, sample: Moments | Sampled | Batch) -> Float[np.ndarray, "dim dim"]:
@@ -68,7 +68,7 @@ def _driving(task: RegressionTask, sample: Moments | Sampled | Batch) -> Float[n
         data = Moments.of_batch(data, features="cubic", normalization="1/N")
     if not isinstance(data, Moments) or data.normalization is None or data.outputs != 1:
         raise InvalidInput("the sample must be of tokens with one label each; give the Batch that it was made from")
-    counts = task.lengths.counts
+    counts = task.context.counts
     if data.normalization != "1/N" and len(counts) > 1:
         raise InvalidInput(f"the sample is divided by {data.normalization} at several lengths; gather it with '1/N'")
     longest = max(counts)

@@ -1,6 +1,7 @@
-"""Plateaus and drops of a loss curve, detected without knowing where they are."""
+"""Plateaus and drops of a loss curve: detected without knowing where they are, or between levels that are known."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -9,13 +10,17 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-EDGE = 0.1
+Status = Literal["measured", "below resolution", "not reached"]
+
+_EDGE = 0.1
 """A drop lasts from 10 % to 90 % of its fall, as rise times are defined."""
 _NOISE_IN_A_BAND = 4.0
 """A band of levels is at least so many standard deviations of the curve's noise wide."""
-NOISE_IN_A_FALL = 8.0
+_NOISE_IN_A_FALL = 8.0
 """A curve has not fallen unless by more than so many: the least of 10^6 Gaussians lies 5 below their mean."""
 _MOST_BANDS = 10**6
+_RESOLVED = 0.1
+"""Points on either side of a drop may be apart by this part of its time."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +34,21 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Drop:
-    """The loss falls from the level `before` to the level `after`: 10 % at `start`, half at `time`, 90 % at `end`."""
+    """The loss falls from the level `before` to the level `after`: 10 % at `start`, half at `time`, 90 % at `end`.
+
+    Times are nan where the curve does not come down so far. `spacing` is the distance of the two recorded points
+    between which the curve passes half: `time` is interpolated between them. `status` is "not reached", or "below
+    resolution" where the whole fall lies between two recorded points that are apart by more than a tenth of its time,
+    or where noise could hide it; else "measured".
+    """
 
     time: float
     start: float
     end: float
     before: float
     after: float
+    spacing: float
+    status: Status
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Staircase:
 def staircase(
     time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], *, contrast: float = 4.0, bands: int = 200
 ) -> Staircase:
-    """Plateaus and drops of a loss curve.
+    """Return the plateaus and drops of a loss curve, without knowing its levels.
 
     The fall from the first loss to the last is cut into `bands` of equal height, and the time that the running minimum
     of the loss spends in each is its dwell. Dwell is slowness as a function of the *level*, so the spacing of the
@@ -85,7 +98,7 @@ def staircase(
     lowest = np.minimum.accumulate(loss)
     fall = float(lowest[0] - lowest[-1])
     noise = noise_of(loss)
-    if fall <= max(NOISE_IN_A_FALL * noise, 1e-12 * abs(float(loss[0]))):
+    if fall <= max(_NOISE_IN_A_FALL * noise, 1e-12 * abs(float(loss[0]))):
         return Staircase((Plateau(float(np.median(loss)), float(time[0]), float(time[-1])),), ())
     if noise > 0:
         bands = int(np.clip(fall / (_NOISE_IN_A_BAND * noise), 2, bands))
@@ -95,7 +108,7 @@ def staircase(
     slow, fast = _turns(np.log(np.diff(reached)), float(np.log(contrast)))
     levels = {band: _level_in(time, loss, reached, band) for band in slow}
     # A first point that is high by chance, or a last one that is low, is no fall.
-    least = NOISE_IN_A_FALL * noise
+    least = _NOISE_IN_A_FALL * noise
     if fast and fast[0] < slow[0] and lowest[0] - levels[slow[0]] <= least:
         fast = fast[1:]
     if fast and fast[-1] > slow[-1] and levels[slow[-1]] - lowest[-1] <= least:
@@ -107,8 +120,7 @@ def staircase(
         after = min((k for k in slow if k > band), default=None)
         high = float(lowest[0]) if before is None else levels[before]
         low = float(lowest[-1]) if after is None else levels[after]
-        start, half, end = (passage(time, lowest, high - part * (high - low)) for part in (EDGE, 0.5, 1 - EDGE))
-        drops.append(Drop(half, start, end, high, low))
+        drops.append(_drop(time, lowest, noise, high, low))
     plateaus = []
     for band in slow:
         earlier = [drop.end for drop, k in zip(drops, fast, strict=True) if k < band]
@@ -120,8 +132,48 @@ def staircase(
 
 
 @checked
+def level_drops(
+    time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], levels: Float[np.ndarray, " level"]
+) -> tuple[Drop, ...]:
+    """Return the drops of a loss curve from each of several known levels to the next, as the theory gives them.
+
+    `staircase` detects plateaus without knowing where they are, and misses drops that are far smaller than the whole
+    fall. Where levels are known, each drop is the passage of the level halfway between two of them.
+
+    **Arguments:**
+
+    - `time`: the times (or steps) of the recorded points, increasing; at least two.
+    - `loss`: the losses there, finite.
+    - `levels`: the levels of the plateaus, falling; at least two.
+
+    **Returns:** a `Drop` for each two neighboring levels, in their order, whether it was reached or not.
+
+    **Example:**
+
+    The second drop is a thousandth of the first.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> time = np.linspace(0.0, 100.0, 1001)
+    >>> loss = 1 / (1 + np.exp(time - 20)) + 0.001 / (1 + np.exp(time - 60))
+    >>> for drop in sw.analysis.level_drops(time, loss, np.array([1.001, 0.001, 0.0])):
+    ...     print(f"{drop.time:.1f} {drop.status}")
+    20.0 measured
+    60.0 measured
+    >>> len(sw.analysis.staircase(time, loss).drops)
+    1
+    """
+    time, loss = curve(time, loss)
+    if levels.size < 2 or not np.all(np.isfinite(levels)) or np.any(np.diff(levels) >= 0):
+        raise InvalidInput(f"levels are {levels.tolist()}; give at least two finite numbers, each below the one before")
+    lowest, noise = np.minimum.accumulate(loss), noise_of(loss)
+    steps = zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True)
+    return tuple(_drop(time, lowest, noise, before, after) for before, after in steps)
+
+
+@checked
 def passage_time(time: Float[np.ndarray, " point"], loss: Float[np.ndarray, " point"], level: float) -> float:
-    """When a curve first comes down to a level, interpolated between recorded points.
+    """Return when a curve first comes down to a level, interpolated between recorded points.
 
     **Arguments:**
 
@@ -160,6 +212,18 @@ def passage(time: np.ndarray, lowest: np.ndarray, level: float) -> float:
         return float(time[0])
     part = (lowest[place - 1] - level) / (lowest[place - 1] - lowest[place])
     return float(time[place - 1] + part * (time[place] - time[place - 1]))
+
+
+def _drop(time: np.ndarray, lowest: np.ndarray, noise: float, before: float, after: float) -> Drop:
+    """The passage of a curve, which falls to `lowest`, from one level to the next."""
+    start, half, end = (passage(time, lowest, before - part * (before - after)) for part in (_EDGE, 0.5, 1 - _EDGE))
+    place = int(np.argmax(lowest <= (before + after) / 2))
+    spacing = float(time[place] - time[max(place - 1, 0)]) if np.isfinite(half) else float("nan")
+    hidden = before - after <= _NOISE_IN_A_FALL * noise
+    inside = (not np.isfinite(end) or end <= time[place]) and start >= time[max(place - 1, 0)]
+    coarse = inside and spacing > _RESOLVED * half
+    status: Status = "not reached" if np.isnan(half) else "below resolution" if hidden or coarse else "measured"
+    return Drop(half, start, end, before, after, spacing, status)
 
 
 def noise_of(loss: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import sys
 from stepwell._util.parser import Parser
 from stepwell.experiments import add_experiment_flags, experiment_from
 
-from ._renamed import RENAMED
+from ._flags import RENAMED
 
 
 def configure(parser: Parser) -> None:

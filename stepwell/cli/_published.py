@@ -5,7 +5,7 @@ import argparse
 from stepwell._util.parser import Parser
 from stepwell.experiments.published import Published, add_published_flags, experiment_of, keep_abbreviations, warnings
 
-from ._training import Job, add_output_flags, print_experiment, train_to_files
+from ._train import Job, add_output_flags, print_experiment, train_to_files
 
 
 def configure(parser: Parser) -> None:

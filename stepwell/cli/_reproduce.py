@@ -1,16 +1,29 @@
 """`stepwell reproduce`: figures, claims and the report."""
 
 import argparse
+import contextlib
+import gc
+import json
 import os
+import shutil
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.parser import Parser
-from stepwell.figures import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, parsed_changes, select
+from stepwell._util.text import shown
+from stepwell.figures import FIGURES, PAPERS, Claim, SeedWords, add_figure, add_offered, select
 
-from ._status import Status
-from ._store import add_store_flag, chosen_store
+from ._flags import add_store_flag, chosen_store
+
+if TYPE_CHECKING:
+    from stepwell.figures import Progress
+
+_LINE_EVERY = 15.0
+"""Seconds between lines where there is no terminal."""
+_ENOUGH = 2.0
+"""Seconds after which time left is worth telling."""
 
 
 def configure(parser: Parser) -> None:
@@ -50,7 +63,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="make figures again that the folder or the store has already, from the same program and settings",
+        help="run figures again that the folder or the store has already, from the same program and settings",
     )
     add_store_flag(parser, "figures that are done")
     parser.add_argument(
@@ -60,10 +73,10 @@ def configure(parser: Parser) -> None:
         "--jobs",
         type=int,
         metavar="N",
-        help="figures made at a time, each in a process of its own (default: the cores)",
+        help="figures run at a time, each in a process of its own (default: the cores)",
     )
     parser.add_argument(
-        "--against", metavar="DIR", help="compare with the report of an earlier run, and say what moved"
+        "--against", metavar="DIR", help="compare with the report of an earlier run, and list what changed"
     )
     parser.add_argument(
         "--json", action="store_true", help="print claims.json on standard output, and nothing else there"
@@ -78,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         if "seeds" in changes:
             raise InvalidInput("--seeds and --set seeds=… say the same; give one of them")
         changes["seeds"] = SeedWords(arguments.seeds.split(","))
-    from stepwell.figures import as_text, freeze_imports, reproduce
+    from stepwell.figures import reproduce
 
     options: dict[str, Any] = {"quick": arguments.quick, "out": arguments.out, "warn": _complain}
     options["against"] = arguments.against
@@ -86,13 +99,13 @@ def run(arguments: argparse.Namespace) -> int:
     store = chosen_store(arguments)
     options |= {"changes": changes, "fresh": arguments.fresh, "store": None if store is None else store.path}
     if arguments.json:
-        done = reproduce(names, **options, begin=lambda name, title: freeze_imports())
-        _say(as_text(done.document))
+        done = reproduce(names, **options, begin=lambda name, title: _freeze_imports())
+        _say(json.dumps(done.document, indent=1, allow_nan=False) + "\n")
     else:
         status = Status()
 
         def begin(name: str, title: str) -> None:
-            freeze_imports()
+            _freeze_imports()
             status.clear()
             _say(f"begun: {name}, {title}\n")
 
@@ -101,18 +114,38 @@ def run(arguments: argparse.Namespace) -> int:
             _say(_text(entry, claims))
 
         def skip(name: str) -> None:
-            _say(f"kept: {name}, made before by the same program with the same settings (--fresh makes it again)\n")
+            _say(f"kept: {name}, done before by the same program with the same settings (--fresh runs it again)\n")
 
         done = reproduce(names, **options, begin=begin, tell=tell, skip=skip, progress=status.show)
         status.clear()
         _say(_summary(done.document, names) + f"report: {done.page}\n")
     if done.interrupted:
-        _complain("interrupted; the figures that were done are kept, and the same command goes on with the others")
+        _complain("interrupted; the figures that were done are kept, and the same command runs the others")
         return 130
     if done.problem is not None:
         _complain(f"could not finish: {done.problem}")
         return 3
     return 0 if done.passed else 1
+
+
+def parsed_changes(words: list[str]) -> dict[str, str]:
+    """Changed settings by name, from words such as context=60."""
+    changes: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name.isidentifier() or not value.strip():
+            raise InvalidInput(f"--set {shown(word)} is no setting; write NAME=VALUE, for instance --set context=60")
+        if name in changes:
+            raise InvalidInput(f"--set has {name} twice; give it once")
+        changes[name] = value.strip()
+    return changes
+
+
+def _freeze_imports() -> None:
+    """Leave what was imported out of the search for garbage, which takes a fifth of the time of a quick figure."""
+    if gc.get_freeze_count() == 0:
+        gc.freeze()
 
 
 def _complain(message: str) -> None:
@@ -132,7 +165,7 @@ def _cores() -> int:
 
 
 def _summary(document: dict[str, Any], names: list[str]) -> str:
-    """How many claims hold of each kind, those that are unexpected, and what moved since an earlier report."""
+    """How many claims hold of each kind, those that are unexpected, and what changed since an earlier report."""
     from stepwell.figures import tallies
 
     claims = [claim for claim in document["claims"] if claim["id"].rpartition("/")[0] in names]
@@ -152,7 +185,7 @@ def _summary(document: dict[str, Any], names: list[str]) -> str:
             lines.append(f"unexpected: {claim['id']} {what}")
     if "against" in document:
         movements = document["against"]["movements"]
-        lines.append(f"since {document['against']['before']}: " + ("" if movements else "nothing moved"))
+        lines.append(f"since {document['against']['before']}: " + ("" if movements else "nothing changed"))
         lines += [f"  {one['what']}: {one['name']}, {one['before']} → {one['after']}" for one in movements]
     return "\n".join(lines) + "\n"
 
@@ -183,11 +216,53 @@ def _text(entry: dict[str, Any], claims: list[Claim]) -> str:
             wanted = f"at most {number(claim.tolerance, 3)}"
         counted = (
             ""
-            if claim.seeds is None or claim.pass_rate is None
-            else f", {round(claim.pass_rate * claim.seeds)} of {claim.seeds} {claim.counted} hold"
+            if claim.count is None or claim.pass_rate is None
+            else f", {round(claim.pass_rate * claim.count)} of {claim.count} {claim.counted} hold"
         )
         lines.append(f"  {mark} {claim.statement}")
         if claim.known is not None and not claim.passed:
             lines.append(f"      known: {claim.known.reason} (docs/differences.md#{claim.known.heading})")
         lines.append(f"      measured {number(claim.measured)}, predicted {wanted}{counted}")
     return "\n".join(lines) + "\n"
+
+
+class Status:
+    """How far figures are, on standard error: a line that changes on a terminal, elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Progress] = {}
+        self._line = False
+        self._last = time.monotonic()
+
+    def show(self, progress: "Progress") -> None:
+        self._latest[progress.name] = progress
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr.isatty():
+                width = shutil.get_terminal_size().columns - 1
+                line = " | ".join(map(_progress_text, self._latest.values()))[:width]
+                print(f"\r\x1b[2K{line}", end="", file=sys.stderr, flush=True)
+                self._line = True
+            elif time.monotonic() - self._last >= _LINE_EVERY:
+                self._last = time.monotonic()
+                print("; ".join(map(_progress_text, self._latest.values())), file=sys.stderr, flush=True)
+
+    def remove(self, name: str) -> None:
+        self._latest.pop(name, None)
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, for what is printed next."""
+        if self._line:
+            self._line = False
+            with contextlib.suppress(OSError, ValueError):
+                print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _progress_text(progress: "Progress") -> str:
+    left = progress.left
+    rest = f", {_minutes(left)} left of it" if left is not None and progress.seconds + left > _ENOUGH else ""
+    return f"{progress.name}: {progress.what}, {100 * min(max(progress.part, 0.0), 1.0):.0f} %{rest}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

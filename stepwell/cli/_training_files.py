@@ -13,16 +13,23 @@ import xarray as xr
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.files import keep_elsewhere, why, write_bytes
-from stepwell.experiments import Experiment
+from stepwell._util.paper_time import PAPER_UNIT, TIME_NAME
+from stepwell.experiments import IN_CONTEXT, IN_WEIGHT, VALUE_WEIGHTS, Experiment, time_scale
 from stepwell.trajectory import to_bytes
-
-from ._training_plot import draw
 
 if TYPE_CHECKING:
     from stepwell.experiments import AbstractNames, Course, Level, Place
 
 _ATTEMPTS = 3
 """How often a name is chosen anew if it was taken meanwhile."""
+_CURVES = {
+    "loss": ("training", "black"),
+    IN_WEIGHT: ("in-weight test", "tab:blue"),
+    IN_CONTEXT: ("in-context test", "tab:red"),
+}
+
+_LARGEST = 1e100
+"""Numbers from here on are not drawn."""
 
 
 def write_trajectory(
@@ -99,3 +106,129 @@ def _write(place: "Place", path: Path, data: bytes) -> Path:
         return write_bytes(path, data)
     except OSError as error:
         raise InvalidInput(f"cannot write {path} ({why(error)}); the whole run is in {place.trajectory}") from None
+
+
+def draw(
+    figure: Any, experiment: Experiment, run: xr.Dataset, levels: "tuple[Level, ...]", course: "Course | None"
+) -> None:
+    """Draw a run into an empty figure: its losses by step or time, what the theory says, value weights if any."""
+    tracked = VALUE_WEIGHTS in run
+    figure.set_size_inches(7.0, 6.4 if tracked else 4.2)
+    axes = figure.subplots(2 if tracked else 1, 1, sharex=True, squeeze=False)[:, 0]
+    # Fixed margins: a layout engine takes as long as all the rest of the drawing.
+    figure.subplots_adjust(
+        left=0.11, right=0.88, top=0.89 if tracked else 0.83, bottom=0.08 if tracked else 0.12, hspace=0.1
+    )
+    loss, points, unit = axes[0], run[run["loss"].dims[-1]].values, _time_of_a_step(experiment, run)
+    for other in run["loss"].values[1:]:
+        loss.plot(points, _drawable(other), color="gray", lw=0.8, alpha=0.5, zorder=2.5)
+    for name, (label, color) in _CURVES.items():
+        if name in run:
+            loss.plot(points, _drawable(run[name].values[0]), color=color, lw=2, label=label, zorder=3)
+    if course is not None and unit:
+        times, values = _drawable(course.times / unit), _drawable(course.loss)
+        loss.plot(times, values, color="tab:orange", lw=1.5, ls="-.", label=course.label, zorder=4)
+    top = _top(run, levels)
+    _draw_levels(loss, levels, top)
+    loss.set_ylim(0.0, top)
+    loss.set_xlim(0, float(points[-1]) or 1.0)
+    loss.set_ylabel("loss (mean squared error)")
+    loss.set_title(title(experiment), fontsize=10)
+    loss.legend(fontsize=8, loc="upper right", edgecolor="none", framealpha=0.9).set_zorder(5)
+    if "step" in run.dims and 1 / _LARGEST < unit < _LARGEST:
+        other = loss.secondary_xaxis("top", functions=(lambda step: step * unit, lambda time: time / unit))
+        other.set_xlabel(_time_label(experiment))
+    if tracked:
+        _draw_tracked(axes[1], run, points)
+    axes[-1].set_xlabel("step" if "step" in run.dims else _time_label(experiment))
+
+
+def title(experiment: Experiment) -> str:
+    """What was trained, in a line."""
+    task, model, objective, training = experiment.task, experiment.model, experiment.objective, experiment.training
+    parts = [f"{'softmax ' if model.get('activation') == 'softmax' else ''}{model.kind}"]
+    heads, eigenvalues, dims = model.get("heads"), task.get("eigenvalues"), task.get("dims")
+    if isinstance(heads, int):
+        parts.append(f"{heads} head{'s' if heads > 1 else ''}")
+    parts += [f"rank {model.rank}"] if "rank" in model else []
+    if isinstance(dims, tuple):
+        parts.append(f"d = {_listed(dims[:6])}")
+    elif isinstance(eigenvalues, tuple):
+        parts.append(f"D = {len(eigenvalues)}")
+    context = task.get("context")
+    if context is not None:
+        many = isinstance(context, tuple)
+        parts.append(f"N ≤ {max(context)}" if many and len(context) > 3 else f"N = {_listed(context)}")
+    for name, section in (("scale", model), ("rate", training)):
+        if isinstance(section.get(name), int | float):
+            parts.append(f"{name} {section[name]:g}")
+    if training.get("optimizer", "sgd") != "sgd":
+        parts.append(training.optimizer)
+    return f"{', '.join(parts)}, {objective.kind}"
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _time_of_a_step(experiment: Experiment, run: xr.Dataset) -> float:
+    """The time t/τ of a unit of the axis: of a step, if there are steps; 0 where it is not known."""
+    if "step" not in run.dims:
+        return 1.0
+    if "time" not in run.coords:
+        return 0.0
+    return float(time_scale(experiment.task, experiment.model).of_steps(1.0, experiment.training["rate"]))
+
+
+def _time_label(experiment: Experiment) -> str:
+    papers = time_scale(experiment.task, experiment.model).unit == PAPER_UNIT
+    return f"flow time {TIME_NAME}" + (" (attention divided by N)" if papers else "")
+
+
+def _draw_levels(axes: Any, levels: "tuple[Level, ...]", top: float) -> None:
+    lowest = np.inf
+    for place, level in enumerate(levels):
+        axes.axhline(level.loss, color="gray", lw=0.8, ls="--", label=None if place else "theory: levels", zorder=2)
+        # A label that would run into the last one is left out.
+        if lowest - level.loss > 0.05 * top:
+            lowest = level.loss
+            axes.annotate(
+                rf"$L_{{{level.learned}}}$ = {level.loss:.3g}",
+                (1.0, level.loss),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+                color="dimgray",
+                annotation_clip=False,
+            )
+
+
+def _draw_tracked(axes: Any, run: xr.Dataset, points: np.ndarray) -> None:
+    values = run[VALUE_WEIGHTS].values[0]
+    for head in range(values.shape[1]):
+        axes.plot(points, _drawable(values[:, head]), lw=1.2, label=f"head {head + 1}" if head < 10 else None)
+    axes.axhline(0.0, color="gray", lw=0.6)
+    axes.set_ylabel(r"value weight $v_i$")
+    axes.legend(frameon=False, fontsize=7, ncols=2)
+
+
+def _top(run: xr.Dataset, levels: "tuple[Level, ...]") -> float:
+    """The upper end of the loss axis. A run that diverged is shown up to three times its first loss."""
+    curves = [_drawable(run[name].values[0]) for name in _CURVES if name in run]
+    first = max(_highest(curve[:1]) for curve in curves)
+    highest = max(_highest(curve) for curve in curves)
+    if run.attrs["outcome"] == "diverged":
+        highest = min(highest, 3 * first)
+    top = max(highest, _highest(_drawable(np.array([level.loss for level in levels[:1]]))))
+    return 1.15 * top if top > 1 / _LARGEST else 1.0
+
+
+def _drawable(values: np.ndarray) -> np.ndarray:
+    """Not a number where values are not finite, or so large that matplotlib's own arithmetic overflows."""
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _highest(values: np.ndarray) -> float:
+    return float(np.max(values, where=np.isfinite(values), initial=0.0))

@@ -104,5 +104,5 @@ def _spread(array: Array, axis: int) -> Array:
 
 def _rows(batch: Batch | FeatureBatch, rows: slice) -> Batch | FeatureBatch:
     if isinstance(batch, Batch):
-        return Batch(batch.tokens[rows], batch.labels[rows], batch.lengths)
+        return Batch(batch.tokens[rows], batch.labels[rows], batch.context)
     return FeatureBatch(batch.features[rows], batch.labels[rows], batch.weights[rows])

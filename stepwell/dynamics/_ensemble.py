@@ -76,22 +76,22 @@ class Ensemble(eqx.Module, Generic[Member]):
 
     @classmethod
     @checked
-    def like(cls, member: Member, weights: Float[np.ndarray, "run weights"]) -> "Ensemble[Member]":
+    def like(cls, template: Member, weights: Float[np.ndarray, "run weights"]) -> "Ensemble[Member]":
         """Members like one model, with other weights.
 
         **Arguments:**
 
-        - `member`: a model; of its own weights only shapes and order are read.
+        - `template`: a model; of its own weights only shapes and order are read.
         - `weights`: all weights of each run in a row, in the order of the fields of the model.
 
         **Returns:** the ensemble, with a member for each row.
         """
-        size = flatten(member).size
+        size = flatten(template).size
         if weights.shape[1] != size or weights.shape[0] == 0:
             raise InvalidInput(
                 f"weights have shape {weights.shape}; they must be (runs, {size}), with at least one run"
             )
-        return cls(unflatten(jax.device_put(weights), skeleton_of(member)), weights.shape[0])
+        return cls(unflatten(jax.device_put(weights), skeleton_of(template)), weights.shape[0])
 
     @checked
     def member(self, number: int) -> Member:

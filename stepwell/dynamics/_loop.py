@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepwell._util.compiler import FOR_LONG_LOOPS
+from stepwell._util.process import FOR_LONG_LOOPS
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
@@ -48,14 +48,14 @@ class Fresh(AbstractSource):
     """New sequences at every step: step t always draws the same ones from one key."""
 
     task: AbstractTask
-    batch: int = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
     key: Array
     reduce: Reduce = eqx.field(static=True, default="mean")
     spread: bool = eqx.field(static=True, default=False)
     """Whether each device draws its part of the batch."""
 
     def at(self, step: Int[Array, ""]) -> AbstractObjective:
-        drawn = Sampled(self.task.draw(self.batch, key=jax.random.fold_in(self.key, step)), self.reduce)
+        drawn = Sampled(self.task.draw(self.batch_size, key=jax.random.fold_in(self.key, step)), self.reduce)
         return placed(Divided.of(drawn)) if self.spread else drawn
 
 

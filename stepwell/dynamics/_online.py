@@ -30,7 +30,7 @@ def online(
     model: AbstractModel | Ensemble,
     task: AbstractTask,
     *,
-    batch: int,
+    batch_size: int,
     reduce: Reduce = "mean",
     rate=None,
     steps: int,
@@ -54,7 +54,7 @@ def online(
     - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same batches.
     - `task`: the distribution that sequences are drawn from. One that JAX cannot trace, such as one written in NumPy,
       is called from the compiled loop at every step; it must draw the same sequences from the same key.
-    - `batch`: the number of sequences in a step.
+    - `batch_size`: the number of sequences in a step.
     - `reduce`: whether the loss is the "mean" over outputs or their "sum".
     - `rate`: the learning rate; one number, for an ensemble one for each run, or a schedule; as in `descend`.
     - `steps`: the number of gradient steps.
@@ -82,7 +82,7 @@ def online(
     >>> run = sw.dynamics.online(
     ...     model,
     ...     task,
-    ...     batch=64,
+    ...     batch_size=64,
     ...     rate=0.05,
     ...     steps=300,
     ...     record=sw.Record(observe={"population": sw.objectives.Population(task)}),
@@ -92,18 +92,20 @@ def online(
     >>> run["population"].values[0, [0, -1]].round(1).tolist()
     [1.4, 0.1]
     """
-    batch = checks.whole("batch", batch)
+    batch_size = checks.whole("batch_size", batch_size)
     runs = model.size if isinstance(model, Ensemble) else 1
-    tokens = 8 * batch * task.lengths.tokens * (task.dim + task.outputs)
+    tokens = 8 * batch_size * task.context.tokens * (task.dim + task.outputs)
     require_memory(
-        6 * tokens * runs, what=f"training {runs} runs on {batch} sequences at a time", instead="take a smaller batch"
+        6 * tokens * runs,
+        what=f"training {runs} runs on {batch_size} sequences at a time",
+        instead="take a smaller batch_size",
     )
     drawn = task.draw(2, key=key)
     check_fit(model, Sampled(drawn, reduce))
     traced = _is_traceable(task, key)
-    spread = traced and divides(batch)  # a program that calls back to Python must not wait for other devices
+    spread = traced and divides(batch_size)  # a program that calls back to Python must not wait for other devices
     drawer = task if traced else OnHost.of(task, drawn)
-    source = Fresh(drawer, batch, everywhere(key) if spread else key, reduce, spread)
+    source = Fresh(drawer, batch_size, everywhere(key) if spread else key, reduce, spread)
     options = TrainOptions(
         rate=rate,
         steps=steps,
@@ -114,7 +116,7 @@ def online(
         configuration=configuration,
         checkpoint=checkpoint,
     )
-    about = {"dynamics": "online", "task": task, "batch": batch, "reduce": reduce, "key": key}
+    about = {"dynamics": "online", "task": task, "batch_size": batch_size, "reduce": reduce, "key": key}
     return return_or_raise(train(model, source, options, about), throw)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.recorded_rate import recorded_rate
+from stepwell._util.recipes import recorded_rate
 from stepwell._util.text import shown
 
 from ._checkpoint import CheckpointPath

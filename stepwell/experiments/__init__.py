@@ -3,9 +3,10 @@
 Nothing that computes is imported here: an experiment is read, checked and named without JAX.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepwell._util.errors import InvalidInput as InvalidInput
+from stepwell._util.lazy import lazy_names as _lazy_names
 
 from ._experiment import NUMERICS as NUMERICS
 from ._experiment import SEED as SEED
@@ -64,9 +65,9 @@ if TYPE_CHECKING:
     from ._files import run_name as run_name
     from ._files import stored_run as stored_run
     from ._memory import check_memory as check_memory
+    from ._predict_linear import describe_linear as describe_linear
     from ._predict_linear import sample_of as sample_of
     from ._predict_linear import theory_task as theory_task
-    from ._predict_linear import theory_weights as theory_weights
     from ._prediction import DropForecast as DropForecast
     from ._prediction import Level as Level
     from ._prediction import Prediction as Prediction
@@ -90,60 +91,4 @@ if TYPE_CHECKING:
     from ._training import Online as Online
     from ._training import require_spacing as require_spacing
 
-_LATER = {
-    "IN_CONTEXT": "_build",
-    "IN_WEIGHT": "_build",
-    "VALUE_WEIGHTS": "_build",
-    "build_model": "_build",
-    "build_objective": "_build",
-    "build_task": "_build",
-    "compare_run": "_comparison",
-    "Course": "_course",
-    "predicted_course": "_course",
-    "predicted_levels": "_course",
-    "AbstractNames": "_files",
-    "Names": "_files",
-    "Place": "_files",
-    "Table": "_files",
-    "find_previous": "_files",
-    "held_by": "_files",
-    "run_name": "_files",
-    "stored_run": "_files",
-    "check_memory": "_memory",
-    "DropForecast": "_prediction",
-    "Level": "_prediction",
-    "training_of": "_experiment",
-    "Prediction": "_prediction",
-    "no_comparison": "_prediction",
-    "no_theory": "_prediction",
-    "theory_name": "_prediction",
-    "theory_task": "_predict_linear",
-    "predict": "_prediction",
-    "remarks": "_remarks",
-    "last_step": "_resume",
-    "resume": "_resume",
-    "experiment_and_seeds": "_run",
-    "experiment_of": "_run",
-    "record_of": "_run",
-    "run": "_run",
-    "AbstractTraining": "_training",
-    "Descent": "_training",
-    "Flow": "_training",
-    "Online": "_training",
-    "FINE": "_training",
-    "require_spacing": "_training",
-    "normalization_of": "_build",
-    "sample_of": "_predict_linear",
-    "theory_weights": "_predict_linear",
-    "remembering": "_run",
-    "time_of": "_run",
-}
-"""What takes a while to import, and where it is."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(f"stepwell.experiments.{_LATER[name]}"), name)
-    raise AttributeError(f"module 'stepwell.experiments' has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

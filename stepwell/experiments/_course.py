@@ -47,7 +47,7 @@ def predicted_levels(experiment: Experiment) -> tuple[Level, ...]:
         task = build_task(experiment, keys_of(experiment.seed))
         if experiment.model.heads < len(task.dims):
             return ()
-        ends = float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())
+        ends = float(task.signals.sum()), float(softmax.flow_limit_loss(task).sum())
         return Level(ends[0], 0), Level(ends[1], len(task.dims))
     return () if no_theory(experiment) else _described(experiment).levels
 

@@ -63,7 +63,7 @@ class AbstractNames(abc.ABC):
         """Where the files go, and a line if that is not where they usually would. `extended` is continued."""
 
     @abc.abstractmethod
-    def tables(self, run: xr.Dataset) -> dict[str, Table]:
+    def tables(self, trajectory: xr.Dataset) -> dict[str, Table]:
         """What the text files have in them, by the names of `Place.tables`."""
 
 
@@ -98,16 +98,16 @@ class Names(AbstractNames):
     def _held(self) -> Held:
         return self.experiment, None if self.seeds is None else list(self.seeds)
 
-    def tables(self, run: xr.Dataset) -> dict[str, Table]:
-        columns = {"step": run["step"].values} if "step" in run.dims else {}
-        if "time" in run.coords and run["time"].ndim == 1:
-            columns["time[t/tau]"] = run["time"].values
+    def tables(self, trajectory: xr.Dataset) -> dict[str, Table]:
+        columns = {"step": trajectory["step"].values} if "step" in trajectory.dims else {}
+        if "time" in trajectory.coords and trajectory["time"].ndim == 1:
+            columns["time[t/tau]"] = trajectory["time"].values
         for name in ("loss", IN_WEIGHT, IN_CONTEXT):
-            if name in run:
-                for seed, curve in zip(run["run"].values, run[name].values, strict=True):
+            if name in trajectory:
+                for seed, curve in zip(trajectory["run"].values, trajectory[name].values, strict=True):
                     columns[name if self.seeds is None else f"{name}[seed={seed}]"] = curve
-        if VALUE_WEIGHTS in run:
-            for head, curve in enumerate(run[VALUE_WEIGHTS].values[0].T, start=1):
+        if VALUE_WEIGHTS in trajectory:
+            for head, curve in enumerate(trajectory[VALUE_WEIGHTS].values[0].T, start=1):
                 columns[f"{VALUE_WEIGHTS}[head={head}]"] = curve
         return {"losses": Table(list(columns), np.stack(list(columns.values()), axis=1))}
 

@@ -56,7 +56,7 @@ def _check_objective(experiment: Experiment, seeds: int, dim: int, heads: int, o
     lengths, tokens = (len(context), max(context) + 1) if isinstance(context, tuple) else (1, context + 1)
     if objective.kind in ("sampled", "online"):
         inner = 2 * features if reads_features else tokens * (2 * heads + width)
-        total = objective.get("sequences", objective.get("batch")) + tests * record.test_sequences
+        total = objective.get("sequences", objective.get("batch_size")) + tests * record.test_sequences
         require_memory(
             8 * seeds * total * (2 * tokens * (dim + 2 * outputs) + lengths * inner),
             what=f"training on {total} sequences of {tokens} tokens",

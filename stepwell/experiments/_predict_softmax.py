@@ -30,12 +30,12 @@ _OF_THE_SUM = {"lower_bound"}
 
 def predict_softmax(task: MultiTaskRegression, *, heads: int, scale: float) -> dict[str, Any]:
     """The JSON document. Losses are of the target without noise, in total and for each task; times are t/τ."""
-    dims, context = list(task.dims), task.lengths.counts[0]
-    limit = softmax.limits.flow_limit(task)
+    dims, context = list(task.dims), task.context.counts[0]
+    limit = softmax.flow_limit(task)
     one_each = heads >= len(dims)
-    exact = softmax.losses.exact_loss(task, *map(softmax.limits.as_heads, limit)) if one_each else None
+    exact = softmax.exact_loss(task, *map(softmax.as_heads, limit)) if one_each else None
     # The paper's t/τ is the time of dW/dt = -1/2 dL/dW: a loss factor of 1.
-    emerges = softmax.emergence.emergence_bracket(task, np.full(len(dims), scale), heads=heads, loss_factor=1.0)
+    emerges = softmax.emergence_bracket(task, np.full(len(dims), scale), heads=heads, loss_factor=1.0)
     return {
         "task": {
             "dims": dims,
@@ -46,13 +46,13 @@ def predict_softmax(task: MultiTaskRegression, *, heads: int, scale: float) -> d
         },
         "heads": heads,
         "tasks_count_from": 1,
-        "gf_loss": _summed(softmax.limits.flow_limit_loss(task) if one_each else None),
+        "gf_loss": _summed(softmax.flow_limit_loss(task) if one_each else None),
         "gf_exact_loss": _summed(exact),
         "gf_reason": None if one_each else _too_few(heads, len(dims)),
         "shared_loss": None if one_each else _shared(task, heads),
-        "single_head_loss": _summed(softmax.limits.single_head_optimum(task).loss),
-        "lower_bound": {"total": float(softmax.bounds.lower_bound(task, heads).sum())},
-        "mmse": _summed(softmax.bayes.bayes_risk(task)),
+        "single_head_loss": _summed(softmax.single_head_optimum(task).loss),
+        "lower_bound": {"total": float(softmax.lower_bound(task, heads).sum())},
+        "mmse": _summed(softmax.bayes_risk(task)),
         "limits": {"omega": limit.omega.tolist(), "mu": limit.mu.tolist()} if one_each else None,
         "emergence_times": emerges.early.tolist(),
         "emergence_times_with_equal_heads": emerges.late.tolist(),
@@ -116,7 +116,7 @@ def _summed(losses: np.ndarray | None) -> dict[str, Any] | None:
 def _shared(task: MultiTaskRegression, heads: int) -> dict[str, Any] | None:
     """The best division of the tasks among the heads, groups counting tasks from 1; None if there are too many."""
     try:
-        best = softmax.allocation.best_partition(task, heads)
+        best = softmax.best_partition(task, heads)
     except InvalidInput:
         return None
     return {**(_summed(best.loss) or {}), "groups": [[i + 1 for i in group] for group in best.groups]}

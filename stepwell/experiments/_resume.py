@@ -36,7 +36,7 @@ def last_step(trajectory: xr.Dataset) -> int:
 
 def resume(
     experiment: Experiment,
-    stored: xr.Dataset | None = None,
+    trajectory: xr.Dataset | None = None,
     *,
     seeds: Sequence[int] | None = None,
     checkpoint: Checkpoint | None = None,
@@ -51,7 +51,7 @@ def resume(
     **Arguments:**
 
     - `experiment`: the experiment.
-    - `stored`: a trajectory of it that was interrupted, or of the same with fewer steps. None starts anew.
+    - `trajectory`: a run of it that was interrupted, or of the same with fewer steps. None starts anew.
     - `seeds`: several seeds, trained as one program.
     - `checkpoint`: where the state of the run is saved now and then. If it says so, a run that was killed or
       interrupted continues from there.
@@ -74,7 +74,7 @@ def resume(
         return run(experiment, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
 
     begun = checkpoint is not None and checkpoint.resume and checkpoint.file.exists()
-    if stored is None:
+    if trajectory is None:
         return whole()
     if begun:
         try:
@@ -88,21 +88,21 @@ def resume(
         or not training.plain
         or experiment.objective.kind == "online"
         or record_of(experiment).steps(training.steps).size <= training.steps
-        or not np.array_equal(stored["step"], np.arange(stored.sizes["step"]))
+        or not np.array_equal(trajectory["step"], np.arange(trajectory.sizes["step"]))
     ):
         raise InvalidInput(
             "only gradient descent of one seed at a constant rate on fixed sequences, recorded at every step, is "
             "continued from its trajectory; other runs are by their checkpoint, if interrupted; leave out --resume"
         )
-    start = last_step(stored)
+    start = last_step(trajectory)
     try:
-        rest = _rest(experiment, training, stored, start, checkpoint, progress)
+        rest = _rest(experiment, training, trajectory, start, checkpoint, progress)
     except AnotherRun:
-        if stored.attrs["outcome"] != "interrupted" or checkpoint is None:
+        if trajectory.attrs["outcome"] != "interrupted" or checkpoint is None:
             raise
         # Ctrl-C saved both, and this run has another end than that one.
-        rest = _rest(experiment, training, stored, start, dataclasses.replace(checkpoint, resume=False), progress)
-    return return_or_raise(_joined(stored, rest, start, _grid(experiment, training)), throw)
+        rest = _rest(experiment, training, trajectory, start, dataclasses.replace(checkpoint, resume=False), progress)
+    return return_or_raise(_joined(trajectory, rest, start, _grid(experiment, training)), throw)
 
 
 def _grid(experiment: Experiment, training: Descent) -> np.ndarray:

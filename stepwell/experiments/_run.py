@@ -99,18 +99,18 @@ def time_of(experiment: Experiment) -> TimeScale:
     return time_scale(experiment.task, experiment.model)
 
 
-def remembering(run: "xr.Dataset", experiment: Experiment, seeds: list[int] | None = None) -> "xr.Dataset":
+def remembering(trajectory: "xr.Dataset", experiment: Experiment, seeds: list[int] | None = None) -> "xr.Dataset":
     """The trajectory, which knows the experiment that it is of."""
-    if "value_weight" in run and run["value_weight"].dims[-1] == "value_weight_0":
-        run = run.rename(value_weight_0="head") if "head" not in run.dims else _headed(run)
-    run = run.assign_coords(run=[experiment.seed] if seeds is None else seeds)
-    run.attrs["experiment"] = json.dumps({**experiment.to_dict(), **({} if seeds is None else {"seeds": seeds})})
-    return run
+    if "value_weight" in trajectory and trajectory["value_weight"].dims[-1] == "value_weight_0":
+        trajectory = trajectory.rename(value_weight_0="head") if "head" not in trajectory.dims else _headed(trajectory)
+    trajectory = trajectory.assign_coords(run=[experiment.seed] if seeds is None else seeds)
+    trajectory.attrs["experiment"] = json.dumps({**experiment.to_dict(), **({} if seeds is None else {"seeds": seeds})})
+    return trajectory
 
 
-def _headed(run: "xr.Dataset") -> "xr.Dataset":
-    values = run["value_weight"]
-    return run.assign(value_weight=((*values.dims[:-1], "head"), values.values, {"long_name": "value weight"}))
+def _headed(trajectory: "xr.Dataset") -> "xr.Dataset":
+    values = trajectory["value_weight"]
+    return trajectory.assign(value_weight=((*values.dims[:-1], "head"), values.values, {"long_name": "value weight"}))
 
 
 def experiment_of(trajectory: "xr.Dataset") -> Experiment:

@@ -21,7 +21,7 @@ class Online(NamedTuple):
     """The loss over sequences that are new at every step: what they are drawn from, how many, and by which key."""
 
     task: Any
-    batch: int
+    batch_size: int
     key: Any
 
 
@@ -85,7 +85,7 @@ class Descent(AbstractTraining):
         options["configuration"] = {**(options.get("configuration") or {}), **remembered}
         common = {"steps": self.steps, "record": record, **options}
         if isinstance(objective, Online):
-            made = online(model, objective.task, batch=objective.batch, key=objective.key, **rule, **common)
+            made = online(model, objective.task, batch_size=objective.batch_size, key=objective.key, **rule, **common)
         else:
             made = descend(model, objective, **rule, **common)
         return in_paper_time(made, time)

@@ -51,7 +51,7 @@ HINTS: dict[str, Hint] = {
     "model.balanced": Hint(more=True),
     "objective.kind": Hint(glossary="Objective"),
     "objective.sequences": Hint(most=4000, default="500"),
-    "objective.batch": Hint(most=1000),
+    "objective.batch_size": Hint(most=1000),
     "training.kind": Hint(glossary="Flow, flow time t/τ"),
     "training.rate": Hint(default="0.2"),
     "training.steps": Hint(most=10_000),

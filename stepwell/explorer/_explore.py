@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
+from stepwell._util.process import configure
 from stepwell.experiments import Experiment
 
 from ._state import State
@@ -43,6 +44,7 @@ def explore(
     >>> explore(8000, browser=False)  # doctest: +SKIP
     http://127.0.0.1:8000/
     """
+    configure()
     from . import _linear, _softmax, _training  # noqa: F401  # here rather than while the first page waits
     from ._engine import Engine
     from ._server import Explorer

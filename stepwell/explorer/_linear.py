@@ -5,14 +5,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import TIME_NAME, weight_factor
-from stepwell.experiments import Built, Experiment, no_theory, normalization_of, time_scale
-from stepwell.models import is_attention
-from stepwell.models import theory_of as theory_of_class
+from stepwell.analysis import ComparedDrop, ComparedRun, Comparison, compare
+from stepwell.experiments import (
+    Built,
+    Experiment,
+    describe_linear,
+    no_theory,
+    normalization_of,
+    sample_of,
+    time_scale,
+)
+from stepwell.models import is_attention, theory_of
 from stepwell.tasks import InContextRegression
-from stepwell.theory import linear
-
-from ._drops import drops_of, table_of, theory_of, theory_values
+from stepwell.theory import IntegrationFailed, linear
 
 View = dict[str, Any]
 
@@ -20,6 +27,26 @@ _POINTS, _FEW = 1000, 30
 """Points of a view, at the most; and snapshots of the weights at the least."""
 _LARGEST = 1e30
 """Numbers are cut off here, so that they fit into 32 bits: of what diverges."""
+_GROWN = (1 - 0.5**0.5) ** (1 / 3)
+"""Of its end, the value of a head when the loss has fallen by half of its drop: 1 - (1 - x³)² is a half."""
+_EARLY = 0.02
+"""Of its end, the value from which on the scalar equation of a head is drawn: before, the head still rotates."""
+_COLUMNS = {
+    "drop": "drop",
+    "component": "component",
+    "measured_component": "measured component",
+    "head": "head",
+    "measured_head": "measured head",
+    "predicted": "t/τ",
+    "measured": "measured t/τ",
+    "predicted_step": "step",
+    "measured_step": "measured step",
+    "level": "level",
+    "measured_level": "measured level",
+    "in_order": "in order",
+    "status": "status",
+}
+"""Columns of `analysis.Comparison`, and what the page calls them."""
 
 
 class Points(NamedTuple):
@@ -32,28 +59,29 @@ class Points(NamedTuple):
     weights: dict[str, np.ndarray]
 
 
-def points_of(run: xr.Dataset, names: Any = ()) -> Points:
+def points_of(trajectory: xr.Dataset, names: Any = ()) -> Points:
     """Recorded points of a run as far as its loss is finite; with `names` of weights, those that have them."""
-    axis = "step" if "step" in run.dims else "time"
-    loss = run["loss"].values[0]
+    axis = "step" if "step" in trajectory.dims else "time"
+    loss = trajectory["loss"].values[0]
     finite = np.isfinite(loss)
     end = loss.size if finite.all() else int(np.argmin(finite))
-    along, loss = run[axis].values[:end], loss[:end]
-    kept = "snapshot" if names and "snapshot" in run.dims else axis
-    places = np.flatnonzero(run[kept].values <= along[-1])
+    along, loss = trajectory[axis].values[:end], loss[:end]
+    kept = "snapshot" if names and "snapshot" in trajectory.dims else axis
+    places = np.flatnonzero(trajectory[kept].values <= along[-1])
     places = places[np.unique(np.linspace(0, places.size - 1, min(places.size, _POINTS)).round().astype(int))]
-    points = run[kept].values[places].astype(float)
-    weights = {name: run[name].values[0][places] for name in names}
+    points = trajectory[kept].values[places].astype(float)
+    weights = {name: trajectory[name].values[0][places] for name in names}
     time = points
-    if axis == "step" and "time" in run.coords:
-        time = np.interp(points, along, run["time"].values.reshape(-1, run.sizes["step"])[0][:end])
+    if axis == "step" and "time" in trajectory.coords:
+        time = np.interp(points, along, trajectory["time"].values.reshape(-1, trajectory.sizes["step"])[0][:end])
     return Points(time, points if axis == "step" else None, np.interp(points, along, loss), weights)
 
 
-def has_weights(run: xr.Dataset, names: Any) -> bool:
+def has_weights(trajectory: xr.Dataset, names: Any) -> bool:
     """Whether weights were recorded about as often as the loss: at few snapshots there is nothing to be seen."""
-    axis = "snapshot" if "snapshot" in run.dims else "time"
-    return all(name in run for name in names) and run.sizes.get(axis, 0) >= min(_FEW, run["loss"].shape[1])
+    axis = "snapshot" if "snapshot" in trajectory.dims else "time"
+    enough = trajectory.sizes.get(axis, 0) >= min(_FEW, trajectory["loss"].shape[1])
+    return enough and all(name in trajectory for name in names)
 
 
 def small(values: np.ndarray) -> np.ndarray:
@@ -63,18 +91,18 @@ def small(values: np.ndarray) -> np.ndarray:
     )
 
 
-def curve_view(experiment: Experiment, run: xr.Dataset, points: Points) -> View:
+def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -> View:
     """What any run has: its loss."""
-    timed = "time" in run.coords
+    timed = "time" in trajectory.coords
     made: View = {
         "kind": "curve",
         "time": points.time,
         "time_name": TIME_NAME if timed else "step",
         "time_unit": time_scale(experiment.task, experiment.model).unit if timed else "step",
         "loss": points.loss,
-        "outcome": str(run.attrs.get("outcome", "")),
-        "message": str(run.attrs.get("message", "")),
-        "caption": caption(experiment, run, points),
+        "outcome": str(trajectory.attrs.get("outcome", "")),
+        "message": str(trajectory.attrs.get("message", "")),
+        "caption": caption(experiment, trajectory, points),
         "problems": {},
         "levels": np.zeros(0),
         "level_names": [],
@@ -92,18 +120,18 @@ def curve_view(experiment: Experiment, run: xr.Dataset, points: Points) -> View:
 def is_linear(built: Built) -> bool:
     """Whether a run has the pictures of one regression."""
     task, model, _ = built
-    if not is_attention(model) or theory_of_class(type(model)) is None:
+    if not is_attention(model) or theory_of(type(model)) is None:
         return False
     return isinstance(task, InContextRegression) and task.outputs == 1
 
 
-def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:
+def run_view(experiment: Experiment, built: Built, trajectory: xr.Dataset) -> View:
     """What was recorded, in the eigenvectors of the task."""
-    points = points_of(run, built.model.weight_dims)
+    points = points_of(trajectory, built.model.weight_dims)
     task: Any = built.task
     modes, weights = linear.modes(task), type(built.model).theory_weights(points.weights)  # pyright: ignore
     basis = modes.directions
-    made = curve_view(experiment, run, points) | {
+    made = curve_view(experiment, trajectory, points) | {
         "kind": "linear",
         "values": small(weights["values"]),
         "eigenvalues": modes.variances,
@@ -120,7 +148,8 @@ def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:
         made["map"] = small(np.einsum("th,thij->tij", weights["values"], heads))
         made["target"] = np.diag(modes.ends) / _scale(experiment, built.model) ** built.model.factors  # pyright: ignore
     if not no_theory(experiment) and experiment.objective.kind == "population":
-        made |= _levels(theory_of(experiment, task, built.model), task.dim)
+        levels = describe_linear(experiment, task, built.model).levels
+        made |= _levels([level.loss for level in levels], [level.learned for level in levels], task.dim)
     return made
 
 
@@ -132,36 +161,85 @@ def _scale(experiment: Experiment, model: Any) -> float:
     return float(weight_factor(given, "1/N", length=context, factors=model.factors))
 
 
-def _levels(theory: Any, dim: int) -> View:
-    return {"levels": theory.levels, "level_names": [_level_name(number, dim) for number in theory.learned]}
+def _levels(losses: Any, learned: list[int], dim: int) -> View:
+    return {"levels": np.array(losses), "level_names": [_level_name(number, dim) for number in learned]}
 
 
-def theory_view(experiment: Experiment, built: Built, run: xr.Dataset, made: View) -> View:
+def theory_view(experiment: Experiment, built: Built, trajectory: xr.Dataset, made: View) -> View:
     """What theory says of a run: that of its own sample, where finitely many sequences are trained on."""
     if no_theory(experiment) or made["time"].size < 2:
         return {}
-    theory = theory_of(experiment, built.task, built.model)
-    drops, reason = drops_of(experiment, built.task, run)
-    view = _levels(theory, built.task.dim) | {"remark": reason or theory.remark}
-    if "values" in made:
-        values = theory_values(theory, drops, made["time"], made["values"][-1])
-        view["values_theory"] = small(values / _scale(experiment, built.model))
-    if drops is None:
-        return view
-    return view | {
-        "drop_times": drops["predicted"].to_numpy(float),
-        "drop_names": [_drop_name(row) for _, row in drops.iterrows()],
-        "measured_times": drops["measured"].to_numpy(float),
-        "table": table_of(drops),
+    try:
+        compared = compare(trajectory, built.task, sample=sample_of(experiment))  # pyright: ignore[reportArgumentType]
+    except InvalidInput as error:
+        return {"remark": str(error)}
+    run = compared.runs[0]
+    view = _levels(run.levels, run.learned, built.task.dim) | {
+        "remark": "; ".join(line.partition(": ")[2] or line for line in compared.remarks),
+        "drop_times": np.array([drop.predicted for drop in run.drops]),
+        "drop_names": [_drop_name(drop) for drop in run.drops],
+        "measured_times": np.array([drop.measured for drop in run.drops]),
+        "table": _table(compared),
     }
+    if "values" in made:
+        values = _theory_values(run, made["time"], made["values"][-1])
+        view["values_theory"] = small(values / _scale(experiment, built.model))
+    return view
 
 
-def _drop_name(row: Any) -> str:
-    if not np.isfinite(row["predicted"]):
+def _table(compared: Comparison) -> dict[str, Any]:
+    """The table as the page shows it: without steps where there are none."""
+    names = [name for name in _COLUMNS if compared.stepped or not name.endswith("_step")]
+    rows = [[record[name] for name in names] for record in compared.records()]
+    return {"columns": [_COLUMNS[name] for name in names], "rows": rows}
+
+
+def _drop_name(drop: ComparedDrop) -> str:
+    if not np.isfinite(drop.predicted):
         return ""
-    if row.isna()["head"]:
-        return "all components, all heads"
-    return f"component {row['component']}, head {row['head']}"
+    return "all components, all heads" if drop.head is None else f"component {drop.component}, head {drop.head}"
+
+
+def _theory_values(run: ComparedRun, time: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The value of each head by the scalar equations, (point, head); nan where they say nothing.
+
+    `end` are the measured values in the end: of them the sign is taken, which the loss does not know.
+    """
+    made = np.full((time.size, end.size), np.nan)
+    try:
+        if run.theory == "merged":
+            v, u = linear.merged_start(run.task, **run.weights)
+            if v > 0:
+                modes = linear.modes(run.task)
+                unit = modes.driving / np.linalg.norm(modes.driving)
+                course = linear.merged_course(run.task, time, v, u)
+                along = np.einsum("hij,id,jd->hd", run.weights["key_queries"], modes.directions, modes.directions)
+                share = (run.weights["values"] + along @ unit) / 2
+                made[:] = course.value[:, None] * share / np.linalg.norm(share)
+        else:
+            _separate_values(run, time, np.sign(end), made)
+    except (IntegrationFailed, InvalidInput):
+        pass
+    return made
+
+
+def _separate_values(run: ComparedRun, time: np.ndarray, signs: np.ndarray, made: np.ndarray) -> None:
+    """Of the first component that each head learns, up to its second."""
+    of_heads: dict[int, list[ComparedDrop]] = {}
+    for drop in run.drops:
+        if drop.head is not None and np.isfinite(drop.predicted):
+            of_heads.setdefault(drop.head - 1, []).append(drop)
+    for head, (drop, *later) in of_heads.items():
+        assert drop.component is not None
+        component = drop.component - 1
+        final = linear.aligned_end(run.task, component)
+        if not final > 0:
+            continue
+        first = _EARLY * final
+        half = float(linear.aligned_time(run.task, component, first, np.array([_GROWN * final]))[0])
+        since = time - (drop.predicted - half)
+        shown = (since >= 0) & (time < (later[0].predicted if later else np.inf))
+        made[shown, head] = signs[head] * linear.aligned_value(run.task, component, first, since[shown])
 
 
 def _level_name(learned: int, dim: int) -> str:
@@ -170,7 +248,7 @@ def _level_name(learned: int, dim: int) -> str:
     return f"all {dim} learned" if learned == dim and dim > 1 else f"{learned} learned"
 
 
-def caption(experiment: Experiment, run: xr.Dataset, points: Points) -> str:
+def caption(experiment: Experiment, trajectory: xr.Dataset, points: Points) -> str:
     """What was run, and what came of it."""
     task, model, training = experiment.task, experiment.model, experiment.training
     activation = {"softmax": "softmax "}.get(model.get("activation", ""), "")
@@ -187,5 +265,5 @@ def caption(experiment: Experiment, run: xr.Dataset, points: Points) -> str:
     loss = "no finite loss" if not points.loss.size else f"the loss falls from {points.loss[0]:.4g} to "
     loss += f"{points.loss[-1]:.4g}" if points.loss.size else ""
     named = f"{model.kind.capitalize()} {activation}attention" if heads else model.kind
-    outcome = run.attrs.get("outcome", "")
+    outcome = trajectory.attrs.get("outcome", "")
     return f"{named}{heads}{rank}; {task.kind}{dim}{length}; {how}{on}: {loss} ({outcome})."

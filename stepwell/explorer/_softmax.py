@@ -51,7 +51,7 @@ def run_view(experiment: Experiment, built: Built, run: xr.Dataset) -> View:
     mu, time = weights["value"] * weights["output"], points.time
     scale = float(np.max(np.asarray(model.omega())))
     # A loss factor of 1: times are t/τ.
-    bracket = softmax.emergence.emergence_bracket(task, np.full(dims.size, scale), heads=heads, loss_factor=1.0)
+    bracket = softmax.emergence_bracket(task, np.full(dims.size, scale), heads=heads, loss_factor=1.0)
     return curve_view(experiment, run, points) | {
         "kind": "softmax",
         "omega": small(omega),
@@ -76,7 +76,7 @@ def _finite_remark(experiment: Experiment) -> str:
 
 def _numbers_of(task: MultiTaskRegression) -> "_Limited":
     strengths = tuple(float(one) for one in task.strengths)
-    return _Limited(task.dims, strengths, task.lengths.counts[0], float(task.noise_variance))
+    return _Limited(task.dims, strengths, task.context.counts[0], float(task.noise_variance))
 
 
 class _Limited(NamedTuple):
@@ -94,12 +94,12 @@ def _limits(numbers: _Limited, heads: int) -> dict[str, float]:
     task = MultiTaskRegression(numbers.dims, np.array(numbers.strengths), numbers.context, noise_variance=numbers.noise)
     made = {"nothing learned": float(task.signals.sum())}
     if heads >= len(task.dims):
-        made["flow, one head for each task"] = float(softmax.limits.flow_limit_loss(task).sum())
+        made["flow, one head for each task"] = float(softmax.flow_limit_loss(task).sum())
     else:
-        made["best division among the heads"] = float(softmax.allocation.best_partition(task, heads).loss.sum())
-    made["best single head"] = float(softmax.limits.single_head_optimum(task).loss.sum())
-    made["lower bound"] = float(softmax.bounds.lower_bound(task, heads).sum())
-    made["Bayes risk"] = float(softmax.bayes.bayes_risk(task).sum())
+        made["best division among the heads"] = float(softmax.best_partition(task, heads).loss.sum())
+    made["best single head"] = float(softmax.single_head_optimum(task).loss.sum())
+    made["lower bound"] = float(softmax.lower_bound(task, heads).sum())
+    made["Bayes risk"] = float(softmax.bayes_risk(task).sum())
     return made
 
 
@@ -133,7 +133,7 @@ def _balance_remark(time: np.ndarray, mu: np.ndarray) -> str:
 def _rows(
     task: MultiTaskRegression, heads: int, time: np.ndarray, omega: np.ndarray, mu: np.ndarray, bracket: Any
 ) -> list[list[Any]]:
-    limit = softmax.limits.flow_limit(task) if heads >= len(task.dims) else None
+    limit = softmax.flow_limit(task) if heads >= len(task.dims) else None
     rows = []
     for number, (dim, strength) in enumerate(zip(task.dims, task.strengths, strict=True)):
         answers = omega[:, :, number] * mu[:, :, number]

@@ -442,7 +442,7 @@ def _check_size(experiment: Experiment) -> None:
     """Refuse more sequences than a request may hold in memory."""
     if not all(find_kind(section, getattr(experiment, section).kind).is_own for section in _CHOSEN[:3]):
         return  # how long they are is not known here
-    task, count = experiment.task, experiment.objective.get("sequences") or experiment.objective.get("batch")
+    task, count = experiment.task, experiment.objective.get("sequences") or experiment.objective.get("batch_size")
     if count is None or experiment.objective.kind == "moments":
         return
     context = task.get("context", 1)

@@ -41,7 +41,7 @@ def traced(built: Built) -> tuple[SpectralAttention, TracedSpectral]:
     """The initial model and the loss of a run: the dimensions of the tasks are in the loss, and not in the model."""
     task, model, _ = built
     assert isinstance(task, MultiTaskRegression) and isinstance(model, SpectralAttention)
-    numbers = [np.array(task.dims, float), task.signals, task.noise_variance, 1 / task.lengths.counts[0]]
+    numbers = [np.array(task.dims, float), task.signals, task.noise_variance, 1 / task.context.counts[0]]
     loss = TracedSpectral(*(jax.device_put(np.asarray(number, float)) for number in (*numbers, model.score_scale)))
     ones = (1,) * len(task.dims)
     return SpectralAttention(model.key, model.query, model.value, model.output, dims=ones, score_scale=1.0), loss

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from stepwell._util.memory_maps import free_programs, free_programs_if_many
+from stepwell._util.memory import free_programs, free_programs_if_many
 
 from ._state import State
 from ._view import view

@@ -2,18 +2,20 @@
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
 
+import numpy as np
+
+from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import shown
 
 Relation = Literal["=", "<=", ">="]
 Kind = Literal["paper", "theory", "check"]
-"""Who says it: the paper; a derivation of ours, against simulation; or arithmetic of ours by a second route."""
+"""Who says it: the paper; a derivation of ours, against simulation; or an internal consistency check."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_RELATIONS = ("=", "<=", ">=")
 PART = r"[a-z0-9][a-z0-9.-]*"
 _IDENTIFIER = re.compile(rf"({PART}/{PART}/)?{PART}")
 
@@ -37,17 +39,18 @@ def slug(words: str) -> str:
 
 
 class Known(NamedTuple):
-    """Why a claim is known to fail: a sentence, and the heading in docs/differences.md that explains it."""
+    """Why a claim is known to fail.
+
+    **Arguments:**
+
+    - `reason`: a sentence.
+    - `heading`: the heading of docs/differences.md that explains it, as in a link to it, docs/differences.md#heading.
+    - `quick`: whether it fails with `--quick` only (True), at the full settings only (False), or at both (None).
+    """
 
     reason: str
     heading: str
-    """As in a link to it, docs/differences.md#heading."""
     quick: bool | None = None
-    """Whether it fails with `--quick` only (True), at the full settings only (False), or at both (None)."""
-
-    def applies(self, quick: bool) -> bool:
-        """Whether the claim is expected to fail at these settings."""
-        return self.quick is None or self.quick == quick
 
 
 class Origin(TypedDict, total=False):
@@ -62,29 +65,34 @@ class Origin(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement that can fail.
+    """A statement that can fail: what is predicted, what was measured, and whether the two agree.
 
-    `id` addresses the claim for good: a figure calls it `levels`, and it is reported as "linear/fig3/levels", the claim
-    `levels` of Fig 3 of the paper `linear` (`of_figure`; `paper` and `figure` are its parts). No two claims of a figure
-    have the same. Statements may be reworded, identifiers stay.
+    Use the constructors `close`, `at_most` and `at_least` for one value, `over` for one of each seed, head, plateau or
+    component, and `fraction` for how many of them have a property. Whether it holds, `passed`, is worked out and cannot
+    be given.
 
-    `measured` must lie within `tolerance` of `predicted` (relation "="), or not be above ("<=") or below (">=") it by
-    more. `passed` is worked out here and cannot be given. `basis` says in a few words what the tolerance is derived
-    from. Settings and tolerances are fixed before the seeds that judge them are drawn; where the settings were chosen
-    after seeing outcomes, the claim is `explored`, and is judged on fresh seeds.
+    **Arguments:**
 
-    `kind` is "paper" (the paper says it), "theory" (a derivation of ours against simulation) or "check" (arithmetic of
-    ours by a second route), and `source` the theorem, equation, section or figure that says it.
-
-    Over several values the numbers are those of the one that decides: from the best to the worst, the last of those
-    that must hold. `seeds` is how many values were compared, `counted` what they are (seeds, heads, plateaus, …) and
-    `pass_rate` the fraction for which the claim holds.
-
-    A failure that is understood is `known`. Unexpected are a failure that is not, and a known one that holds.
-
-    A claim that compares with data of the paper is `only_published`: at other settings than its own it is not judged.
-    Where there is nothing to judge, such as no plateau long enough to be read, `unjudged` says why; at the figure's own
-    settings that is unexpected.
+    - `id`: the identifier, which stays when the statement is reworded. A figure calls its claim `levels`; it is
+      reported as "linear/fig3/levels" (`of_figure`), of which `paper` and `figure` are parts. No two claims of a figure
+      have the same.
+    - `statement`: what is claimed, in a sentence.
+    - `predicted`, `measured`, `tolerance`, `relation`: `measured` must lie within `tolerance` of `predicted` ("="), or
+      not be above ("<=") or below (">=") it by more than `tolerance`. For several values these are the numbers of the
+      one that decides: sorted from the best to the worst, the last of those that must hold.
+    - `basis`: what the tolerance is derived from, in a few words. Settings and tolerances are fixed before the seeds
+      that judge them are drawn.
+    - `count`, `counted`, `pass_rate`: how many values were compared, what they are (seeds, heads, plateaus, …), and the
+      fraction of them for which the claim holds; None for a claim about one value.
+    - `kind`: "paper" (the paper says it), "theory" (a derivation of ours, against simulation) or "check" (internal
+      consistency: the same quantity computed in two independent ways).
+    - `source`: the theorem, equation, section or figure that says it.
+    - `known`: why it fails, if that is understood. Unexpected are a failure that is not known, and a known one that
+      holds.
+    - `explored`: whether its settings were chosen after outcomes were seen; it is then judged on fresh seeds.
+    - `only_published`: whether it compares with data of the paper; at other settings than its own it is not judged.
+    - `unjudged`: why there is nothing to judge, such as no plateau that is long enough; at the figure's own settings
+      that is unexpected. Empty for all others.
     """
 
     id: str
@@ -96,7 +104,7 @@ class Claim:
     tolerance: float
     basis: str
     relation: Relation = "="
-    seeds: int | None = None
+    count: int | None = None
     pass_rate: float | None = None
     counted: str | None = None
     kind: Kind = field(kw_only=True)
@@ -118,48 +126,46 @@ class Claim:
                 f"a claim has the identifier {self.id!r}; it must be of lower-case letters, digits, dots and hyphens, "
                 "such as levels"
             )
+        checks.one_of("relation", self.relation, get_args(Relation))
         paper, figure, _ = self.id.split("/") if "/" in self.id else ("", "", "")
-        object.__setattr__(self, "paper", paper)
-        object.__setattr__(self, "figure", figure)
-        if self.relation not in _RELATIONS:
-            raise InvalidInput(f"relation is {self.relation!r}; it must be one of {', '.join(_RELATIONS)}")
+        numbers = {name: float(getattr(self, name)) for name in ("predicted", "measured", "tolerance")}
+        for name, value in {"paper": paper, "figure": figure, **numbers}.items():
+            object.__setattr__(self, name, value)
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise InvalidInput(
                 f"the tolerance of {self.statement!r} is {self.tolerance}; it must be a number from 0 on"
             )
-        holds = _excess(self.relation, self.predicted, self.measured) <= self.tolerance
-        object.__setattr__(self, "passed", holds and not self.unjudged)
+        object.__setattr__(self, "passed", self._excess() <= self.tolerance and not self.unjudged)
 
     def of_figure(self, name: str) -> "Claim":
         """Return the claim with its whole identifier, as one of the figure of this name, such as "linear/fig3"."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        return Claim(**{**values, "id": f"{name}/{self.id.rpartition('/')[2]}"})
+        return replace(self, id=f"{name}/{self.id.rpartition('/')[2]}")
 
     @classmethod
     def cannot_be_judged(cls, id: str, statement: str, *, why: str, **origin: Unpack[Origin]) -> "Claim":
-        """A claim about which these settings say nothing; `why` is a clause, such as "no plateau is long enough"."""
+        """Return a claim about which these settings say nothing, because of `why`: "no plateau is long enough"."""
         return cls(id, statement, math.nan, math.nan, 0.0, "", unjudged=why, **origin)
 
     @classmethod
     def close(
         cls, id: str, statement: str, *, predicted, measured, tolerance, basis: str, **origin: Unpack[Origin]
     ) -> "Claim":
-        """`measured` is `predicted`, up to `tolerance`. `id` is such as "levels"."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, **origin)
+        """Return the claim that `measured` is `predicted`, up to `tolerance`."""
+        return cls(id, statement, predicted, measured, tolerance, basis, **origin)
 
     @classmethod
     def at_most(
         cls, id: str, statement: str, *, predicted=0.0, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
     ) -> "Claim":
-        """`measured` is not above `predicted` by more than `tolerance`. By default it is a deviation from 0."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, "<=", **origin)
+        """Return the claim that `measured` is not above `predicted`, by default 0, by more than `tolerance`."""
+        return cls(id, statement, predicted, measured, tolerance, basis, "<=", **origin)
 
     @classmethod
     def at_least(
         cls, id: str, statement: str, *, predicted, measured, tolerance=0.0, basis: str, **origin: Unpack[Origin]
     ) -> "Claim":
-        """`measured` is not below `predicted` by more than `tolerance`."""
-        return cls(id, statement, float(predicted), float(measured), float(tolerance), basis, ">=", **origin)
+        """Return the claim that `measured` is not below `predicted` by more than `tolerance`."""
+        return cls(id, statement, predicted, measured, tolerance, basis, ">=", **origin)
 
     @classmethod
     def over(
@@ -176,45 +182,57 @@ class Claim:
         counted: str = "seeds",
         **origin: Unpack[Origin],
     ) -> "Claim":
-        """The claim for each of several values, of which the fraction `required` must hold.
+        """Return the claim for each of several values, of which the fraction `required` must hold.
 
         `predicted` and `tolerance` are one number for all, or one for each value, as `measured` is. `counted` says what
-        the values are: seeds, heads, components, plateaus, … Where there are none, the claim is not judged.
+        the values are: seeds, heads, components, plateaus, … Without values the claim is not judged.
         """
-        values = _numbers(measured, "measured")
+        values = _row("measured", measured)
         if not 0 < required <= 1:
             raise InvalidInput(f"required is {required}; it must be a fraction above 0 and at most 1")
         if not values:
             return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
-        wanted, allowed = _each(predicted, len(values)), _each(tolerance, len(values))
+        wanted, allowed = _row("predicted", predicted, len(values)), _row("tolerance", tolerance, len(values))
         single = [
             cls(id, statement, p, m, t, basis, relation, **origin)
             for p, m, t in zip(wanted, values, allowed, strict=True)
         ]
-        ordered = sorted(single, key=lambda claim: claim._badness())
-        decisive = ordered[math.ceil(required * len(single) - 1e-9) - 1]
+        best_first = sorted(single, key=lambda one: (not one.passed, one._excess() / (one.tolerance or 1.0)))
+        decisive = best_first[math.ceil(required * len(single) - 1e-9) - 1]
         rate = sum(claim.passed for claim in single) / len(single)
-        return cls(
-            id,
-            statement,
-            decisive.predicted,
-            decisive.measured,
-            decisive.tolerance,
-            basis,
-            relation,
-            len(single),
-            rate,
-            counted,
-            **origin,
-        )
+        return replace(decisive, count=len(single), pass_rate=rate, counted=counted)
 
-    def _badness(self) -> tuple[bool, float]:
-        """Failing after passing, then by the deviation in units of the tolerance."""
-        excess = _excess(self.relation, self.predicted, self.measured)
-        return not self.passed, excess / self.tolerance if self.tolerance > 0 else excess
+    @classmethod
+    def fraction(
+        cls,
+        id: str,
+        statement: str,
+        *,
+        holds: Iterable[Any],
+        basis: str,
+        required: float = 1.0,
+        counted: str = "seeds",
+        **origin: Unpack[Origin],
+    ) -> "Claim":
+        """Return the claim that at least the fraction `required` of seeds, or what is `counted`, have a property.
+
+        `holds` says which have it, a boolean each. Without any the claim is not judged.
+        """
+        values = _row("holds", holds)
+        if not values:
+            return cls.cannot_be_judged(id, statement, why=f"there are no {counted} to judge", **origin)
+        rate = sum(values) / len(values)
+        return cls(id, statement, required, rate, 0.0, basis, ">=", len(values), rate, counted, **origin)
+
+    def _excess(self) -> float:
+        """How far the measured value is on the wrong side of the predicted one; infinite if it is no number."""
+        difference = self.measured - self.predicted
+        if math.isnan(difference):
+            return math.inf
+        return {"=": abs(difference), "<=": difference, ">=": -difference}[self.relation]
 
     def judged(self, changed: Iterable[str] = ()) -> bool:
-        """Whether it can be judged where these settings were changed. Other seeds are the same experiment."""
+        """Return whether it can be judged where these settings were changed. Other seeds are the same experiment."""
         return not self.why_not_judged(changed)
 
     def why_not_judged(self, changed: Iterable[str] = ()) -> str:
@@ -224,44 +242,30 @@ class Claim:
         return self.unjudged
 
     def unexpected(self, quick: bool, changed: Iterable[str] = ()) -> bool:
-        """Whether it fails and that is not known, is known to fail at these settings and holds, or cannot be judged.
+        """Return whether it fails and that is not known, is known to fail and holds, or cannot be judged.
 
         Where settings were changed, a known failure may hold, and a claim may be one that cannot be judged.
         """
         listed = list(changed)
         if listed:
             return self.judged(listed) and not self.passed and self.known is None
-        return bool(self.unjudged) or self.passed == (self.known is not None and self.known.applies(quick))
+        fails = self.known is not None and self.known.quick in (None, quick)
+        return bool(self.unjudged) or self.passed == fails
 
     def as_json(self) -> dict[str, Any]:
-        """For a JSON document: what is not finite becomes null, and what is known a dictionary."""
+        """Return its fields for a JSON document: null for what is not finite."""
         plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
         return plain | {"known": None if self.known is None else self.known._asdict()}
 
 
-def _excess(relation: str, predicted: float, measured: float) -> float:
-    """How far the measured value is on the wrong side; infinite if it is no number."""
-    difference = measured - predicted
-    if math.isnan(difference):
-        return math.inf
-    return {"=": abs(difference), "<=": difference, ">=": -difference}[relation]
-
-
-def _numbers(values: Any, name: str) -> list[float]:
-    """Numbers from a list, an array or an iterator, if they are in one row."""
-    shape = getattr(values, "shape", None)
-    if shape is not None and len(shape) != 1:
-        raise InvalidInput(f"{name} has shape {shape}; give one number for each value that is compared, in one row")
+def _row(name: str, values: Any, count: int | None = None) -> list[float]:
+    """Numbers in one row, from a list, an array or an iterator; one number stands for `count` of them."""
     try:
-        return [float(value) for value in values]
+        row = np.asarray(list(values) if isinstance(values, Iterator) else values, float)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} is {shown(values)}; give one number for each value that is compared") from None
-
-
-def _each(value: Any, count: int) -> list[float]:
-    if getattr(value, "shape", None) == () or not isinstance(value, Iterable):
-        return [float(value)] * count  # pyright: ignore[reportArgumentType]
-    listed = _numbers(value, "predicted or tolerance")
-    if len(listed) != count:
-        raise InvalidInput(f"{len(listed)} values for {count} measurements; give one number, or one for each")
-    return listed
+    if row.ndim == 0 and count is not None:
+        return [float(row)] * count
+    if row.ndim != 1 or count not in (None, row.size):
+        raise InvalidInput(f"{name} has shape {row.shape}; give one number for each value that is compared, in one row")
+    return row.tolist()

@@ -3,25 +3,29 @@
 import base64
 import functools
 import io
+import json
+import math
 from pathlib import Path
 from typing import Any
 
+from stepwell._util import checks
+from stepwell._util.arguments import checked
+from stepwell._util.text import scientific
+
 from ._claim import KINDS
 from ._registry import PAPERS
-from ._report_text import as_setting, number
 
-_TEMPLATE = "page.html"
 _SIGNS = {"=": "=", "<=": "≤", ">=": "≥"}
 _HEADLINES = {"paper": "papers", "theory": "theory", "check": "checks"}
 _THUMBNAIL = (360, 300)
-"""Pixels of a picture in the contents, at the most."""
+"""Pixels of a figure in the contents, at the most."""
 
 
 def page(document: dict[str, Any], folder: Path) -> str:
     """The report of a `claims.json`, with the figures of `folder` embedded."""
     import jinja2
 
-    template = (Path(__file__).parent / _TEMPLATE).read_text(encoding="utf-8")
+    template = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
@@ -29,41 +33,29 @@ def page(document: dict[str, Any], folder: Path) -> str:
     figures = [_figure(entry, document["claims"], folder) for entry in document["figures"]]
     claims = [claim for entry in figures for claim in entry["claims"]]
     failures = [claim for claim in claims if claim["judged"] and (claim["unexpected"] or not claim["passed"])]
+    papers = PAPERS | {
+        paper: f"Figures of {paper}"
+        for paper in (entry["name"].partition("/")[0] for entry in figures)
+        if paper not in PAPERS
+    }
     return environment.from_string(template).render(
         papers=[
             {"title": title, "figures": [entry for entry in figures if entry["name"].startswith(f"{paper}/")]}
-            for paper, title in _papers(figures).items()
+            for paper, title in papers.items()
         ],
         figures=figures,
         tallies=tallies(claims),
         failures=sorted(failures, key=lambda claim: not claim["unexpected"]),
         errors=sum(entry["status"] == "error" for entry in figures),
-        against=_against(document.get("against")),
+        against=document.get("against"),
         made=document["made"],
         seconds=document["seconds"],
         versions=document["versions"],
     )
 
 
-def _papers(figures: list[dict[str, Any]]) -> dict[str, str]:
-    """The title of each paper, first ours; those of others are called by their names."""
-    others = (entry["name"].partition("/")[0] for entry in figures)
-    return PAPERS | {paper: f"Figures of {paper}" for paper in others if paper not in PAPERS}
-
-
-def _against(compared: dict[str, Any] | None) -> dict[str, Any] | None:
-    if compared is None:
-        return None
-    marks = {"holds now": "good", "fails now": "bad", "gone": "bad"}
-    movements = [
-        {**one, "mark": marks.get(one["what"], "soft"), "anchor": one["name"].replace("/", "-")}
-        for one in compared["movements"]
-    ]
-    return {**compared, "movements": movements}
-
-
 def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many claims hold, for each kind of claim that there is.
+    """Return how many claims hold, for each kind of claim that there is.
 
     **Arguments:**
 
@@ -90,27 +82,28 @@ def tallies(claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
     # As images of their own: in one page the names of the parts of several drawings would clash.
     shown = {
-        ending: f"data:image/{kind};base64,{base64.b64encode((folder / entry['files'][ending]).read_bytes()).decode()}"
+        ending: _address(kind, (folder / entry["files"][ending]).read_bytes())
         for ending, kind in (("svg", "svg+xml"), ("gif", "gif"))
         if ending in entry["files"]
     }
+    small = folder / entry["files"].get("png", "")
     mine = [
         {**claim, "passed": claim["passed"] and claim["judged"], "anchor": claim["id"].replace("/", "-")}
         for claim in claims
         if claim["id"].startswith(f"{entry['name']}/")
     ]
     ours, theirs = entry["settings"], entry["paper_settings"]
-    held, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "unexpected"))
+    held, judged, unexpected = (sum(claim[part] for claim in mine) for part in ("passed", "judged", "unexpected"))
     return {
         **entry,
         "image": shown.get("svg", ""),
-        "film": shown.get("gif", ""),
-        "thumbnail": _thumbnail(folder / entry["files"]["png"]) if "png" in entry["files"] else "",
+        "animation": shown.get("gif", ""),
+        "thumbnail": _thumbnail(small, small.stat().st_mtime_ns) if "png" in entry["files"] else "",
         "anchor": entry["name"].replace("/", "-"),
         "claims": mine,
         "held": held,
-        "judged": sum(claim["judged"] for claim in mine),
-        "verdict": "bad" if unexpected else "good" if held == sum(claim["judged"] for claim in mine) else "known",
+        "judged": judged,
+        "verdict": "bad" if unexpected else "good" if held == judged else "known",
         "changed_settings": [(key, as_setting(value)) for key, value in entry["changed"].items()],
         "compared_settings": [
             (key, *(as_setting(each[key]) if key in each else "" for each in (ours, theirs)))
@@ -119,21 +112,71 @@ def _figure(entry: dict[str, Any], claims: list[dict[str, Any]], folder: Path) -
     }
 
 
-def _thumbnail(path: Path) -> str:
-    return _reduced(path, path.stat().st_mtime_ns)
-
-
 @functools.lru_cache(maxsize=256)
-def _reduced(path: Path, _: int) -> str:
-    """A small copy of a picture, as an address; the page is written after each figure, and most have not changed."""
+def _thumbnail(path: Path, _modified: int) -> str:
+    """A small copy of a figure, as an address; the page is written after each figure, and most have not changed."""
     from PIL import Image
 
     try:
-        with Image.open(path) as picture:
-            small = picture.convert("RGB")
+        with Image.open(path) as image:
+            small = image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return ""  # it is not a picture: the page does without
+        return ""  # it is no image: the page does without
     small.thumbnail(_THUMBNAIL)
     written = io.BytesIO()
     small.save(written, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
+    return _address("png", written.getvalue())
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+@checked
+def number(value: float | None, digits: int = 6) -> str:
+    """Return a number as a string for a reader, with a power of ten where it is small or large.
+
+    **Arguments:**
+
+    - `value`: the number; one that is not finite is "not a number", and so is None, which JSON has for it.
+    - `digits`: significant digits, at the most; not more than four where there is a power of ten.
+
+    **Returns:** the string, with typographical minus signs.
+
+    **Example:**
+
+    >>> from stepwell.figures import number
+    >>> number(0.8810446), number(-2.5e-7), number(0.1360, 2)
+    ('0.881045', '−2.5·10⁻⁷', '0.14')
+    """
+    digits = min(checks.whole("digits", digits), 17)
+    if value is None or not math.isfinite(value):
+        return "not a number"
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        return scientific(value, min(digits, 4))
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def as_setting(value: Any) -> str:
+    """Return the value of a setting in one line.
+
+    **Arguments:**
+
+    - `value`: a number, a string, or a list of them.
+
+    **Returns:** the line; consecutive integers are shortened.
+
+    **Example:**
+
+    >>> from stepwell.figures import as_setting
+    >>> as_setting([0.1, 0.25]), as_setting([20, 21, 22, 23])
+    ('0.1, 0.25', '20 to 23')
+    """
+    if isinstance(value, list | tuple):
+        if len(value) > 3 and all(type(one) is int for one in value):
+            if list(value) == list(range(value[0], value[-1] + 1)):
+                return f"{value[0]} to {value[-1]}"
+        return ", ".join(as_setting(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)

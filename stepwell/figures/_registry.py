@@ -1,52 +1,53 @@
-"""The figures of this package, found by their files, and others that are added: each is imported when it is run."""
+"""The figures of this package, found by their files, those of your own and of other packages: imported when run."""
 
 import ast
 import dataclasses
 import difflib
-import importlib.resources
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.text import shown
+from stepwell._util.text import error_line, shown
+from stepwell._util.versions import versions
 
+from ._claim import PART, slug
 from ._figure import Figure
-from ._own import load, name_in_file, offered
 
-_PAPERS = importlib.resources.files("stepwell").joinpath("papers")
+GROUP = "stepwell.figures"
+"""The entry points by which a package offers figures: a name, such as `mypaper/fig1`, and the module with `FIGURE`."""
+NAME = re.compile(rf"{PART}/{PART}")
+_PACKAGE = Path(__file__).parents[1]
 
 
-def _title(paper: Traversable) -> str:
+def _title(paper: Path) -> str:
     """The first line of the docstring of a paper's folder, which is not imported for it."""
-    source = paper.joinpath("__init__.py").read_text(encoding="utf-8")
+    source = (paper / "__init__.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or paper.name).split("\n")[0].removesuffix(".")
 
 
 def _in_package() -> dict[str, str]:
     """Figures of this package: `papers/linear/fig03_staircase.py` is `linear/fig3`, `beyond.py` is `linear/beyond`."""
-    found = {}
-    for paper in PAPERS:
-        for file in _PAPERS.joinpath(paper).iterdir():
-            stem, suffix = os.path.splitext(file.name)
-            if suffix != ".py" or stem.startswith("_"):
-                continue
-            number = re.match(r"fig(\d+)_", stem)
-            name = f"fig{int(number[1])}" if number else stem.replace("_", "-")
-            order = paper, int(number[1]) if number else sys.maxsize, name
-            found[order] = f"{paper}/{name}", f"stepwell.papers.{paper}.{stem}"
-    return dict(found[order] for order in sorted(found))
+    listed = {}
+    for file in _PACKAGE.glob("papers/*/[!_]*.py"):
+        paper, number = file.parent.name, re.match(r"fig(\d+)_", file.stem)
+        name = f"fig{int(number[1])}" if number else file.stem.replace("_", "-")
+        order = paper, int(number[1]) if number else sys.maxsize, name
+        listed[order] = f"{paper}/{name}", f"stepwell.papers.{paper}.{file.stem}"
+    return dict(listed[order] for order in sorted(listed))
 
 
-PAPERS = {
-    paper.name: _title(paper)
-    for paper in sorted(_PAPERS.iterdir(), key=lambda paper: paper.name)
-    if paper.joinpath("__init__.py").is_file()
-}
+PAPERS = {file.parent.name: _title(file.parent) for file in sorted(_PACKAGE.glob("papers/*/__init__.py"))}
 """The papers: a folder each in `stepwell/papers`, and the first line of what it says about itself."""
 
 FIGURES = _in_package()
@@ -54,7 +55,7 @@ FIGURES = _in_package()
 
 
 def select(targets: Sequence[str]) -> list[str]:
-    """The figures meant by targets such as `linear`, `linear/fig1` or `fig14`.
+    """Return the figures meant by targets such as `linear`, `linear/fig1` or `fig14`.
 
     **Arguments:**
 
@@ -76,20 +77,19 @@ def select(targets: Sequence[str]) -> list[str]:
     add_offered()
     chosen, targets = set(), [*targets]
     for target in targets:
-        matching = [name for name in FIGURES if isinstance(target, str) and target in (name, name.partition("/")[0])]
-        if not matching and isinstance(target, str):
-            matching = [name for name in FIGURES if target and target == name.partition("/")[2]]
+        matching = [name for name in FIGURES if target in (name, name.partition("/")[0])]
+        if not matching:
+            matching = [name for name in FIGURES if target == name.partition("/")[2]]
             if len(matching) > 1:
                 raise InvalidInput(f"the target {target} is {' or '.join(matching)}; write one of them")
         if not matching:
-            given = target if isinstance(target, str) and len(target) < 80 else shown(target)
-            raise InvalidInput(f"there is no target {given}; {_meant(given, 'targets', [*PAPERS, *FIGURES])}")
+            raise InvalidInput(f"there is no target {shown(target)}; {_meant(target, 'targets', [*PAPERS, *FIGURES])}")
         chosen.update(matching)
     return [name for name in FIGURES if not targets or name in chosen]
 
 
 def figure(name: str) -> Figure[Any]:
-    """Return a figure; its module is imported now if it was not before.
+    """Return a figure, from its module, which is imported now if it was not before.
 
     **Arguments:**
 
@@ -104,8 +104,15 @@ def figure(name: str) -> Figure[Any]:
     'Gradient flow conserves the balance of value, key and query in each head'
     """
     if not isinstance(name, str) or name not in FIGURES:
-        raise InvalidInput(f"there is no figure {shown(name)}; {_meant(shown(name), 'figures', [*FIGURES])}")
-    return dataclasses.replace(load(FIGURES[name]), name=name)
+        raise InvalidInput(f"there is no figure {shown(name)}; {_meant(name, 'figures', [*FIGURES])}")
+    place = FIGURES[name]
+    module = _of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    made = vars(module).get("FIGURE")
+    if not isinstance(made, Figure):
+        raise InvalidInput(
+            f"the figure {place} has no FIGURE = Figure(…); `stepwell new figure NAME` writes one that has"
+        )
+    return dataclasses.replace(made, name=name)
 
 
 def add_figure(path: str | os.PathLike) -> str:
@@ -116,7 +123,7 @@ def add_figure(path: str | os.PathLike) -> str:
     - `path`: a Python file in which `FIGURE` is a `Figure`. It is called as its `name` says, such as `own/first`, or
       else `own/` and the name of the file.
 
-    **Returns:** the name of the figure. The file is read, and run when its figure is made.
+    **Returns:** the name of the figure. The file is read now, and run when its figure is.
 
     **Example:**
 
@@ -132,7 +139,7 @@ def add_figure(path: str | os.PathLike) -> str:
     place = Path(path).resolve()
     if place.suffix != ".py":
         raise InvalidInput(f"the figure {path} is not a Python file; its name must end in .py")
-    name = name_in_file(place)
+    name = _name_in_file(place)
     if FIGURES.get(name, str(place)) != str(place):
         raise InvalidInput(f"{path} is called {name}, as another figure is ({FIGURES[name]}); choose another name")
     FIGURES[name] = str(place)
@@ -149,11 +156,71 @@ def add_offered() -> None:
     >>> from stepwell.figures import add_offered
     >>> add_offered()
     """
-    for name, (module, package) in offered().items():
-        FIGURES.setdefault(name, module)
-        PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
+    for point in importlib.metadata.entry_points(group=GROUP):
+        package = slug(point.dist.name) if point.dist is not None else "own"
+        name = point.name if "/" in point.name else f"{package}/{slug(point.name)}"
+        if NAME.fullmatch(name):
+            FIGURES.setdefault(name, point.value)
+            PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
 
 
-def _meant(given: str, kind: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+def _meant(given: Any, kind: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(str(given)[:100], known, n=1, cutoff=0.5)
     return (f"did you mean {near[0]}? " if near else "") + f"The {kind} are {', '.join(known)}"
+
+
+def _name_in_file(path: Path) -> str:
+    """The name of the figure in a file: `name` of its `Figure`, or `own/` and the name of the file. Nothing is run."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read the figure {path} ({error.strerror or error}); check the name") from None
+    except (SyntaxError, ValueError) as error:
+        raise InvalidInput(f"{path} is not a Python file ({error_line(error)})") from None
+    name = f"own/{slug(path.stem.lstrip('_'))}"
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "FIGURE" for t in node.targets):
+            for keyword in node.value.keywords if isinstance(node.value, ast.Call) else []:
+                if keyword.arg == "name":
+                    name = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"the figure of {path} has the name {name!r}; it must be a string PAPER/FIGURE of lower-case letters, "
+            "digits, dots and hyphens, such as 'own/first'"
+        )
+    return name
+
+
+def _of_file(path: Path) -> ModuleType:
+    """The module in a file, which may import files beside it."""
+    name = f"stepwell_figure_{slug(str(path)).replace('-', '_').replace('.', '_')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[name] = module  # classes that are defined in it look it up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def program(figure: str) -> str:
+    """Twelve digits of the sources and libraries that make a figure: where they agree, so do figures."""
+    own = Path(FIGURES[figure])  # the name of a module, or a file outside the package
+    content = own.read_bytes() if own.is_file() else b""
+    return hashlib.sha256(_package().encode() + content).hexdigest()[:12]
+
+
+@functools.cache
+def _package() -> str:
+    digest = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
+    for path in sorted(_PACKAGE.rglob("*")):
+        if path.suffix in (".py", ".c", ".h", ".npz"):
+            digest.update(f"{path.relative_to(_PACKAGE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()

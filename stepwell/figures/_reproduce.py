@@ -6,7 +6,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,12 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.files import writable_folder, write_text
 from stepwell._util.versions import commit, machine, versions
 
-from ._against import moved
+from ._archive import fetch, keep
 from ._claim import Claim
-from ._earlier import earlier
-from ._figure_archive import fetch, keep
 from ._page import page
-from ._program import program
 from ._registry import FIGURES, figure
-from ._run_figure import CannotWrite, Progress, Request, Result, as_plain, make
+from ._report import CLAIMS, earlier, is_same, moved
+from ._run import CannotWrite, Progress, Request, Result, as_plain, run
 from ._workers import side_by_side
 
 try:
@@ -39,14 +37,18 @@ def _warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` did: `document` is `claims.json`; the rest concerns the figures that were asked for."""
+    """What `reproduce` did: the `document` of `claims.json` and the path of the `page`.
+
+    Of the figures that were asked for it says whether all are done and none of their claims is unexpected (`passed`:
+    unexpected is a failure that is not known, or a known one that holds), whether the run was `interrupted`, and the
+    `problem` if it could not finish, in one line: files cannot be written, or figures ended in an error. Else None.
+    """
 
     document: dict[str, Any]
     page: Path
     passed: bool
     interrupted: bool
     problem: str | None
-    """Why the run could not finish: files cannot be written, or figures ended in an error. Else None."""
 
 
 @checked
@@ -69,36 +71,34 @@ def reproduce(
     """Run figures, check their claims and write the report.
 
     Into the folder `out` go `figures/`, `data/`, `claims.json` and `index.html`, the last two rewritten after each
-    figure. Figures that are there from an earlier run stay in the report until they are run again, and so do those of
-    another run into the same folder at the same time. A `claims.json` that is not a report is kept under another name.
-    A figure that raises an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures
-    that are done, and so does a disk that is full.
+    figure. Figures of an earlier run into the same folder stay in the report until they are run again, and so do those
+    of another run at the same time. A `claims.json` that is not a report is kept under another name. A figure that
+    raises an error is reported as such, and the others go on. Ctrl-C ends the run and keeps the figures that are done,
+    and so does a disk that is full.
 
     **Arguments:**
 
     - `names`: the figures, as `stepwell.figures.select` lists them.
-    - `quick`: whether to take smaller settings, for the same claims.
-    - `out`: the folder of the report, which is made if there is none.
+    - `quick`: whether to use the smaller settings, for the same claims.
+    - `out`: the folder of the report, which is created if need be.
     - `jobs`: how many figures run at a time, each in a process of its own if there are several.
-    - `changes`: settings of the figures that are to be others, by name, as values or texts (see
-      `stepwell.figures.Figure`); by default none. Every figure asked for must have them.
-    - `fresh`: whether to run all figures. Otherwise those that are in the folder already, made by the same program with
-      the same settings, with all their data, are left as they are, and those that are in the store are copied.
-    - `store`: the folder of a store, where figures that are done are kept for other reports; by default none.
+    - `changes`: other settings of the figures by name, as values or strings (see `stepwell.figures.Figure`); by default
+      none. Every figure must have them.
+    - `fresh`: whether to run all figures. Otherwise those that the folder has, from the same program and settings and
+      with all their data, are left as they are, and those that the store has are copied.
+    - `store`: the folder of a store, where figures that are done are stored for other reports; by default none.
     - `begin`: called as `begin(name, title)` before each figure; by default nothing is done.
     - `tell`: called as `tell(entry, claims)` after each figure, with its entry in `claims.json` and its `Claim`
       objects; by default nothing is done.
     - `skip`: called as `skip(name)` for each figure that is left as it is or copied; by default nothing is done.
     - `progress`: called now and then as `progress(done)`, with the `name` of a figure, `what` it does, the `part` of
       that which is done and the seconds `left`; by default nothing is done.
-    - `against`: the folder of an earlier report, with which this one is compared (see `moved`); by default none.
+    - `against`: the folder of an earlier report; differences from it become part of this one. By default none.
     - `warn`: called as `warn(message)` if something in the folder is left out of the report; by default a
       `RuntimeWarning` is issued.
 
-    **Returns:** the `Reproduction`: the `document` in `claims.json`; the path of the `page`; whether all figures that
-    were asked for are done and none of their claims is unexpected (`passed`; unexpected is a failure that is not known,
-    or a known one that holds); whether the run was `interrupted`; and the `problem` if it could not finish, in one
-    line.
+    **Returns:** a `Reproduction`: the `document` of `claims.json`, the path of the `page`, and whether all claims are
+    as expected (`passed`).
 
     **Example:** the report of no figures; `select(["linear/fig2"])` takes some seconds.
 
@@ -108,20 +108,21 @@ def reproduce(
     (True, 'index.html', [])
     """
     jobs = checks.whole("jobs", jobs)
-    names = _known(names)
+    names = list(dict.fromkeys(checks.one_of("the name of a figure", name, FIGURES) for name in names))
     before = None if against is None else _compared(Path(against), warn)
-    changed = {name: as_plain(dict(figure(name).with_changes(changes).changes)) for name in names} if changes else {}
+    changed = {name: as_plain(dict(figure(name).with_changes(changes or {}).changes)) for name in names if changes}
     folder = writable_folder(out)
     for part in ("figures", "data"):
         writable_folder(folder / part)
     begun = time.monotonic()
-    done = {} if fresh else _made(folder, names, quick, changed, warn)
-    kept_in = None if store is None else Path(store)
-    if kept_in is not None and not fresh:
-        for name in [name for name in names if name not in done]:
-            result = fetch(kept_in, folder, name, quick, changed.get(name, {}), warn)
-            if result is not None:
-                done[name] = result
+    kept = {} if fresh else earlier(folder, warn, with_data=True)
+    done: dict[str, dict[str, Any]] = {}
+    for name in names if not fresh else []:
+        settings = changed.get(name, {})
+        if name in kept and is_same(kept[name], quick, settings):
+            done[name] = kept[name]
+        elif store is not None and (result := fetch(Path(store), folder, name, quick, settings, warn)) is not None:
+            done[name] = result
     for name in done:
         skip(name)
     wanted = [name for name in names if name not in done]
@@ -131,7 +132,7 @@ def reproduce(
     results: Generator[Result] = (
         side_by_side(wanted, asked, begin, progress, jobs)
         if jobs > 1 and len(wanted) > 1
-        else (make(name, asked, begin, progress) for name in wanted)
+        else (run(name, asked, begin, progress) for name in wanted)
     )
     try:
         document = _update(folder, done, begun, warn, before)
@@ -140,25 +141,20 @@ def reproduce(
                 judged = [_judged(claim, quick, entry["changed"]) for claim in claims]
                 done[entry["name"]] = {**entry, "claims": judged}
                 document = _update(folder, done, begun, warn, before)
-                if kept_in is not None and _is_done(entry):
-                    keep(kept_in, folder, done[entry["name"]], warn)
+                if store is not None and entry["error"] is None:
+                    keep(Path(store), folder, done[entry["name"]], warn)
                 tell(entry, claims)
     except KeyboardInterrupt:
         interrupted = True
     except CannotWrite as error:
-        problem = f"{error}; {sum(map(_is_done, done.values()))} of {len(names)} figures were made before"
-    failed = [name for name, result in done.items() if not _is_done(result)]
+        finished = sum(result["error"] is None for result in done.values())
+        problem = f"{error}; {finished} of {len(names)} figures were done before"
+    failed = [name for name, result in done.items() if result["error"] is not None]
     if failed and problem is None:
         problem = f"{len(failed)} of {len(names)} figures ended in an error ({', '.join(failed)})"
-    passed = len(done) == len(names) and all(_as_expected(result) for result in done.values())
+    unexpected = any(claim["unexpected"] for result in done.values() for claim in result["claims"])
+    passed = len(done) == len(names) and not failed and not unexpected
     return Reproduction(document, folder / "index.html", passed, interrupted, problem)
-
-
-def _known(names: Sequence[str]) -> list[str]:
-    """The names, each once, if they are those of figures."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise InvalidInput(f"names is {names!r}; it must be a list of figures, such as ['linear/fig1']")
-    return list(dict.fromkeys(checks.one_of("the name of a figure", name, FIGURES) for name in names))
 
 
 def _compared(folder: Path, warn: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
@@ -175,27 +171,6 @@ def _judged(claim: Claim, quick: bool, changed: dict[str, Any]) -> dict[str, Any
     return {**claim.as_json(), "unjudged": why, "judged": not why, "unexpected": claim.unexpected(quick, changed)}
 
 
-def _made(
-    folder: Path, names: list[str], quick: bool, changed: dict[str, dict[str, Any]], warn: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
-    """Those figures of the folder that this program would make again as they are."""
-    kept = earlier(folder, warn, with_data=True)
-
-    def is_same(name: str) -> bool:
-        same = {"quick": quick, "program": program(name), "changed": changed.get(name, {})}
-        return all(kept[name][part] == value for part, value in same.items())
-
-    return {name: kept[name] for name in names if name in kept and is_same(name)}
-
-
-def _is_done(result: dict[str, Any]) -> bool:
-    return result["status"] == "done"
-
-
-def _as_expected(result: dict[str, Any]) -> bool:
-    return _is_done(result) and not any(claim["unexpected"] for claim in result["claims"])
-
-
 def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[str, Any]:
     """`claims.json`: claims and figures in the order of the registry, others last, seconds of this run, versions."""
     together = {**kept, **done}
@@ -209,28 +184,6 @@ def _document(kept: dict[str, Any], done: dict[str, Any], begun: float) -> dict[
     }
 
 
-@checked
-def as_text(document: dict[str, Any]) -> str:
-    """The text of `claims.json`, as it is written and printed.
-
-    **Arguments:**
-
-    - `document`: the document of a `Reproduction`; it must not hold numbers that are not finite.
-
-    **Returns:** the document as JSON, ending in a newline.
-
-    **Example:**
-
-    >>> from stepwell.figures import as_text
-    >>> print(as_text({"claims": [], "seconds": 0.5}), end="")
-    {
-     "claims": [],
-     "seconds": 0.5
-    }
-    """
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
-
-
 def _update(
     folder: Path,
     done: dict[str, Any],
@@ -238,7 +191,7 @@ def _update(
     warn: Callable[[str], None],
     before: tuple[str, dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    """Write the report: what was done here, and all else that is in the folder. Returns the document.
+    """Write the report of what was done here and of all else that is in the folder, and return its document.
 
     `before` is another report to compare with, its folder and document.
     """
@@ -246,9 +199,8 @@ def _update(
         with _alone(folder):
             document = _document(earlier(folder, warn), done, begun)
             if before is not None:
-                movements = moved(before[1], document, names=list(done))
-                document["against"] = {"before": before[0], "movements": [one.as_json() for one in movements]}
-            write_text(folder / "claims.json", as_text(document))
+                document["against"] = {"before": before[0], "movements": moved(before[1], document, done)}
+            write_text(folder / CLAIMS, json.dumps(document, indent=1, allow_nan=False) + "\n")
             write_text(folder / "index.html", page(document, folder))
     except OSError as error:
         raise CannotWrite(f"cannot write the report to {folder} ({error.strerror or error})") from error

@@ -4,11 +4,12 @@ A figure spends its time in compiling and in loops of small steps, which gain no
 wait for each other only take time. So each process gets some of the cores and keeps to them. Processes are spawned,
 never forked: a fork of a program that runs JAX hangs.
 
-`concurrent.futures.ProcessPoolExecutor` cannot do this: one killed process breaks the whole pool, it does not say which
-figure that was nor with which status it ended, and a task that runs cannot be ended before Python 3.14.
+`concurrent.futures.ProcessPoolExecutor` and loky cannot do this: one killed process breaks the whole pool, they do not
+say which figure that was nor with which status it ended, and Ctrl-C waits for figures that run.
 """
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -17,15 +18,14 @@ import threading
 import types
 from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
-from stepwell._util.compiler import disable_optimization
 from stepwell._util.files import end_at_once
+from stepwell._util.process import configure
 from stepwell._util.threads import limit_blas_threads
 from stepwell.native import report_elsewhere
 
 from ._registry import FIGURES
-from ._run_figure import CannotWrite, Progress, Request, Result, failure, freeze_imports, make
+from ._run import CannotWrite, Progress, Request, Result, failure, run
 
 _PATIENCE = 5.0
 """Seconds that a process has to end after SIGTERM, before it is killed: one that compiles handles it late."""
@@ -44,14 +44,15 @@ def side_by_side(
     """
     waiting = list(reversed(names))
     jobs = min(jobs, len(names))
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     workers: list[_Worker] = []
     try:
         for number in range(jobs):
-            workers.append(_Worker(asked, _cores_of(number, jobs), reports=number == 0))
+            workers.append(_Worker(asked, set(cores[number::jobs]), reports=number == 0))
             workers[-1].send(waiting.pop())
-        while busy := [worker for worker in workers if worker.name is not None]:
-            ready = wait([worker.pipe for worker in busy])
-            for worker in (worker for worker in busy if worker.pipe in ready):
+        while busy := {worker.pipe: worker for worker in workers if worker.name}:
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # pyright: ignore[reportArgumentType]
                 message = worker.receive()
                 if isinstance(message, Result):
                     if waiting:
@@ -65,63 +66,53 @@ def side_by_side(
                     begin(*message)
     finally:
         for worker in workers:
-            worker.end()
+            worker.process.terminate()
         for worker in workers:
             worker.join()
 
 
 class _Worker:
-    """A process that makes one figure after another, and the pipe to it."""
+    """A process that runs one figure after another, the pipe to it, and the name of the figure it is at, if any."""
 
     def __init__(self, asked: Request, cores: set[int], *, reports: bool):
-        self._quick, self._settings = asked.quick, (asked, cores, reports)
-        self.name: str | None = None
+        self._asked, self._cores, self._reports = asked, cores, reports
+        self.name = ""
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, far = context.Pipe()
-        self._process = context.Process(target=_work, args=(far, *self._settings), daemon=True)
+        given = far, self._asked, self._cores, self._reports
+        self.process = context.Process(target=_work, args=given, daemon=True)
         with _without_script():
-            self._process.start()
+            self.process.start()
         far.close()
 
     def send(self, name: str) -> None:
         """Ask for a figure."""
         self.name = name
-        if not self._process.is_alive():
+        if not self.process.is_alive():
             self._start()
         with contextlib.suppress(ConnectionError):  # `receive` reports that the process is gone
             self.pipe.send((name, FIGURES[name]))
 
     def receive(self) -> Result | CannotWrite | Progress | tuple[str, str]:
         """The result of the figure asked for; its name and title when it begins, and then how far it is."""
-        name = self.name
-        assert name is not None
         try:
             message = self.pipe.recv()
         except (EOFError, ConnectionError):  # the process is gone
-            self._process.join()
-            message = failure(name, self._quick, f"its process ended with status {self._process.exitcode}")
+            self.process.join()
+            message = failure(self.name, self._asked.quick, f"its process ended with status {self.process.exitcode}")
         if isinstance(message, Result):
-            self.name = None
+            self.name = ""
         return message
 
-    def end(self) -> None:
-        self._process.terminate()
-
     def join(self) -> None:
-        self._process.join(_PATIENCE)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self.process.join(_PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
         self.pipe.close()
-
-
-def _cores_of(number: int, jobs: int) -> set[int]:
-    """The cores of one of several processes; empty where the system does not say, or there are too few."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return set(cores[number::jobs])
 
 
 @contextlib.contextmanager
@@ -153,8 +144,7 @@ def _work(pipe: Connection, asked: Request, cores: set[int], reports: bool) -> N
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: end_at_once(1))
-    if asked.quick:
-        disable_optimization()
+    configure(compiler="unoptimized" if asked.quick else "quick")
     if not reports:
         report_elsewhere()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -162,17 +152,16 @@ def _work(pipe: Connection, asked: Request, cores: set[int], reports: bool) -> N
         os.sched_setaffinity(0, cores)
     limit_blas_threads(max(1, len(cores)))  # NumPy's are as many as the cores that were allowed when it was imported
 
-    def begin(name: str, title: str) -> Any:
-        freeze_imports()
+    def begin(name: str, title: str) -> None:
+        if gc.get_freeze_count() == 0:
+            gc.freeze()  # what was imported stays: searching it for garbage takes a fifth of the time
         pipe.send((name, title))
 
-    while True:
-        try:
+    with contextlib.suppress(EOFError):
+        while True:
             name, module = pipe.recv()
-        except EOFError:
-            return
-        FIGURES[name] = module  # the script that asks for it may have added it
-        try:
-            pipe.send(make(name, asked, begin, pipe.send))
-        except CannotWrite as problem:
-            pipe.send(problem)
+            FIGURES[name] = module  # the script that asks for it may have added it
+            try:
+                pipe.send(run(name, asked, begin, pipe.send))
+            except CannotWrite as problem:
+                pipe.send(problem)

@@ -113,8 +113,8 @@ def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
         raise InvalidInput(
             f"{batch.size} sequences for a map of {outputs} outputs and dimension {dim}; give more than {dim * outputs}"
         )
-    tokens = prefix(batch.tokens, batch.lengths.longest, dim)
-    beta = jnp.einsum("sno,sni->soi", tokens[:, :-1, dim:], tokens[:, :-1, :dim]) / batch.lengths.longest
+    tokens = prefix(batch.tokens, batch.context.longest, dim)
+    beta = jnp.einsum("sno,sni->soi", tokens[:, :-1, dim:], tokens[:, :-1, :dim]) / batch.context.longest
 
     def answer(sequence: Array, query: Array) -> Array:
         return model(sequence.at[-1, :dim].set(query))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from stepwell._util import portrait
+from stepwell._util import text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import Remembering, remembered
@@ -134,10 +134,10 @@ class AbstractModel(Remembering):
         return _answers(self, inputs, labels, query)
 
     def __repr__(self) -> str:
-        return portrait.line(self, self._facts())
+        return text.one_line(self, self._facts())
 
     def _repr_html_(self) -> str:
-        return portrait.table(self, self._facts())
+        return text.html_table(self, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """The shape of each weight, and the settings."""
@@ -148,7 +148,7 @@ class AbstractModel(Remembering):
             else shape
             for name, shape in shapes.items()
         }
-        return {**sized, **portrait.settings(self, but=tuple(self.weight_dims))}
+        return {**sized, **text.plain_fields(self, but=tuple(self.weight_dims))}
 
     def weights(self) -> dict[str, Any]:
         """The weights of the model.

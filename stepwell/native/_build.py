@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepwell._util.cache import compiled_programs, untrusted
+from stepwell._util.cache import cache, untrusted
 
 from ._processor import options
 
@@ -64,7 +64,7 @@ def compile_library(source: Path, element: str, level: str, output: Path) -> Non
 @contextlib.contextmanager
 def library(source: Path, element: str, level: str) -> Iterator[Path]:
     """A library that can be loaded now, built if need be. Without a cache folder it is gone afterwards."""
-    folder = compiled_programs()
+    folder = cache().folder
     if folder is None:
         _sweep(Path(tempfile.gettempdir()), _TEMPORARY)
         with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as own:

@@ -79,7 +79,7 @@ def check_eigenvalues(model: AbstractModel, task: MultiTaskRegression, activatio
         f"the model divides attention by {attention.normalization!r}; build it with normalization={divided!r}",
     )
     require(not attention.attends_query, "the model attends to its query; build it with attends_query=False")
-    check_form(model, length=task.lengths.longest)
+    check_form(model, length=task.context.longest)
     if is_spectral(model):
         require(
             model.dims == task.dims,

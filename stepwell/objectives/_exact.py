@@ -61,11 +61,11 @@ class Exact(AbstractObjective):
     @checked
     def __init__(self, task: MultiTaskRegression, *, reach: float = 60.0):
         require(
-            task.lengths.fixed, f"the task has {len(task.lengths.counts)} context lengths; the exact loss is for one"
+            task.context.fixed, f"the task has {len(task.context.counts)} context lengths; the exact loss is for one"
         )
         self.task = task
         self.reach = checks.number("reach", reach, least=10.0, most=240.0)
-        self._means = query_means(task.lengths.longest, self.reach)
+        self._means = query_means(task.context.longest, self.reach)
         remember(self, "Exact", task=task, reach=self.reach)
 
     @checked

@@ -114,7 +114,7 @@ class Moments(AbstractQuadraticObjective):
     def of_task(
         cls,
         task: AbstractTask,
-        n: int,
+        sequences: int,
         *,
         features: Features = "full",
         normalization: Normalization = "1/N",
@@ -127,7 +127,7 @@ class Moments(AbstractQuadraticObjective):
         **Arguments:**
 
         - `task`: the distribution of sequences.
-        - `n`: how many are drawn; they are those of `task.sample(n, key=key)`.
+        - `sequences`: how many are drawn; they are those of `task.sample(sequences, key=key)`.
         - `features`: "full" for any linear attention, or "cubic", which are fewer and leave out the label blocks.
         - `normalization`: what attention is divided by, as in the model.
         - `attends_query`: whether the query is among the tokens attended to, as in the model.
@@ -136,9 +136,11 @@ class Moments(AbstractQuadraticObjective):
 
         **Returns:** the loss over these sequences, a `Moments`.
         """
-        chunks = _counted(task.chunks(n, key=key, size=1), n, progress)  # the smallest there are stay in cache
+        chunks = _counted(
+            task.chunks(sequences, key=key, size=1), sequences, progress
+        )  # the smallest there are stay in cache
         options = {"features": features, "normalization": normalization, "attends_query": attends_query}
-        return remember(cls.of_chunks(chunks, **options), "of_task", task=task, n=n, key=key, **options)
+        return remember(cls.of_chunks(chunks, **options), "of_task", task=task, sequences=sequences, key=key, **options)
 
     @classmethod
     @checked
@@ -167,7 +169,7 @@ class Moments(AbstractQuadraticObjective):
         for chunk in chunks:
             if not isinstance(chunk, Batch):
                 raise InvalidInput(f"chunks has {shown(chunk)}; it must be a list or an iterator of Batch")
-            dim, outputs, longest = chunk.dim, chunk.outputs, max(longest, chunk.lengths.longest)
+            dim, outputs, longest = chunk.dim, chunk.outputs, max(longest, chunk.context.longest)
             for piece in _pieces(chunk, features):
                 gathered = _gather(gathered, piece, features, normalization, attends_query)
         if gathered is None:
@@ -296,7 +298,7 @@ def _counted(chunks: Iterable[Batch], n: int, progress: bool) -> Iterator[Batch]
 
 def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
     """The chunk in parts whose feature vectors fit into the working set."""
-    width, lengths = chunk.dim + chunk.outputs, len(chunk.lengths.counts)
+    width, lengths = chunk.dim + chunk.outputs, len(chunk.context.counts)
     count = chunk.dim * (width * (width + 1) // 2 if features == "full" else chunk.dim * chunk.outputs)
     require_memory(
         3 * 8 * count**2,
@@ -304,11 +306,11 @@ def _pieces(chunk: Batch, features: Features) -> Iterable[Batch]:
         instead="use features='cubic', or Population, which needs no matrix of features",
     )
     # Varying lengths need running sums over the tokens, see `Batch`.
-    numbers = lengths * count + (0 if chunk.lengths.fixed else chunk.lengths.tokens * width**2)
+    numbers = lengths * count + (0 if chunk.context.fixed else chunk.context.tokens * width**2)
     size = max(1, _WORKING_SET // (8 * numbers))
     for start in range(0, chunk.size, size):
         stop = start + size
-        yield Batch(chunk.tokens[start:stop], chunk.labels[start:stop], chunk.lengths)
+        yield Batch(chunk.tokens[start:stop], chunk.labels[start:stop], chunk.context)
 
 
 def _sums(batch: FeatureBatch):

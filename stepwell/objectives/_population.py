@@ -104,7 +104,7 @@ class Population(AbstractQuadraticObjective):
         self.label_power = jax.device_put(moments.label_power)
         self.outputs = task.outputs
         self.normalization = normalization
-        self._longest = jax.device_put(np.asarray(task.lengths.longest))
+        self._longest = jax.device_put(np.asarray(task.context.longest))
         remember(self, "Population", task=task, normalization=normalization, basis=basis)
 
     @checked

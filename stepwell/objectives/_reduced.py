@@ -85,10 +85,10 @@ class ReducedSampled(AbstractObjective):
         sequences = checks.whole("sequences", sequences, least=2 * _GROUPS)
         checks.one_of("precision", precision, get_args(Precision))
         require(
-            task.lengths.fixed,
-            f"the task has {len(task.lengths.counts)} context lengths; reduced sampling is for one",
+            task.context.fixed,
+            f"the task has {len(task.context.counts)} context lengths; reduced sampling is for one",
         )
-        tokens, tasks = task.lengths.longest, len(task.dims)
+        tokens, tasks = task.context.longest, len(task.dims)
         require_memory(
             8 * 6 * sequences * tokens * tasks,
             what=f"{sequences} reduced sequences of {tokens} tokens and {tasks} tasks",

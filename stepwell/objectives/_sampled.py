@@ -64,7 +64,7 @@ class Sampled(AbstractObjective):
         if isinstance(self.batch, FeatureBatch):
             answers = self._answers(model, self.batch.features)
             return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - answers) ** 2, axis=-1))
-        tokens, lengths = self.batch.tokens, self.batch.lengths
+        tokens, lengths = self.batch.tokens, self.batch.context
         ours = is_proved(model)
         if ours and lengths.fixed and lengths.tokens == tokens.shape[1]:
             answers = self._answers(model, tokens)
@@ -102,7 +102,7 @@ class Sampled(AbstractObjective):
         check_weights(model)
         self._check_call(model)
         if isinstance(self.batch, Batch):
-            check_form(model, length=self.batch.lengths.longest, tokens=self.batch.tokens)
+            check_form(model, length=self.batch.context.longest, tokens=self.batch.tokens)
 
     def _check_ours(self, model: AbstractModel) -> None:
         if isinstance(self.batch, FeatureBatch):
@@ -116,7 +116,7 @@ class Sampled(AbstractObjective):
             f"{type(model).__name__} reads cubic features, the data are tokens; give batch.cubic_features()",
         )
         assert is_attention(model)
-        tokens, lengths = self.batch.tokens, len(self.batch.lengths.counts)
+        tokens, lengths = self.batch.tokens, len(self.batch.context.counts)
         heads = model.readout().shape[0]
         require_memory(
             3 * 8 * lengths * tokens.shape[0] * tokens.shape[1] * (tokens.shape[2] + 2 * heads),

@@ -96,5 +96,5 @@ class Spectral(AbstractObjective):
         return signal * rho / (1 + rho)
 
     def _inverse_length(self) -> float:
-        lengths = self.task.lengths
+        lengths = self.task.context
         return sum(p / n for n, p in zip(lengths.counts, lengths.probabilities, strict=True))

@@ -3,7 +3,9 @@
 Nothing that computes is imported here: a store is read without JAX.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stepwell._util.lazy import lazy_names as _lazy_names
 
 from ._column import Column as Column
 from ._export import FORMATS as FORMATS
@@ -17,16 +19,4 @@ if TYPE_CHECKING:
     from ._single_run import load_run as load_run
     from ._single_run import save_run as save_run
 
-_LATER = {
-    "load_run": "_single_run",
-    "save_run": "_single_run",
-}
-"""Names whose modules take a while to import, and the module of each."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

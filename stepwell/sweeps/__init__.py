@@ -3,7 +3,9 @@
 Nothing that computes is imported here: a study is planned without JAX.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stepwell._util.lazy import lazy_names as _lazy_names
 
 from ._measures import MEASURES as MEASURES
 from ._measures import scalars_in as scalars_in
@@ -25,18 +27,4 @@ if TYPE_CHECKING:
     from ._draw import draw as draw
     from ._result import table_of as table_of
 
-_LATER = {
-    "on_cluster": "_cluster",
-    "moments": "_cluster_moments",
-    "draw": "_draw",
-    "table_of": "_result",
-}
-"""Names whose modules take a while to import, and the module of each."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

@@ -30,7 +30,7 @@ _RATE = 5e9
 @checked
 def moments(
     task: AbstractTask,
-    n: int,
+    sequences: int,
     *,
     workers: int | None = None,
     client: Any = None,
@@ -51,7 +51,7 @@ def moments(
     **Arguments:**
 
     - `task`: the distribution of sequences. Workers must be able to import its class.
-    - `n`: how many are drawn; they are those of `task.sample(n, key=key)`.
+    - `sequences`: how many are drawn; they are those of `task.sample(sequences, key=key)`.
     - `workers`: how many processes to start on this machine; or one of the next two.
     - `client`: a `dask.distributed.Client` of a cluster.
     - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`.
@@ -73,18 +73,18 @@ def moments(
     >>> bool(abs(shared.gram - alone.gram).max() < 1e-12)
     True
     """
-    n = checks.whole("number of sequences", n)
+    sequences = checks.whole("number of sequences", sequences)
     _check_blocks(task)
     packed = _packed(key)
-    parts = _parts(task, n)
+    parts = _parts(task, sequences)
     options = {"features": features, "normalization": normalization, "attends_query": attends_query}
     with open_cluster(workers=workers, client=client, scheduler=scheduler) as cluster:
-        correction = _correction(cluster, task, n, packed, parts, progress)
-        items = ((task, n, packed, numbers, correction, options) for numbers in parts)
+        correction = _correction(cluster, task, sequences, packed, parts, progress)
+        items = ((task, sequences, packed, numbers, correction, options) for numbers in parts)
         results = cluster.map(_part, items, in_order=True)
         with contextlib.closing(results):  # it handles signals, and an error that is kept would keep it
-            made = Moments.of_parts(_counted(results, parts, n, "moments", progress))
-    return remember(made, "of_task", task=task, n=n, key=key, **options)
+            made = Moments.of_parts(_counted(results, parts, sequences, "moments", progress))
+    return remember(made, "of_task", task=task, sequences=sequences, key=key, **options)
 
 
 def _check_blocks(task: AbstractTask) -> None:
@@ -97,34 +97,38 @@ def _check_blocks(task: AbstractTask) -> None:
         )
 
 
-def _parts(task: AbstractTask, n: int) -> list[range]:
+def _parts(task: AbstractTask, sequences: int) -> list[range]:
     """The numbers of the blocks of each part; they depend on the task alone, and so do the last digits."""
     width = task.dim + task.outputs
-    block = BLOCK * ((task.dim * width * (width + 1) / 2) ** 2 + 1000 * task.lengths.tokens * width) / _RATE
-    blocks = -(-n // BLOCK)
+    block = BLOCK * ((task.dim * width * (width + 1) / 2) ** 2 + 1000 * task.context.tokens * width) / _RATE
+    blocks = -(-sequences // BLOCK)
     size = max(1, min(int(_SECONDS / block), blocks // _PARTS))
     return [range(begin, min(begin + size, blocks)) for begin in range(0, blocks, size)]
 
 
-def _correction(cluster: Cluster, task: AbstractTask, n: int, key: Any, parts: list[range], progress: bool) -> Any:
+def _correction(
+    cluster: Cluster, task: AbstractTask, sequences: int, key: Any, parts: list[range], progress: bool
+) -> Any:
     """What makes the whole sample exactly centered or white."""
     if not isinstance(task, AbstractGaussianTask) or not (task.centered or task.whitened):
         return None
-    items = ((task, n, key, numbers) for numbers in parts)
+    items = ((task, sequences, key, numbers) for numbers in parts)
     totals = None
-    for sums, _ in _counted(cluster.map(_sums, items, in_order=True), parts, n, "centering and whitening", progress):
+    for sums, _ in _counted(
+        cluster.map(_sums, items, in_order=True), parts, sequences, "centering and whitening", progress
+    ):
         totals = sums if totals is None else tuple(a + b for a, b in zip(totals, sums, strict=True))
     assert totals is not None
-    return task.correction_of(n, totals)
+    return task.correction_of(sequences, totals)
 
 
-def _counted(results: Iterator[Any], parts: list[range], n: int, name: str, progress: bool) -> Iterator[Any]:
+def _counted(results: Iterator[Any], parts: list[range], sequences: int, name: str, progress: bool) -> Iterator[Any]:
     """Results, each with the number of its sequences, and progress shown."""
     done = 0
-    with Meter(name, n, shown=progress, steady=True) as meter:
+    with Meter(name, sequences, shown=progress, steady=True) as meter:
         meter.update(0)
         for numbers, result in zip(parts, results, strict=True):
-            size = min(n, numbers.stop * BLOCK) - numbers.start * BLOCK
+            size = min(sequences, numbers.stop * BLOCK) - numbers.start * BLOCK
             yield result, size
             done += size
             meter.update(done)
@@ -142,9 +146,11 @@ def _unpacked(packed: tuple[np.ndarray, str | None]) -> RandomKey:
     return jnp.asarray(data) if kind is None else jax.random.wrap_key_data(jnp.asarray(data), impl=kind)
 
 
-def _part(task: AbstractTask, n: int, key: Any, numbers: range, correction: Any, options: dict[str, Any]) -> Moments:
+def _part(
+    task: AbstractTask, sequences: int, key: Any, numbers: range, correction: Any, options: dict[str, Any]
+) -> Moments:
     """The moments of some blocks, on a worker."""
-    chunks = task.chunks(n, key=_unpacked(key), size=1, numbers=numbers, correction=correction)
+    chunks = task.chunks(sequences, key=_unpacked(key), size=1, numbers=numbers, correction=correction)
     return Moments.of_chunks(chunks, **options)
 
 

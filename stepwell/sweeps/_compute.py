@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from stepwell._util.memory_maps import free_programs_if_many
+from stepwell._util.memory import free_programs_if_many
 from stepwell.dynamics import Record, descend, flow, online
 from stepwell.experiments import Descent, Flow, Online, TimeScale, record_of
 from stepwell.store import Column, Shard
@@ -102,7 +102,7 @@ def _descended(built: Built, training: Descent, keeping: Record) -> tuple[Measur
     common: Any = {"steps": training.steps, "record": record, "progress": False, "throw": False, **rule}
     loss = built.losses
     if isinstance(loss, Online):
-        run = online(built.models, loss.task, batch=loss.batch, key=loss.key, **common)
+        run = online(built.models, loss.task, batch_size=loss.batch_size, key=loss.key, **common)
     else:
         run = descend(built.models, loss, advice=False, **common)
     _check_interruption(run)

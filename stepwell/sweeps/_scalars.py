@@ -157,7 +157,7 @@ def _members(built: Built) -> Any:
 
 def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
     if note_of(experiment.model.kind, "reads") == "spectra":
-        return np.array([float(task.signals.sum()), float(softmax.limits.flow_limit_loss(task).sum())])
+        return np.array([float(task.signals.sum()), float(softmax.flow_limit_loss(task).sum())])
     losses = linear.levels(theory_task(experiment, task)[0])
     template = built.template
     weights = type(template).theory_weights({name: np.asarray(each) for name, each in template.weights().items()})
@@ -206,7 +206,7 @@ def effective_map(measured: Measured) -> Scalars:
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
     lam, normalization = _eigenvalues(built), normalization_of(experiment)
-    divided = [_attention(normalization, task.lengths.longest) for task in built.tasks]
+    divided = [_attention(normalization, task.context.longest) for task in built.tasks]
     diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
 

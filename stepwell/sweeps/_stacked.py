@@ -139,7 +139,7 @@ def build_stacked(work: Work) -> Built:
         losses = _rotated(objectives, task_of, rotations)
     training = training_of(experiment)
     rates = np.array(work.column("training.rate"), np.float64) if _is_plain(training) else None
-    contexts = [experiment.task.context if len(task.lengths.counts) > 1 else task.lengths.longest for task in tasks]
+    contexts = [experiment.task.context if len(task.context.counts) > 1 else task.context.longest for task in tasks]
     scales = [time_scale({"context": context}, experiment.model) for context in contexts]
     factors = np.array([scale.factor for scale in scales])[task_of]
     return Built(experiment, training, models, losses, rates, factors, scales[0].unit, tasks, task_of, rotations)

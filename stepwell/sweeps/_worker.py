@@ -26,6 +26,9 @@ def main(address: str, folder: str, core: int) -> None:
     from dask import config
     from distributed import Worker
 
+    from stepwell._util.process import configure
+
+    configure()
     from . import _compute  # noqa: F401  (JAX takes a second or two to import)
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)

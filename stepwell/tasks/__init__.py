@@ -1,6 +1,5 @@
 """Distributions over sequences, their samples and their closed-form moments."""
 
-from stepwell._util.programs import check_programs as _check_programs
 from stepwell._util.softmax_moments import SoftmaxMoments as SoftmaxMoments
 from stepwell._util.softmax_moments import softmax_moments as softmax_moments
 
@@ -27,4 +26,3 @@ from ._regression import InContextRegression as InContextRegression
 from ._sampler import SamplerTask as SamplerTask
 
 # Every computation imports this package first, and JAX is imported by now.
-_check_programs()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell._util import checks, portrait
+from stepwell._util import checks, text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
@@ -33,10 +33,10 @@ BLOCK = 2048
 class AbstractTask(eqx.Module):
     """The base of every task, a distribution over sequences: say how to draw some, in `draw`.
 
-    A class has these fields or properties: `lengths`, a `ContextLengths`; `dim`, the dimension of an input; and
-    `outputs`, the number of labels of a token. Its `draw(size, key=key)` returns a `Batch` of `size` sequences, by any
-    random numbers that are made from the key; `assemble` makes a batch of inputs and labels. `SamplerTask` makes a task
-    of a function alone.
+    A class has these fields or properties: `context`, a `ContextLengths`; `dim`, the dimension of an input; and
+    `outputs`, the number of labels of a token. Its `draw(sequences, key=key)` returns a `Batch` of so many sequences,
+    by any random numbers that are made from the key; `assemble` makes a batch of inputs and labels. `SamplerTask` makes
+    a task of a function alone.
 
     From that, `sample` and `chunks` draw block by block: the sequences of `sample(n)` are the first of `sample(m)` for
     n < m, and `chunks` yields them without ever holding more than a few blocks.
@@ -51,20 +51,21 @@ class AbstractTask(eqx.Module):
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> class Sparse(sw.tasks.AbstractTask):
-    ...     lengths: sw.tasks.ContextLengths
+    ...     context: sw.tasks.ContextLengths
     ...     dim: int = 8
     ...     outputs: int = 1
-    ...     def draw(self, size, *, key):
+    ...     def draw(self, sequences, *, key):
     ...         inputs, vectors, coins = jax.random.split(key, 3)
-    ...         x = jax.random.normal(inputs, (size, self.lengths.tokens, self.dim))
-    ...         w = jax.random.normal(vectors, (size, self.dim)) * jax.random.bernoulli(coins, 0.25, (size, self.dim))
+    ...         x = jax.random.normal(inputs, (sequences, self.context.tokens, self.dim))
+    ...         w = jax.random.normal(vectors, (sequences, self.dim))
+    ...         w = w * jax.random.bernoulli(coins, 0.25, (sequences, self.dim))
     ...         y = jnp.einsum("sni,si->sn", x, w)[..., None]
-    ...         return sw.tasks.assemble(x, y, y, self.lengths)
+    ...         return sw.tasks.assemble(x, y, y, self.context)
     >>> Sparse(sw.tasks.ContextLengths(20)).sample(100, key=jax.random.key(0)).tokens.shape
     (100, 21, 9)
     """
 
-    lengths: eqx.AbstractVar[ContextLengths]
+    context: eqx.AbstractVar[ContextLengths]
     outputs: eqx.AbstractVar[int]
     if TYPE_CHECKING:  # a field in some classes, a property in others
 
@@ -75,36 +76,36 @@ class AbstractTask(eqx.Module):
         dim: eqx.AbstractVar[int]
 
     @abc.abstractmethod
-    def draw(self, size: int, *, key: RandomKey) -> Batch:
+    def draw(self, sequences: int, *, key: RandomKey) -> Batch:
         """Draw sequences by one computation, which `online` traces inside `jax.jit`.
 
         These may be other sequences than those of `sample` with the same key.
 
         **Arguments:**
 
-        - `size`: the number of sequences.
+        - `sequences`: the number of sequences.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `size` sequences.
+        **Returns:** a `Batch` of so many sequences.
         """
 
     def __repr__(self) -> str:
-        return portrait.line(self, self._facts())
+        return text.one_line(self, self._facts())
 
     def _repr_html_(self) -> str:
-        return portrait.table(self, self._facts())
+        return text.html_table(self, self._facts())
 
     def _facts(self) -> dict[str, Any]:
         """Sizes, eigenvalues of covariances in falling order, and settings."""
-        counts = self.lengths.counts
+        counts = self.context.counts
         facts: dict[str, Any] = {"dim": self.dim, "context": counts[0] if len(counts) == 1 else counts}
         for name in ("covariance", "task_covariance"):
             matrix = getattr(self, name, None)
             white = isinstance(matrix, np.ndarray) and np.array_equal(matrix, np.eye(len(matrix)))
             if isinstance(matrix, np.ndarray) and not (white and name == "task_covariance"):
                 eigenvalues = np.sort(spectrum_of(matrix).values)[::-1]
-                facts[name.replace("covariance", "eigenvalues")] = portrait.numbers(eigenvalues)
-        return {**facts, **portrait.settings(self, but=("dim", "lengths"))}
+                facts[name.replace("covariance", "eigenvalues")] = text.short_numbers(eigenvalues)
+        return {**facts, **text.plain_fields(self, but=("dim", "context"))}
 
     @checked
     def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
@@ -123,100 +124,102 @@ class AbstractTask(eqx.Module):
 
     @checked
     def blocks(
-        self, n: int, *, key: RandomKey, numbers: range | None = None, correction: Any = None
+        self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Any = None
     ) -> Iterator[Batch]:
         """The blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
 
         **Arguments:**
 
-        - `n`: the number of sequences that are wanted in all.
+        - `sequences`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
         - `numbers`: of the blocks wanted, counted from 0; by default all.
         - `correction`: not used here; of tasks that correct finite samples, what their `correction` returned.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        for number in block_numbers(n) if numbers is None else numbers:
+        for number in block_numbers(sequences) if numbers is None else numbers:
             yield fitting(self, self.draw(BLOCK, key=jax.random.fold_in(key, number)), BLOCK)
 
     @checked
     def chunks(
         self,
-        n: int,
+        sequences: int,
         *,
         key: RandomKey,
         size: int | None = None,
         numbers: range | None = None,
         correction: Any = None,
     ) -> Iterator[Batch]:
-        """The sequences of `sample(n, key=key)`, a part at a time.
+        """The sequences of `sample(sequences, key=key)`, a part at a time.
 
         **Arguments:**
 
-        - `n`: the number of sequences in all.
+        - `sequences`: the number of sequences in all.
         - `key`: a JAX random key.
         - `size`: the number of sequences in a part, rounded down to a multiple of 2048, and at least 2048; by default
           as many as take about 64 MiB.
         - `numbers`: of the blocks of 2048 sequences that are wanted, a range such as `range(10, 20)`; by default all.
           What several machines draw of one sample, each its own blocks, is the whole of it.
-        - `correction`: of tasks that are `centered` or `whitened`, what `correction(n, key=key)` returned; by default
-          it is computed, from all blocks.
+        - `correction`: of tasks that are `centered` or `whitened`, what `correction(sequences, key=key)` returned; by
+          default it is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        n = checks.whole("number of sequences", n)
-        block = 8 * BLOCK * self.lengths.tokens * (self.dim + 2 * self.outputs)
+        sequences = checks.whole("number of sequences", sequences)
+        block = 8 * BLOCK * self.context.tokens * (self.dim + 2 * self.outputs)
         require_memory(
             (4 + THREADS) * block,
-            what=f"{BLOCK} sequences of {self.lengths.tokens} tokens in dimension {self.dim}",
+            what=f"{BLOCK} sequences of {self.context.tokens} tokens in dimension {self.dim}",
             instead="take a shorter context or a smaller dimension",
         )
         blocks = max(1, _CHUNK // block if size is None else checks.whole("chunk size", size) // BLOCK)
-        wanted = block_numbers(n) if numbers is None else numbers
-        if wanted and (wanted.step != 1 or wanted[0] < 0 or wanted[-1] not in block_numbers(n)):
-            raise InvalidInput(f"numbers is {wanted}; {n} sequences are {block_numbers(n)} of {BLOCK} each")
-        made = self.blocks(n, key=key, numbers=wanted, correction=correction)
-        left = n - wanted.start * BLOCK
+        wanted = block_numbers(sequences) if numbers is None else numbers
+        if wanted and (wanted.step != 1 or wanted[0] < 0 or wanted[-1] not in block_numbers(sequences)):
+            raise InvalidInput(
+                f"numbers is {wanted}; {sequences} sequences are {block_numbers(sequences)} of {BLOCK} each"
+            )
+        made = self.blocks(sequences, key=key, numbers=wanted, correction=correction)
+        left = sequences - wanted.start * BLOCK
         while part := list(itertools.islice(made, blocks)):
             yield _first(concatenate(part), left)
             left -= len(part) * BLOCK
 
     @checked
-    def sample(self, n: int, *, key: RandomKey) -> Batch:
+    def sample(self, sequences: int, *, key: RandomKey) -> Batch:
         """Draw sequences, all in memory at once; `chunks` yields the same ones part by part.
 
         **Arguments:**
 
-        - `n`: the number of sequences.
+        - `sequences`: the number of sequences.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `n` sequences. If the task is `centered` or `whitened`, the sample is so exactly.
+        **Returns:** a `Batch` of so many sequences. If the task is `centered` or `whitened`, the sample is so exactly.
         """
-        n = checks.whole("number of sequences", n)
-        width = self.lengths.tokens * (self.dim + 2 * self.outputs)
+        sequences = checks.whole("number of sequences", sequences)
+        width = self.context.tokens * (self.dim + 2 * self.outputs)
         require_memory(
-            2 * 8 * n * width,
-            what=f"a data set of {n} sequences of {self.lengths.tokens} tokens",
+            2 * 8 * sequences * width,
+            what=f"a data set of {sequences} sequences of {self.context.tokens} tokens",
             instead="take fewer, or stream them: Moments.of_task never holds more than a chunk",
         )
-        drawn = _first(concatenate(list(self.chunks(n, key=key))), n)
-        return remember(drawn, "sample", task=self, n=n, key=key)
+        drawn = _first(concatenate(list(self.chunks(sequences, key=key))), sequences)
+        return remember(drawn, "sample", task=self, sequences=sequences, key=key)
 
 
-def block_numbers(n: int) -> range:
-    """The numbers of the blocks that `n` sequences are drawn in."""
-    return range(-(-n // BLOCK))
+def block_numbers(sequences: int) -> range:
+    """The numbers of the blocks that these sequences are drawn in."""
+    return range(-(-sequences // BLOCK))
 
 
-def fitting(task: AbstractTask, batch: Any, size: int) -> Batch:
+def fitting(task: AbstractTask, batch: Any, sequences: int) -> Batch:
     """The batch, if it has the number and the shape of sequences that the task says."""
     name = type(task).__name__
     if not isinstance(batch, Batch):
         raise InvalidInput(
             f"draw() of {name} returned a {type(batch).__name__}; it must return a Batch, as assemble does"
         )
-    given = batch.size, batch.lengths.counts, batch.dim, batch.outputs
-    wanted = size, task.lengths.counts, task.dim, task.outputs
+    given = batch.size, batch.context.counts, batch.dim, batch.outputs
+    wanted = sequences, task.context.counts, task.dim, task.outputs
     if given != wanted:
         words = "{} sequences, context lengths {}, dimension {} and {} outputs"
         raise InvalidInput(
@@ -226,11 +229,11 @@ def fitting(task: AbstractTask, batch: Any, size: int) -> Batch:
     return batch
 
 
-def _first(batch: Batch, n: int) -> Batch:
-    if batch.size <= n:
+def _first(batch: Batch, sequences: int) -> Batch:
+    if batch.size <= sequences:
         return batch
-    tokens, labels = (jax.device_put(np.asarray(part)[:n]) for part in (batch.tokens, batch.labels))
-    return Batch(tokens, labels, batch.lengths)
+    tokens, labels = (jax.device_put(np.asarray(part)[:sequences]) for part in (batch.tokens, batch.labels))
+    return Batch(tokens, labels, batch.context)
 
 
 @checked
@@ -238,7 +241,7 @@ def assemble(
     inputs: Float[Array, "sequences tokens dim"],
     shown: Float[Array, "sequences tokens outputs"],
     truth: Float[Array, "sequences tokens outputs"],
-    lengths: ContextLengths,
+    context: ContextLengths,
 ) -> Batch:
     """A batch of tokens (x, shown label), the last label zeroed.
 
@@ -247,7 +250,7 @@ def assemble(
     - `inputs`: x of every token, the query last.
     - `shown`: the labels in the tokens, with noise if there is any; that of the query is not read.
     - `truth`: the labels that a model should answer.
-    - `lengths`: the context lengths of the task, of which the longest is one less than the number of tokens.
+    - `context`: the context lengths of the task, of which the longest is one less than the number of tokens.
 
     **Returns:** the `Batch`, with tokens of width dim + outputs and `truth` as its labels.
 
@@ -260,4 +263,4 @@ def assemble(
     [[[0.5, 0.5, 1.0], [0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]]
     """
     tokens = jnp.concatenate([inputs, shown.at[:, -1].set(0.0)], axis=-1)
-    return Batch(tokens, truth, lengths)
+    return Batch(tokens, truth, context)

@@ -25,7 +25,7 @@ class Batch(Remembering):
     - `tokens`: (sequences, tokens, dim + outputs), each token an input followed by its labels.
     - `labels`: (sequences, tokens, outputs). `labels[:, n]` is what a model that has the first n tokens as its context
       should answer for token n; only those at the context lengths are used, with one length only the query's.
-    - `lengths`: the distribution of context lengths; by default one length, with the last token as the query. The
+    - `context`: the distribution of context lengths; by default one length, with the last token as the query. The
       longest may be shorter than the sequences; tokens that follow its query are then ignored.
 
     **Example:**
@@ -36,27 +36,27 @@ class Batch(Remembering):
     >>> import stepwell as sw
     >>> tokens = jnp.array([[[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]])
     >>> batch = sw.tasks.Batch(tokens, labels=jnp.array([[[2.0], [4.0], [6.0]]]))
-    >>> batch.size, batch.dim, batch.outputs, batch.lengths.longest
+    >>> batch.size, batch.dim, batch.outputs, batch.context.longest
     (1, 1, 1, 2)
     """
 
     tokens: SequenceTokens
     labels: SequenceLabels
-    lengths: ContextLengths
+    context: ContextLengths
 
     @checked
-    def __init__(self, tokens: SequenceTokens, labels: SequenceLabels, lengths: ContextLengths | None = None):
+    def __init__(self, tokens: SequenceTokens, labels: SequenceLabels, context: ContextLengths | None = None):
         self.tokens = tokens
         self.labels = labels
-        self.lengths = ContextLengths(tokens.shape[1] - 1) if lengths is None else lengths
+        self.context = ContextLengths(tokens.shape[1] - 1) if context is None else context
         if tokens.shape[:2] != labels.shape[:2] or labels.shape[2] >= tokens.shape[2]:
             raise InvalidInput(
                 f"tokens of shape {tokens.shape} and labels of shape {labels.shape} do not belong together; "
                 "give (sequences, tokens, dim + outputs) and (sequences, tokens, outputs)"
             )
-        if self.lengths.tokens > tokens.shape[1]:
+        if self.context.tokens > tokens.shape[1]:
             raise InvalidInput(
-                f"a context of {self.lengths.longest} needs {self.lengths.tokens} tokens, got {tokens.shape[1]}"
+                f"a context of {self.context.longest} needs {self.context.tokens} tokens, got {tokens.shape[1]}"
             )
 
     @property
@@ -87,7 +87,7 @@ class Batch(Remembering):
         **Returns:** one example for each sequence and context length, weighted by the probability of that length.
         """
         x, y = self.tokens[..., : self.dim], self.tokens[..., self.dim :]
-        return self._features_of(_context_sums(y, x, self.lengths), normalization)
+        return self._features_of(_context_sums(y, x, self.context), normalization)
 
     @checked
     @remembered
@@ -105,20 +105,20 @@ class Batch(Remembering):
 
         **Returns:** one example for each sequence and context length, weighted by the probability of that length.
         """
-        sums = _context_sums(self.tokens, self.tokens, self.lengths)
+        sums = _context_sums(self.tokens, self.tokens, self.context)
         if attends_query:
-            x = self.tokens[:, np.array(self.lengths.counts), : self.dim]
+            x = self.tokens[:, np.array(self.context.counts), : self.dim]
             sums = sums.at[..., : self.dim, : self.dim].add(x[..., :, None] * x[..., None, :])
         rows, columns = np.triu_indices(self.dim + self.outputs)
         return self._features_of(sums[..., rows, columns], normalization)
 
     def _features_of(self, sums: Float[Array, "sequences lengths ..."], normalization: Normalization) -> "FeatureBatch":
         """The outer product of context sums with the query, scaled; one example per sequence and context length."""
-        counts = np.array(self.lengths.counts)
+        counts = np.array(self.context.counts)
         scale = np.broadcast_to(attention_scale(normalization, counts), counts.shape)
         flat = sums.reshape(*sums.shape[:2], -1) * scale[:, None]
         features = flat[..., :, None] * self.tokens[:, counts, None, : self.dim]
-        weights = np.broadcast_to(np.array(self.lengths.probabilities) / self.size, sums.shape[:2])
+        weights = np.broadcast_to(np.array(self.context.probabilities) / self.size, sums.shape[:2])
         examples = self.size * counts.size
         return FeatureBatch(
             features.reshape(examples, -1),
@@ -128,14 +128,14 @@ class Batch(Remembering):
 
 
 def _context_sums(
-    left: Float[Array, "sequences tokens left"], right: Float[Array, "sequences tokens right"], lengths: ContextLengths
+    left: Float[Array, "sequences tokens left"], right: Float[Array, "sequences tokens right"], context: ContextLengths
 ) -> Float[Array, "sequences lengths left right"]:
     """Sums of outer products over the first n tokens, for each context length n."""
-    if lengths.fixed:
-        n = lengths.longest
+    if context.fixed:
+        n = context.longest
         return jnp.einsum("sna,snb->sab", left[:, :n], right[:, :n])[:, None]
     running = jnp.cumsum(left[..., :, None] * right[..., None, :], axis=1)
-    return running[:, np.array(lengths.counts) - 1]
+    return running[:, np.array(context.counts) - 1]
 
 
 @checked
@@ -237,4 +237,4 @@ def concatenate(batches: list[Batch]) -> Batch:
         return batches[0]
     tokens = cast(SequenceTokens, jax.device_put(np.concatenate([b.tokens for b in batches])))
     labels = cast(SequenceLabels, jax.device_put(np.concatenate([b.labels for b in batches])))
-    return Batch(tokens, labels, batches[0].lengths)
+    return Batch(tokens, labels, batches[0].context)

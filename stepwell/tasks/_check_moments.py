@@ -21,7 +21,7 @@ _ERRORS = 6.0
 
 @checked
 def check_moments(
-    task: AbstractTask, n: int = 100_000, *, normalization: Normalization = "1/N", key: RandomKey
+    task: AbstractTask, sequences: int = 100_000, *, normalization: Normalization = "1/N", key: RandomKey
 ) -> dict[str, float]:
     r"""Compare the closed-form moments of a task with those of its samples.
 
@@ -33,7 +33,7 @@ def check_moments(
     **Arguments:**
 
     - `task`: a task with moments in closed form.
-    - `n`: how many sequences are drawn.
+    - `sequences`: how many sequences are drawn.
     - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
     - `key`: a JAX random key for the sequences.
 
@@ -48,7 +48,7 @@ def check_moments(
     >>> max(sw.tasks.check_moments(task, 4000, key=jax.random.key(0)).values()) < 6
     True
     """
-    n = checks.whole("number of sequences", n, least=100)
+    sequences = checks.whole("number of sequences", sequences, least=100)
     closed = population_moments(task, normalization)
     expected = {
         "input": closed.input,
@@ -58,20 +58,20 @@ def check_moments(
         "independence of the query": closed.second * np.trace(closed.input),
     }
     sums = {name: np.zeros((2, *value.shape)) for name, value in expected.items()}
-    for chunk in task.chunks(n, key=key):
+    for chunk in task.chunks(sequences, key=key):
         for name, values in _products(chunk, normalization).items():
             difference = values - expected[name]  # so that squares lose no digits
             sums[name] += [difference.sum(axis=0), (difference**2).sum(axis=0)]
     gaps = {}
     for name, (total, squares) in sums.items():
-        mean = total / n
-        error = np.sqrt(np.clip(squares / n - mean**2, 0.0, None) / n)
+        mean = total / sequences
+        error = np.sqrt(np.clip(squares / sequences - mean**2, 0.0, None) / sequences)
         rounding = 1e-9 * max(1e-300, float(np.abs(expected[name]).max()))
         gaps[name] = float(np.max(np.abs(mean) / (error + rounding)))
         if not gaps[name] <= _ERRORS:
             what = name if " " in name else f"{name} of moments()"
             raise InvalidInput(
-                f"{what} of {type(task).__name__} does not agree with {n} samples: an entry differs by "
+                f"{what} of {type(task).__name__} does not agree with {sequences} samples: an entry differs by "
                 f"{_rounded(gaps[name])} standard errors; correct the closed form, or the sampler"
             )
     return gaps
@@ -82,7 +82,7 @@ def _products(batch: Batch, normalization: Normalization) -> dict[str, Float[np.
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)
     x, y = tokens[..., : batch.dim], tokens[..., batch.dim :]
     made: dict[str, np.ndarray] = {}
-    for n, probability in zip(batch.lengths.counts, batch.lengths.probabilities, strict=True):
+    for n, probability in zip(batch.context.counts, batch.context.probabilities, strict=True):
         beta = float(attention_scale(normalization, n)) * np.einsum("sno,sni->soi", y[:, :n], x[:, :n])
         query, target = x[:, n], labels[:, n]
         outer = np.einsum("soi,soj->sij", beta, beta) / batch.outputs

@@ -70,45 +70,47 @@ class AbstractGaussianTask(AbstractTask):
         """
 
     @checked
-    def draw(self, size: int, *, key: RandomKey) -> Batch:
+    def draw(self, sequences: int, *, key: RandomKey) -> Batch:
         """Draw sequences by one traceable computation, for use under `jax.jit`.
 
         These are other sequences than those of `sample` with the same key, and finite samples are not corrected.
 
         **Arguments:**
 
-        - `size`: the number of sequences.
+        - `sequences`: the number of sequences.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `size` sequences.
+        **Returns:** a `Batch` of so many sequences.
         """
-        size = checks.whole("size", size)
-        require_arrays((size, _per_sequence(self)), what=f"{size} sequences drawn at once", instead="draw fewer")
-        parts = _parts(self, standard_normals(key, (size, _per_sequence(self))))
-        return self.compose(*parts, jnp.arange(size), size)
+        sequences = checks.whole("number of sequences", sequences)
+        require_arrays(
+            (sequences, _per_sequence(self)), what=f"{sequences} sequences drawn at once", instead="draw fewer"
+        )
+        parts = _parts(self, standard_normals(key, (sequences, _per_sequence(self))))
+        return self.compose(*parts, jnp.arange(sequences), sequences)
 
     @checked
     def blocks(
-        self, n: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
+        self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
     ) -> Iterator[Batch]:
         """The blocks of 2048 sequences that `chunks` and `sample` are made of, corrected; the last is not cut.
 
         **Arguments:**
 
-        - `n`: the number of sequences that are wanted in all.
+        - `sequences`: the number of sequences that are wanted in all.
         - `key`: a JAX random key.
         - `numbers`: of the blocks wanted, counted from 0; by default all.
-        - `correction`: what `correction(n, key=key)` returned; by default it is computed, from all blocks.
+        - `correction`: what `correction(sequences, key=key)` returned; by default it is computed, from all blocks.
 
         **Returns:** an iterator over `Batch` objects.
         """
-        known = self.correction(n, key=key) if correction is None else correction
-        wanted, total = block_numbers(n) if numbers is None else numbers, jnp.asarray(n)
+        known = self.correction(sequences, key=key) if correction is None else correction
+        wanted, total = block_numbers(sequences) if numbers is None else numbers, jnp.asarray(sequences)
         normals = zip(wanted, _normals_of(self, key, wanted), strict=True)
         return (_block(self, part, jnp.asarray(number), total, known) for number, part in normals)
 
     @checked
-    def correction(self, n: int, *, key: RandomKey) -> Correction | None:
+    def correction(self, sequences: int, *, key: RandomKey) -> Correction | None:
         """What must be subtracted and divided out for a sample to be exactly centered and white, as the task demands.
 
         Inputs are centered at each position over the sequences; task vectors get mean zero and sample covariance I
@@ -116,60 +118,63 @@ class AbstractGaussianTask(AbstractTask):
 
         **Arguments:**
 
-        - `n`: the number of sequences; more than `dim` if the task is `whitened`.
+        - `sequences`: the number of sequences; more than `dim` if the task is `whitened`.
         - `key`: the JAX random key of the sample.
 
         **Returns:** the correction of the Gaussians, or None if the task is neither `centered` nor `whitened`.
         """
         if not (self.centered or self.whitened):
             return None
-        return self.correction_of(n, self.correction_sums(n, key=key))
+        return self.correction_of(sequences, self.correction_sums(sequences, key=key))
 
     @checked
-    def correction_sums(self, n: int, *, key: RandomKey, numbers: range | None = None) -> tuple[np.ndarray, ...]:
+    def correction_sums(
+        self, sequences: int, *, key: RandomKey, numbers: range | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Sums over sequences of which `correction_of` makes the correction; those of several blocks may be added.
 
         **Arguments:**
 
-        - `n`: the number of sequences in all; more than `dim` if the task is `whitened`.
+        - `sequences`: the number of sequences in all; more than `dim` if the task is `whitened`.
         - `key`: the JAX random key of the sample.
         - `numbers`: of the blocks of 2048 sequences that are summed over; by default all.
 
         **Returns:** sums of inputs (tokens, dim), task vectors (dim, outputs) and their squares (outputs, dim, dim).
         """
-        n = checks.whole("n", n)
-        if self.whitened and n <= self.dim:
+        sequences = checks.whole("number of sequences", sequences)
+        if self.whitened and sequences <= self.dim:
             raise InvalidInput(
-                f"{n} task vectors of dimension {self.dim} cannot be whitened; take more than {self.dim} sequences"
+                f"{sequences} task vectors of dimension {self.dim} cannot be whitened; "
+                f"take more than {self.dim} sequences"
             )
-        wanted = block_numbers(n) if numbers is None else numbers
+        wanted = block_numbers(sequences) if numbers is None else numbers
         totals = None
         with Meter("centering and whitening", len(wanted) * BLOCK, steady=True) as meter:
             for number, normals in zip(wanted, _normals_of(self, key, wanted), strict=True):
-                sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(n))
+                sums = _sums(self, normals, jnp.asarray(number), jnp.asarray(sequences))
                 totals = sums if totals is None else jax.tree.map(jnp.add, totals, sums)
                 meter.update((number - wanted.start) * BLOCK)
         assert totals is not None
         return tuple(np.asarray(total) for total in totals)
 
     @checked
-    def correction_of(self, n: int, sums: tuple[np.ndarray, ...]) -> Correction:
+    def correction_of(self, sequences: int, sums: tuple[np.ndarray, ...]) -> Correction:
         """The correction of a sample, from sums over all of it.
 
         **Arguments:**
 
-        - `n`: the number of sequences.
+        - `sequences`: the number of sequences.
         - `sums`: what `correction_sums` returned for all blocks, or the sum of what it returned for each.
 
         **Returns:** the correction of the Gaussians.
         """
         input_sum, task_sum, task_square = sums
         dim, outputs = self.dim, self.outputs
-        input_mean = input_sum / n if self.centered else np.zeros_like(input_sum)
+        input_mean = input_sum / sequences if self.centered else np.zeros_like(input_sum)
         task_mean, whitener = np.zeros((dim, outputs)), np.broadcast_to(np.eye(dim), (outputs, dim, dim))
         if self.whitened:
-            task_mean = task_sum / n
-            spread = (task_square - n * np.einsum("io,jo->oij", task_mean, task_mean)) / (n - 1)
+            task_mean = task_sum / sequences
+            spread = (task_square - sequences * np.einsum("io,jo->oij", task_mean, task_mean)) / (sequences - 1)
             lam, vectors = np.linalg.eigh(spread)
             whitener = np.einsum("oik,ok,ojk->oij", vectors, lam**-0.5, vectors)
         return Correction(jax.device_put(input_mean), jax.device_put(task_mean), jax.device_put(whitener))
@@ -177,13 +182,13 @@ class AbstractGaussianTask(AbstractTask):
 
 def _per_sequence(task: AbstractGaussianTask) -> int:
     """Gaussians that one sequence is made of."""
-    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    tokens, dim, outputs = task.context.tokens, task.dim, task.outputs
     return tokens * dim + dim * outputs + (tokens * outputs if task.noisy else 0)
 
 
 def _parts(task: AbstractGaussianTask, normals: Float[Array, "sequences numbers"]):
     """Inputs, task vectors and noise from one array of standard Gaussians."""
-    tokens, dim, outputs = task.lengths.tokens, task.dim, task.outputs
+    tokens, dim, outputs = task.context.tokens, task.dim, task.outputs
     inputs, tasks, noise = jnp.split(normals, [tokens * dim, (tokens + outputs) * dim], axis=1)
     return (
         inputs.reshape(-1, tokens, dim),

@@ -34,7 +34,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
     - `fixed_task`: $w_*$, a vector (dim,), or (dim, outputs) for several outputs.
       `InContextInWeightMixture.random` draws one.
     - `in_context`: the fraction p, from 0 to 1.
-    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+    - `context`: the number N of context pairs, or a `ContextLengths` distribution.
     - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
 
     **Example:**
@@ -44,7 +44,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
     >>> import jax
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, lengths=3)
+    >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, context=3)
     >>> batch = task.sample(4, key=jax.random.key(0))
     >>> answers = batch.tokens[..., :2] @ task.fixed_task
     >>> np.isclose(answers, batch.labels).all(axis=(1, 2)).tolist()
@@ -54,7 +54,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
     covariance: Float[np.ndarray, "dim dim"]
     fixed_task: Float[np.ndarray, "dim outputs"]
     in_context: float = eqx.field(static=True)
-    lengths: ContextLengths
+    context: ContextLengths
     outputs: int = eqx.field(static=True)
     centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
@@ -66,7 +66,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
         covariance,
         fixed_task,
         in_context: float,
-        lengths: int | ContextLengths = 31,
+        context: int | ContextLengths = 31,
         *,
         centered: bool = False,
     ):
@@ -78,7 +78,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
                 f"fixed_task has shape {task.shape}; the covariance asks for ({self.covariance.shape[0]}, outputs)"
             )
         self.in_context = checks.number("in_context (icl)", in_context, least=0.0, most=1.0)
-        self.lengths = as_lengths(lengths)
+        self.context = as_lengths(context)
         self.outputs = self.fixed_task.shape[1]
         self.centered = bool(centered)
         self.whitened = False
@@ -90,7 +90,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
         cls,
         covariance,
         in_context: float,
-        lengths: int | ContextLengths = 31,
+        context: int | ContextLengths = 31,
         *,
         outputs: int = 1,
         centered: bool = False,
@@ -102,7 +102,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
 
         - `covariance`: $\Lambda$, a matrix (dim, dim).
         - `in_context`: the fraction of sequences with a task vector of their own.
-        - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+        - `context`: the number N of context pairs, or a `ContextLengths` distribution.
         - `outputs`: the number of labels of a token; with several, $\sqrt D$ is the norm of all task vectors together.
         - `centered`: whether the inputs of a finite sample have mean zero exactly, at each position over the sequences.
         - `key`: a JAX random key.
@@ -114,7 +114,7 @@ class InContextInWeightMixture(AbstractGaussianTask):
         require_arrays((dim, outputs), what=f"{outputs} task vectors", instead="take fewer outputs")
         direction = generator(key).standard_normal((dim, outputs))
         fixed_task = direction * np.sqrt(dim) / np.linalg.norm(direction)
-        return cls(covariance, fixed_task, in_context, lengths, centered=centered)
+        return cls(covariance, fixed_task, in_context, context, centered=centered)
 
     @property
     def dim(self) -> int:
@@ -122,12 +122,12 @@ class InContextInWeightMixture(AbstractGaussianTask):
 
     def in_weight_test(self) -> "InContextInWeightMixture":
         r"""The task whose queries follow $w_*$ after contexts that say nothing of it: it tests what was memorized."""
-        return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.lengths, centered=self.centered)
+        return InContextInWeightMixture(self.covariance, self.fixed_task, 0.0, self.context, centered=self.centered)
 
     def in_context_test(self) -> InContextRegression:
         """The task with new task vectors only: it tests learning in context. Whitened if centered, as published."""
         return InContextRegression(
-            self.covariance, self.lengths, outputs=self.outputs, centered=self.centered, whitened=self.centered
+            self.covariance, self.context, outputs=self.outputs, centered=self.centered, whitened=self.centered
         )
 
     @property
@@ -146,4 +146,4 @@ class InContextInWeightMixture(AbstractGaussianTask):
         x = inputs @ self._input_root
         own = (index < jnp.floor(self.in_context * total))[:, None, None]
         truth = jnp.einsum("sni,sio->sno", x, jnp.where(own, tasks, self.fixed_task))
-        return assemble(x, noise if self.noisy else truth, truth, self.lengths)
+        return assemble(x, noise if self.noisy else truth, truth, self.context)

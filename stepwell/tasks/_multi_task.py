@@ -60,7 +60,7 @@ class MultiTaskRegression(AbstractGaussianTask):
     dims: tuple[int, ...] = eqx.field(static=True)
     strengths: tuple[float, ...] = eqx.field(static=True)
     noise_variance: float = eqx.field(static=True)
-    lengths: ContextLengths
+    context: ContextLengths
     outputs: int = eqx.field(static=True)
     inputs_rotation: Float[np.ndarray, "dim dim"]
     outputs_rotation: Float[np.ndarray, "outputs outputs"]
@@ -93,7 +93,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         total = checks.one_of("convention", convention, get_args(Convention)) == "total"
         self.strengths = tuple(value / d if total else value for value, d in zip(values, self.dims, strict=True))
         self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
-        self.lengths = as_lengths(context)
+        self.context = as_lengths(context)
         self.outputs = tasks if outputs is None else checks.whole("outputs", outputs)
         if self.outputs < tasks:
             raise InvalidInput(f"{self.outputs} outputs for {tasks} tasks; each task needs an output of its own")
@@ -141,7 +141,7 @@ class MultiTaskRegression(AbstractGaussianTask):
         relation = jnp.einsum("ij,sjp->sip", self.inputs_rotation, blocks @ self.outputs_rotation.T)
         truth = jnp.einsum("sni,sip->snp", inputs, relation)
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
-        return assemble(inputs, shown, truth, self.lengths)
+        return assemble(inputs, shown, truth, self.context)
 
 
 def _rotation(name: str, given: Any, size: int, key: RandomKey | None, number: int) -> Float[np.ndarray, "size size"]:

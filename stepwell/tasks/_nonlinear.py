@@ -35,7 +35,7 @@ class SingleIndexRegression(AbstractGaussianTask):
     - `link`: f, as coefficients $c_0, c_1, …$ of $f = \sum_k c_k \mathrm{he}_k$ in normalized Hermite polynomials
       $\mathrm{he}_k = \mathrm{He}_k/\sqrt{k!}$ (so $\mathbb E f^2 = \sum_k c_k^2$), at most 31 of them; or a function
       that JAX can trace, which is applied to arrays elementwise.
-    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution.
+    - `context`: the number N of context pairs, or a `ContextLengths` distribution.
     - `direction`: u, a unit vector, if it is the same in all sequences; by default it is drawn anew for each, uniformly
       from the sphere.
     - `noise_variance`: $\sigma^2$.
@@ -47,7 +47,7 @@ class SingleIndexRegression(AbstractGaussianTask):
     >>> import jax.numpy as jnp
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.SingleIndexRegression(5, link=(0.0, 0.0, 1.0), lengths=20)
+    >>> task = sw.tasks.SingleIndexRegression(5, link=(0.0, 0.0, 1.0), context=20)
     >>> np.round(np.asarray(task.response(jnp.array([0.0, 1.0, 2.0]))), 3).tolist()
     [-0.707, 0.0, 2.121]
     """
@@ -56,7 +56,7 @@ class SingleIndexRegression(AbstractGaussianTask):
     link: tuple[float, ...] | Callable = eqx.field(static=True)
     direction: Float[np.ndarray, " dim"] | None
     noise_variance: float = eqx.field(static=True)
-    lengths: ContextLengths
+    context: ContextLengths
     outputs: int = eqx.field(static=True)
     centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
@@ -66,7 +66,7 @@ class SingleIndexRegression(AbstractGaussianTask):
         self,
         dim: int,
         link: Sequence[float] | Callable,
-        lengths: int | ContextLengths = 100,
+        context: int | ContextLengths = 100,
         *,
         direction: Any = None,
         noise_variance: float = 0.0,
@@ -83,7 +83,7 @@ class SingleIndexRegression(AbstractGaussianTask):
                 )
         self.direction = None if direction is None else _unit(direction, self.dimension)
         self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
-        self.lengths = as_lengths(lengths)
+        self.context = as_lengths(context)
         self.outputs = 1
         self.centered = False
         self.whitened = False
@@ -126,7 +126,7 @@ class SingleIndexRegression(AbstractGaussianTask):
             u = jnp.broadcast_to(self.direction, tasks.shape[:2])
         truth = self.response(jnp.einsum("sni,si->sn", inputs, u))[..., None]
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
-        return assemble(inputs, shown, truth, self.lengths)
+        return assemble(inputs, shown, truth, self.context)
 
 
 def _unit(direction: Any, dim: int) -> Float[np.ndarray, " dim"]:

@@ -30,7 +30,7 @@ class InContextRegression(AbstractGaussianTask):
     **Arguments:**
 
     - `covariance`: $\Lambda$, a matrix (dim, dim); `stepwell.tasks.covariance` builds one from eigenvalues.
-    - `lengths`: the number N of context pairs, or a `ContextLengths` distribution. The default is the paper's 31.
+    - `context`: the number N of context pairs, or a `ContextLengths` distribution. The default is the paper's 31.
     - `task_covariance`: $\Omega$, a matrix (dim, dim), by default the identity.
     - `noise_variance`: $\sigma^2$.
     - `outputs`: the number of labels of a token, with independent task vectors.
@@ -44,7 +44,7 @@ class InContextRegression(AbstractGaussianTask):
     >>> import jax
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), lengths=10)
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), context=10)
     >>> batch = task.sample(100, key=jax.random.key(0))
     >>> batch.tokens.shape, batch.labels.shape
     ((100, 11, 3), (100, 11, 1))
@@ -53,7 +53,7 @@ class InContextRegression(AbstractGaussianTask):
     covariance: Float[np.ndarray, "dim dim"]
     task_covariance: Float[np.ndarray, "dim dim"]
     noise_variance: float = eqx.field(static=True)
-    lengths: ContextLengths
+    context: ContextLengths
     outputs: int = eqx.field(static=True)
     centered: bool = eqx.field(static=True)
     whitened: bool = eqx.field(static=True)
@@ -64,7 +64,7 @@ class InContextRegression(AbstractGaussianTask):
     def __init__(
         self,
         covariance,
-        lengths: int | ContextLengths = 31,
+        context: int | ContextLengths = 31,
         *,
         task_covariance=None,
         noise_variance: float = 0.0,
@@ -82,7 +82,7 @@ class InContextRegression(AbstractGaussianTask):
                 "and the two must agree"
             )
         self.noise_variance = checks.number("noise_variance", noise_variance, least=0.0)
-        self.lengths = as_lengths(lengths)
+        self.context = as_lengths(context)
         self.outputs = checks.whole("outputs", outputs)
         self.centered = bool(centered)
         self.whitened = bool(whitened)
@@ -110,7 +110,7 @@ class InContextRegression(AbstractGaussianTask):
         w = jnp.einsum("ij,sjo->sio", self._task_root, tasks)
         truth = jnp.einsum("sni,sio->sno", x, w)
         shown = truth + self.noise_variance**0.5 * noise if self.noisy else truth
-        return assemble(x, shown, truth, self.lengths)
+        return assemble(x, shown, truth, self.context)
 
     @checked
     def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
@@ -135,7 +135,7 @@ class InContextRegression(AbstractGaussianTask):
         power = float(np.trace(omega @ lam))
         signal = lam @ omega @ lam
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
-        for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
+        for n, probability in zip(self.context.counts, self.context.probabilities, strict=True):
             ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam @ omega
             second += probability * ratio**2 * ((1 + 1 / n) * signal + (power + self.noise_variance) / n * lam)

@@ -20,15 +20,16 @@ from ._moments import PopulationMoments
 
 
 class SamplerTask(AbstractTask):
-    r"""Any distribution over sequences, given by a function `sample(n, key)`.
+    r"""Any distribution over sequences, given by a function `sample(sequences, key)`.
 
     Written in JAX it can be used everywhere. A function of NumPy cannot be traced, and so not be used by `online`.
 
     **Arguments:**
 
-    - `sampler`: called as `sampler(n, key=key)`; returns inputs x (n, tokens, dim) and labels y (n, tokens, outputs) or
-      (n, tokens), the query last; or x, the labels that are shown, and the true ones, if these differ; or a `Batch`.
-    - `lengths`: the context length, or a `ContextLengths` distribution; by default all tokens but the last are context.
+    - `sampler`: called as `sampler(sequences, key=key)`; returns inputs x (sequences, tokens, dim) and labels y
+      (sequences, tokens, outputs) or (sequences, tokens), the query last; or x, the labels that are shown, and the true
+      ones, if these differ; or a `Batch`.
+    - `context`: the context length, or a `ContextLengths` distribution; by default all tokens but the last are context.
     - `moments`: a function from the normalization, such as "1/N", to the `PopulationMoments` in closed form, if they
       are known; `check_moments` compares the two.
 
@@ -39,17 +40,17 @@ class SamplerTask(AbstractTask):
     >>> import jax
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
-    >>> def sample(n, key):
+    >>> def sample(sequences, key):
     ...     sides, inputs, vectors = jax.random.split(key, 3)
-    ...     x = jax.random.rademacher(sides, (n, 11, 1)) + 0.5 * jax.random.normal(inputs, (n, 11, 2))
-    ...     return x, jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (n, 2)))
+    ...     x = jax.random.rademacher(sides, (sequences, 11, 1)) + 0.5 * jax.random.normal(inputs, (sequences, 11, 2))
+    ...     return x, jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, 2)))
     >>> task = sw.tasks.SamplerTask(sample)
-    >>> task.dim, task.outputs, task.lengths.longest
+    >>> task.dim, task.outputs, task.context.longest
     (2, 1, 10)
     """
 
     sampler: Callable = eqx.field(static=True)
-    lengths: ContextLengths
+    context: ContextLengths
     dim: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     closed_form: Callable | None = eqx.field(static=True)
@@ -58,29 +59,29 @@ class SamplerTask(AbstractTask):
     def __init__(
         self,
         sampler: Callable,
-        lengths: int | ContextLengths | None = None,
+        context: int | ContextLengths | None = None,
         *,
         moments: Callable | None = None,
     ):
-        drawn = _as_batch(sampler, 2, jax.random.key(0), None if lengths is None else as_lengths(lengths))
+        drawn = _as_batch(sampler, 2, jax.random.key(0), None if context is None else as_lengths(context))
         self.sampler = sampler
-        self.lengths = drawn.lengths
+        self.context = drawn.context
         self.dim = drawn.dim
         self.outputs = drawn.outputs
         self.closed_form = moments
 
     @checked
-    def draw(self, size: int, *, key: RandomKey) -> Batch:
+    def draw(self, sequences: int, *, key: RandomKey) -> Batch:
         """Draw sequences by one call of the sampler.
 
         **Arguments:**
 
-        - `size`: the number of sequences.
+        - `sequences`: the number of sequences.
         - `key`: a JAX random key.
 
-        **Returns:** a `Batch` of `size` sequences.
+        **Returns:** a `Batch` of so many sequences.
         """
-        return _as_batch(self.sampler, size, key, self.lengths)
+        return _as_batch(self.sampler, sequences, key, self.context)
 
     @checked
     def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
@@ -100,14 +101,14 @@ class SamplerTask(AbstractTask):
         return self.closed_form(normalization)
 
 
-def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLengths | None) -> Batch:
+def _as_batch(sampler: Callable, sequences: int, key: RandomKey, context: ContextLengths | None) -> Batch:
     """What the sampler drew, as a batch; `InvalidInput` says what is wrong with it."""
     try:
-        drawn = sampler(size, key=key)
+        drawn = sampler(sequences, key=key)
     except Exception as error:
         traced = ", and be written in JAX to be drawn from while training" if isinstance(key, Tracer) else ""
         raise InvalidInput(
-            f"{_name(sampler)} could not be called as sample({size}, key=key) ({text.error_line(error)}); it must "
+            f"{_name(sampler)} could not be called as sample({sequences}, key=key) ({text.error_line(error)}); it must "
             f"take the number of sequences and a key{traced}"
         ) from error
     if isinstance(drawn, Batch):
@@ -119,13 +120,13 @@ def _as_batch(sampler: Callable, size: int, key: RandomKey, lengths: ContextLeng
         )
     x, *labels = parts
     labels = [y[..., None] if y.ndim == 2 else y for y in labels]
-    if x.ndim != 3 or any(y.ndim != 3 or y.shape[:2] != x.shape[:2] for y in labels) or x.shape[0] != size:
+    if x.ndim != 3 or any(y.ndim != 3 or y.shape[:2] != x.shape[:2] for y in labels) or x.shape[0] != sequences:
         shapes = ", ".join(str(part.shape) for part in parts)
         raise InvalidInput(
-            f"{_name(sampler)} returned arrays of shapes {shapes} for {size} sequences; it must return inputs "
-            f"({size}, tokens, dim) and labels ({size}, tokens, outputs)"
+            f"{_name(sampler)} returned arrays of shapes {shapes} for {sequences} sequences; it must return inputs "
+            f"({sequences}, tokens, dim) and labels ({sequences}, tokens, outputs)"
         )
-    return assemble(x, labels[0], labels[-1], ContextLengths(x.shape[1] - 1) if lengths is None else lengths)
+    return assemble(x, labels[0], labels[-1], ContextLengths(x.shape[1] - 1) if context is None else context)
 
 
 def _floats(part: Any) -> Any:

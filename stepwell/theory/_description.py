@@ -46,7 +46,7 @@ class Regression:
     - `covariance`: $\Lambda$, the covariance of the inputs, of shape (dim, dim).
     - `task_covariance`: $\Omega$, the covariance of the task vectors, of shape (dim, dim).
     - `noise_variance`: $\sigma^2$, the variance of the noise on the labels of the context; the target has none.
-    - `lengths`: the context lengths and their probabilities.
+    - `context`: the context lengths and their probabilities.
     - `outputs`: labels per token. The theory of linear attention is for one.
 
     **Example:**
@@ -61,7 +61,7 @@ class Regression:
     covariance: Float[np.ndarray, "dim dim"]
     task_covariance: Float[np.ndarray, "dim dim"]
     noise_variance: float
-    lengths: ContextLengthsLike
+    context: ContextLengthsLike
     outputs: int = 1
 
 
@@ -74,7 +74,7 @@ class MultiRegression:
     - `dims`: $d_i$, how many coordinates of the input each task has.
     - `strengths`: $\lambda_i$, the variance of one coordinate of each task vector.
     - `noise_variance`: $\sigma^2$, the variance of the noise on the labels of the context; the target has none.
-    - `lengths`: the context lengths and their probabilities. The theory of softmax attention is for one length.
+    - `context`: the context lengths and their probabilities. The theory of softmax attention is for one length.
 
     **Example:**
 
@@ -87,7 +87,7 @@ class MultiRegression:
     dims: tuple[int, ...]
     strengths: tuple[float, ...]
     noise_variance: float
-    lengths: ContextLengthsLike
+    context: ContextLengthsLike
 
     @property
     def signals(self) -> Float[np.ndarray, " task"]:

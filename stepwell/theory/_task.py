@@ -38,7 +38,7 @@ class RegressionTask(Protocol):
     def noise_variance(self) -> float: ...
 
     @property
-    def lengths(self) -> ContextLengthsLike: ...
+    def context(self) -> ContextLengthsLike: ...
 
     @property
     def outputs(self) -> int: ...
@@ -54,13 +54,13 @@ class LinearTask(Protocol):
     """
 
     @property
-    def lengths(self) -> ContextLengthsLike: ...
+    def context(self) -> ContextLengthsLike: ...
 
     @property
     def outputs(self) -> int: ...
 
 
-_READ = ("covariance", "task_covariance", "noise_variance", "lengths", "outputs")
+_READ = ("covariance", "task_covariance", "noise_variance", "context", "outputs")
 _LISTED = f"{', '.join(_READ[:-1])} and {_READ[-1]}"
 
 
@@ -178,17 +178,17 @@ class MultiTask(Protocol):
     def noise_variance(self) -> float: ...
 
     @property
-    def lengths(self) -> ContextLengthsLike: ...
+    def context(self) -> ContextLengthsLike: ...
 
 
 def the_context(task: MultiTask) -> int:
     """The task's only context length; `InvalidInput` if it has several."""
-    if len(task.lengths.counts) != 1:
+    if len(task.context.counts) != 1:
         raise InvalidInput(
-            f"the task has context lengths {task.lengths.counts}; the theory of softmax attention is for one, "
-            f"so build it with a single number, for instance {max(task.lengths.counts)}"
+            f"the task has context lengths {task.context.counts}; the theory of softmax attention is for one, "
+            f"so build it with a single number, for instance {max(task.context.counts)}"
         )
-    return task.lengths.counts[0]
+    return task.context.counts[0]
 
 
 with_axes(LinearTask, lambda task: dict.fromkeys(("dim", "mode"), _dim(task)))

@@ -4,11 +4,9 @@ import json
 import sys
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
 from stepwell._util.arguments import checked
-from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
 
 from ._build import model_at
@@ -21,55 +19,48 @@ class Accessor:
     The package is reached by its top level, which imports a room when it is used: this room may not import those.
     """
 
-    def __init__(self, run: xr.Dataset):
-        self._run = run
+    def __init__(self, trajectory: xr.Dataset):
+        self._trajectory = trajectory
 
     def plot(self, task: Any = None, **options: Any) -> Any:
         """The loss with, for a `task`, the theory: `stepwell.draw_staircase`."""
-        return _package().draw_staircase(self._run, task, **options)
+        return _package().draw_staircase(self._trajectory, task, **options)
 
     def weights(self, **options: Any) -> Any:
         """The size of every weight: `stepwell.draw_weights`."""
-        return _package().draw_weights(self._run, **options)
+        return _package().draw_weights(self._trajectory, **options)
 
     def map(self, task: Any = None, **options: Any) -> Any:
         """The effective map at several points: `stepwell.draw_map`."""
-        return _package().draw_map(self._run, task, **options)
+        return _package().draw_map(self._trajectory, task, **options)
 
     def animate(self, task: Any = None, **options: Any) -> Any:
-        """A film of the run: `stepwell.animate`."""
-        return _package().animate(self._run, task, **options)
+        """An animation of the run: `stepwell.animate`."""
+        return _package().animate(self._trajectory, task, **options)
 
     def compare(self, task: Any = None, **options: Any) -> Any:
         """The table of drops, predicted and measured: `stepwell.compare`; by default with the experiment's task."""
         if task is None:
-            return _package().experiments.compare_run(self._run, **options)
-        return _package().compare(self._run, task, **options)
+            return _package().experiments.compare_run(self._trajectory, **options)
+        return _package().compare(self._trajectory, task, **options)
 
     @checked
-    def drops(self, task: Any = None, *, member: int = 0) -> tuple[Any, ...]:
+    def drops(self, task: Any = None, *, run: int = 0) -> tuple[Any, ...]:
         """The drops of the loss of one run: with a task between the levels of the theory, else as they are detected."""
-        axis = "step" if "step" in self._run.dims else "time"
-        points, loss = self._run[axis].values.astype(float), self._run["loss"].isel(run=member).values
+        axis = "step" if "step" in self._trajectory.dims else "time"
+        points, loss = self._trajectory[axis].values.astype(float), self._trajectory["loss"].isel(run=run).values
         analysis = _package().analysis
         if task is None:
             return analysis.staircase(points, loss).drops
         return analysis.level_drops(points, loss, _package().levels(task))
 
     @checked
-    def model(self, at: float | None = None, *, member: int = 0) -> AbstractModel:
+    def model(self, at: float | None = None, *, run: int = 0) -> AbstractModel:
         """The model at the recorded point nearest to `at`, a step or a time; by default the last."""
-        axis = "snapshot" if "snapshot" in self._run.dims else "time"
-        if at is None:
-            return model_at(self._run, run=member)
-        if not np.isfinite(at):
-            raise InvalidInput(
-                f"at is {at!r}; it must be a {'step' if axis == 'snapshot' else 'time'}, a finite number"
-            )
-        return model_at(self._run, run=member, index=int(np.abs(self._run[axis].values - at).argmin()))
+        return model_at(self._trajectory, run=run, at=at)
 
     def __repr__(self) -> str:
-        run, configuration = self._run, json.loads(self._run.attrs.get("configuration", "{}"))
+        run, configuration = self._trajectory, json.loads(self._trajectory.attrs.get("configuration", "{}"))
         model = configuration.get("model") or {}
         axis = "step" if "step" in run.dims else "time"
         count = run.sizes.get("run", 1)

@@ -104,16 +104,16 @@ def time_unit(model: AbstractModel) -> str:
 
 
 @checked
-def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int = 0, index: int = -1) -> Model:
-    """The model as it was at one recorded point.
+def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int = 0, at: float | None = None) -> Model:
+    """Return the model as it was at one recorded point.
 
     **Arguments:**
 
     - `trajectory`: what `descend`, `online` or `flow` returned.
     - `template`: a model of the class and shape that was trained; its weights are replaced. By default the model is
       made of what the provenance of the trajectory says about it.
-    - `run`: the member of an ensemble, counted from 0.
-    - `index`: the position along `snapshot`, or `time` where there are no snapshots; by default the last.
+    - `run`: which run of an ensemble, counted from 0.
+    - `at`: a step, or a time where there are no steps; the recorded point nearest to it is taken, by default the last.
 
     **Returns:** the model, like `template`, with the recorded weights.
 
@@ -139,10 +139,13 @@ def model_at(trajectory: xr.Dataset, template: Model | None = None, *, run: int 
     missing = [name for name in names if name not in trajectory.variables]
     if missing:
         raise InvalidInput(f"the trajectory has no weights {missing}; it was not recorded from {owner.__name__}")
-    for name, place, size in (("run", run, trajectory.sizes["run"]), ("index", index, trajectory.sizes[axis])):
-        if not -size <= place < size:
-            raise InvalidInput(f"{name} is {place}; the trajectory has {size}, counted from 0")
-    chosen = trajectory.isel({"run": run, axis: index})
+    size = trajectory.sizes["run"]
+    if not -size <= run < size:
+        raise InvalidInput(f"run is {run}; the trajectory has {size} runs, counted from 0")
+    if at is not None and not np.isfinite(at):
+        raise InvalidInput(f"at is {at!r}; it must be a {'step' if axis == 'snapshot' else 'time'}, a finite number")
+    place = -1 if at is None else int(np.abs(trajectory[axis].values - at).argmin())
+    chosen = trajectory.isel({"run": run, axis: place})
     weights = {name: chosen[name].values for name in names}
     if template is not None:
         return template.with_weights(weights)

@@ -9,8 +9,8 @@ import xarray as xr
 
 from stepwell import models
 from stepwell._util.arguments import checked
-from stepwell._util.described import imported_class
 from stepwell._util.errors import InvalidInput
+from stepwell._util.recipes import imported_class
 from stepwell.models import AbstractModel
 
 

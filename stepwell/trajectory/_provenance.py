@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepwell._util.arguments import checked
-from stepwell._util.described import digest, packed
-from stepwell._util.recipes import recipe_of
+from stepwell._util.recipes import digest, packed, recipe_of
 from stepwell._util.versions import versions
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask

@@ -30,7 +30,7 @@ def run():
 @pytest.fixture(scope="module")
 def softmax():
     model = MultiHeadAttention.random(dim=2, outputs=1, heads=2, scale=0.3, key=jax.random.key(0))
-    return online(model, TASK, batch=4, rate=0.05, steps=5, key=jax.random.key(1), progress=False)
+    return online(model, TASK, batch_size=4, rate=0.05, steps=5, key=jax.random.key(1), progress=False)
 
 
 def test_a_staircase_has_the_losses_levels_and_predicted_drops(run):
@@ -39,7 +39,7 @@ def test_a_staircase_has_the_losses_levels_and_predicted_drops(run):
     for line, loss in zip(lines, run["loss"].values, strict=False):
         np.testing.assert_array_equal(line.get_ydata(), loss)
     np.testing.assert_allclose([np.asarray(line.get_ydata())[0] for line in lines[2:5]], linear.levels(TASK))
-    np.testing.assert_array_equal(lines[-1].get_xdata(), compare(run, TASK)["predicted"])
+    np.testing.assert_array_equal(lines[-1].get_xdata(), compare(run, TASK).table["predicted"])
 
 
 def test_without_a_task_any_run_is_drawn(softmax):
@@ -60,7 +60,7 @@ def test_a_logarithmic_axis_begins_shortly_before_the_loss_moves(run):
         record=Record(spacing="steps"),
         **QUIET,
     )
-    first = float(compare(fine, TASK)["measured"].to_numpy()[0])
+    first = float(compare(fine, TASK).table["measured"].to_numpy()[0])
     last = float(fine["time"][-1])
     for figure in (draw_staircase(fine, TASK, log=True), draw_weights(fine, log=True)):
         begin, end = figure.axes[0].get_xlim()
@@ -75,7 +75,7 @@ def test_levels_are_drawn_where_no_drops_are_predicted(softmax):
 
 
 def test_weights_are_drawn_head_by_head(run):
-    panels = draw_weights(run, member=1).axes
+    panels = draw_weights(run, run=1).axes
     values = run["value"].values[1, :, :, 0, :]
     for head, line in enumerate(panels[0].get_lines()):
         np.testing.assert_allclose(np.asarray(line.get_ydata()), np.linalg.norm(values[:, head], axis=-1))
@@ -118,7 +118,7 @@ def test_a_run_that_diverges_has_a_film_too(run, tmp_path):
 
 def test_what_cannot_be_drawn_is_said(run):
     with pytest.raises(InvalidInput, match="2 runs, counted from 0"):
-        draw_weights(run, member=2)
+        draw_weights(run, run=2)
     with pytest.raises(InvalidInput, match="no loss over step or time"):
         draw_staircase(run.drop_vars("loss"))
 

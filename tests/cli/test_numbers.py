@@ -17,7 +17,7 @@ WORDS = {
 }
 OTHERS = {
     "dims": ["--task", "multitask"],
-    "batch": ["--objective", "online"],
+    "batch-size": ["--objective", "online"],
     "spikes": ["--spectrum", "spiked"],
 }
 """What must be said before a field has an effect."""

@@ -72,7 +72,7 @@ def test_it_is_trained_predicted_and_compared(experiment: sw.Experiment):
     run, prediction = experiment.run(progress=False), experiment.predict()
     assert float(run["loss"][0, -1]) == pytest.approx(prediction.levels[-1].loss, rel=1e-5)
     assert [level.learned for level in prediction.levels] == [0, 1, 2, 3] and len(prediction.drops) == 3
-    table = compare_run(run)
+    table = compare_run(run).table
     np.testing.assert_array_equal(table["predicted"], [drop.time for drop in prediction.drops])
     assert table["head"].tolist() == table["measured_head"].tolist() == [drop.head for drop in prediction.drops]
     assert abs(table["error"].to_numpy()[0]) < 1e-3 and bool(table["in_order"].all())

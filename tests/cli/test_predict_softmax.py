@@ -41,13 +41,13 @@ def predicted(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]
 def test_the_document(capsys: pytest.CaptureFixture[str]):
     found = predicted(capsys, *TASK, "--heads", "3")
     task = MultiTaskRegression((4, 10, 7), (2.0, 0.6, 0.05), 50, noise_variance=0.8)
-    limit = softmax.limits.flow_limit(task)
+    limit = softmax.flow_limit(task)
     expected = {
-        "gf_loss": softmax.limits.flow_limit_loss(task),
-        "gf_exact_loss": softmax.losses.exact_loss(task, np.diag(limit.omega), np.diag(limit.mu)),
-        "single_head_loss": softmax.limits.single_head_optimum(task).loss,
-        "lower_bound": softmax.bounds.lower_bound(task, 3),
-        "mmse": softmax.bayes.bayes_risk(task),
+        "gf_loss": softmax.flow_limit_loss(task),
+        "gf_exact_loss": softmax.exact_loss(task, np.diag(limit.omega), np.diag(limit.mu)),
+        "single_head_loss": softmax.single_head_optimum(task).loss,
+        "lower_bound": softmax.lower_bound(task, 3),
+        "mmse": softmax.bayes_risk(task),
     }
     for name, losses in expected.items():
         if name != "lower_bound":
@@ -90,7 +90,7 @@ def test_fewer_heads_than_tasks(capsys: pytest.CaptureFixture[str]):
     task = MultiTaskRegression((4, 10, 7), (2.0, 0.6, 0.05), 50, noise_variance=0.8)
     assert found["gf_loss"] is None and found["gf_exact_loss"] is None and found["limits"] is None
     assert "3 tasks" in found["gf_reason"]
-    best = softmax.allocation.best_partition(task, 2)
+    best = softmax.best_partition(task, 2)
     assert found["shared_loss"]["per_task"] == pytest.approx(best.loss)
     assert found["shared_loss"]["groups"] == [[i + 1 for i in group] for group in best.groups]
     assert found["lower_bound"]["total"] < found["shared_loss"]["total"] < found["single_head_loss"]["total"]

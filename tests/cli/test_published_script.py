@@ -252,7 +252,7 @@ def test_the_conventions_of_the_script():
     built: Any = experiment.build()
     task, model, objective = built
     assert (task.centered, task.whitened) == (True, True) and isinstance(objective, Sampled)
-    assert task.lengths == ContextLengths.uniform(4)
+    assert task.context == ContextLengths.uniform(4)
     assert (model.normalization, model.activation) == ("1/tokens", "softmax")
     key = keys_of(10)
     np.testing.assert_array_equal(task.covariance, published_covariance(4, key=key.task))

@@ -190,7 +190,7 @@ TOO_LARGE = {
     "points": ["--training", "descent", "--steps", "1000000000"],
     "weights": ["--heads", "1000000", "--dim", "1000"],
     "Hessian": ["--heads", "10000", "--dim", "16"],
-    "batch": ["--objective", "online", "--batch", "10000000", "--context", "100000"],
+    "batch": ["--objective", "online", "--batch-size", "10000000", "--context", "100000"],
     "seeds": ["--training", "descent", "--steps", "1000000", "--seeds", "100000"],
     "regressions": ["--task", "multitask", "--objective", "reduced", "--sequences", "1000000000"],
 }

@@ -18,7 +18,7 @@ from stepwell import experiments
 from stepwell._util import interrupt
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
-from stepwell.cli._training_plot import draw
+from stepwell.cli._training_files import draw
 from stepwell.dynamics import _host
 from stepwell.trajectory import load
 

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import stepwell as sw
-from stepwell import plots
+from stepwell import analysis
 from stepwell.cli import main
 from stepwell.experiments import seeds_of
 from stepwell.theory import Lengths, Regression, linear
@@ -72,7 +72,7 @@ DESCRIBED = {
     "optimizer": "--training descent --optimizer adam:b1=0.8 --schedule cosine --seed 20",
     "regressions": "--task multitask --dims 4 10 --strengths 2 .6 --noise .8",
     "one head": "--task multitask --dims 4 10 --heads 1",
-    "online": "--objective online --batch 16",
+    "online": "--objective online --batch-size 16",
     "recorded": "--points 50 --spacing log --snapshots 7 --training descent",
 }
 
@@ -162,7 +162,7 @@ SILENT = {
     "rank of merged attention": ("--model merged --rank 2", "the model kind merged has no field 'rank'"),
     "scheme of merged attention": ("--model merged --scheme stacked", "'scheme'"),
     "sequences in population": ("--sequences 100", "the objective kind population has no field 'sequences'"),
-    "batch of moments": ("--objective moments --batch 10", "'batch'"),
+    "batch of moments": ("--objective moments --batch-size 10", "'batch_size'"),
     "dims of one regression": ("--dims 4 10", "choose the task multitask"),
     "strengths of one regression": ("--strengths 1", "choose the task multitask"),
     "softmax beside dims": ("--task multitask --dims 4 10 --activation softmax", "'activation'"),
@@ -407,13 +407,13 @@ def test_the_theory_is_that_of_the_sample_of_the_task_described(capsys: pytest.C
     ],
 )
 def test_an_animation_has_the_theory_of_its_task_where_there_is_one(words, eigenvalues, tmp_path: Path, monkeypatch):
-    tasks, animate = [], plots.animate
+    tasks, animate = [], analysis.animate
 
     def watched(run, task):
         tasks.append(task)
         return animate(run, task, frames=2)
 
-    monkeypatch.setattr(plots, "animate", watched)
+    monkeypatch.setattr(analysis, "animate", watched, raising=False)
     small = "--training descent --steps 3 --objective sampled --sequences 60 --context 6 --format gif".split()
     assert main(["train", *words, *small, "--out", str(tmp_path)]) == 0
     (task,) = tasks

@@ -39,7 +39,7 @@ DESCENT = functools.partial(descend, model(), Population(TASK), rate=0.1, steps=
 OBSERVED = functools.partial(DESCENT, record=Record(observe={"scaled": scaled(2)}))
 ADAM = functools.partial(descend, model(), Population(TASK), optimizer=optax.adam(1e-2), steps=20)
 FLOW = functools.partial(flow, model(), Population(TASK), until=2.0, record=Record(points=5))
-ONLINE = functools.partial(online, model(), TASK, batch=8, rate=0.1, steps=5, key=KEY)
+ONLINE = functools.partial(online, model(), TASK, batch_size=8, rate=0.1, steps=5, key=KEY)
 
 OTHERS = {
     "rate": (DESCENT, {"rate": 0.2}, "rate 0.1 there and 0.2 here"),
@@ -57,7 +57,7 @@ OTHERS = {
     "solver": (FLOW, {"solver": "lsoda"}, "different solver"),
     "tolerance": (FLOW, {"rtol": 1e-7}, "rtol 1e-06 there and 1e-07 here"),
     "key": (ONLINE, {"key": jax.random.key(1)}, "different key"),
-    "batch": (ONLINE, {"batch": 9}, "batch 8 there and 9 here"),
+    "batch": (ONLINE, {"batch_size": 9}, "batch_size 8 there and 9 here"),
 }
 
 

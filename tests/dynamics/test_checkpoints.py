@@ -67,9 +67,16 @@ RUNS = {
         ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=Record(every=25), **how
     ),
     "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=Record(every=100), **how),
-    "online": lambda **how: online(softmax(), TASK, batch=8, rate=0.1, steps=40, key=KEY, **how),
+    "online": lambda **how: online(softmax(), TASK, batch_size=8, rate=0.1, steps=40, key=KEY, **how),
     "online adam": lambda **how: online(
-        ensemble(separate), TASK, batch=8, optimizer=optax.adam(1e-2), steps=40, record=Record(every=9), key=KEY, **how
+        ensemble(separate),
+        TASK,
+        batch_size=8,
+        optimizer=optax.adam(1e-2),
+        steps=40,
+        record=Record(every=9),
+        key=KEY,
+        **how,
     ),
     "rodas5p": lambda **how: flow(separate(), POPULATION, solver="rodas5p", record=Record(points=20), **how),
     "rodas5p moments": lambda **how: flow(

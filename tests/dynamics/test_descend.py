@@ -154,7 +154,7 @@ def test_an_interrupt_keeps_what_was_done(monkeypatch):
 
 def test_online_descent_follows_the_gradient_of_each_steps_own_sequences():
     model = MergedAttention.random(dim=2, heads=2, scale=0.3, activation="softmax", key=KEY)
-    found = online(model, TASK, batch=16, rate=0.1, steps=5, key=KEY)
+    found = online(model, TASK, batch_size=16, rate=0.1, steps=5, key=KEY)
     gradient = jax.jit(lambda model, key: jax.value_and_grad(Sampled(TASK.draw(16, key=key)))(model))
     for step in range(6):
         loss, slope = gradient(model, jax.random.fold_in(KEY, step))
@@ -164,9 +164,9 @@ def test_online_descent_follows_the_gradient_of_each_steps_own_sequences():
 
 def test_an_online_run_that_goes_on_from_another_sees_the_batches_that_follow():
     model = separate()
-    whole = online(model, TASK, batch=8, rate=0.1, steps=10, key=KEY)
-    first = online(model, TASK, batch=8, rate=0.1, steps=4, key=KEY)
-    second = online(model_at(first, model), TASK, batch=8, rate=0.1, steps=6, first_step=4, key=KEY)
+    whole = online(model, TASK, batch_size=8, rate=0.1, steps=10, key=KEY)
+    first = online(model, TASK, batch_size=8, rate=0.1, steps=4, key=KEY)
+    second = online(model_at(first, model), TASK, batch_size=8, rate=0.1, steps=6, first_step=4, key=KEY)
     np.testing.assert_array_equal(second.loss[0], whole.loss[0, 4:])
 
 
@@ -234,7 +234,7 @@ def test_the_trajectory_says_how_it_came_about():
         (lambda: Ensemble.of([separate(), SeparateAttention.random(dim=2, heads=3, scale=1.0, key=KEY)]), "one shape"),
         (lambda: Ensemble.of([]), "at least one"),
         (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=10**12), "GiB"),
-        (lambda: online(separate(), TASK, batch=0, rate=0.1, steps=5, key=KEY), "batch"),
+        (lambda: online(separate(), TASK, batch_size=0, rate=0.1, steps=5, key=KEY), "batch_size"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(run, words):

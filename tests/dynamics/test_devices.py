@@ -77,7 +77,7 @@ def by_dynamics(name):
     if name.startswith("online"):
         batch = objective(0, 0).batch
         task = TASK if batch.outputs == 2 else VARIED
-        return online(model, task, batch=batch.size, key=KEY, **options)["loss"].values
+        return online(model, task, batch_size=batch.size, key=KEY, **options)["loss"].values
     if name == "own data":
         return descend(model, Ensemble.of([objective(run, 0) for run in range(2)]), **options)["loss"].values
     return descend(model, objective(0, 0), **options)["loss"].values

@@ -100,7 +100,7 @@ def test_an_ensemble_on_softmax_sequences_is_refused():
     with pytest.raises(InvalidInput, match="differs"):
         descend(models, Sampled(BATCH), rate=0.1, steps=2, progress=False)
     with pytest.raises(InvalidInput, match="differs"):
-        online(models, TASK, batch=8, rate=0.1, steps=2, progress=False, key=jax.random.key(0))
+        online(models, TASK, batch_size=8, rate=0.1, steps=2, progress=False, key=jax.random.key(0))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

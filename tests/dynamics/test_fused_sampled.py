@@ -89,7 +89,7 @@ def test_online_is_the_same_with_and_without(with_and_without):
     task = InContextRegression(np.diag([0.6, 0.4]), 8)
     model = MergedAttention.random(dim=2, heads=3, scale=0.3, activation="softmax", key=jax.random.key(0))
     found = with_and_without(
-        lambda: online(model, task, batch=20, rate=0.1, steps=30, progress=False, key=jax.random.key(1))
+        lambda: online(model, task, batch_size=20, rate=0.1, steps=30, progress=False, key=jax.random.key(1))
     )
     np.testing.assert_allclose(found[0]["loss"], found[1]["loss"], rtol=1e-10)
 
@@ -141,13 +141,13 @@ def test_what_is_not_finite_stays_so(spoil: float):
 
 def test_the_label_of_the_query_is_not_looked_at():
     drawn = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
-    told = Batch(drawn.tokens.at[:, -1, 2:].set(5.0), drawn.labels, drawn.lengths)
+    told = Batch(drawn.tokens.at[:, -1, 2:].set(5.0), drawn.labels, drawn.context)
     assert_same(both(Sampled(told), softmax_model()), rtol=1e-11)
 
 
 def test_other_precisions_take_the_plain_way():
     drawn = InContextRegression(np.eye(2), 5).sample(10, key=jax.random.key(0))
-    single = Batch(drawn.tokens.astype(np.float32), drawn.labels.astype(np.float32), drawn.lengths)
+    single = Batch(drawn.tokens.astype(np.float32), drawn.labels.astype(np.float32), drawn.context)
     model = softmax_model()
     assert isinstance(gradient_form(Sampled(single), model), Sampled)
     small = model.with_weights({name: value.astype(np.float32) for name, value in model.weights().items()})

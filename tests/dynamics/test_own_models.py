@@ -62,7 +62,7 @@ def gated(seed: int = 0) -> own.GatedKeys:
 def loss_by_hand(model: AbstractModel, batch: Batch) -> Array:
     """By the definition: every context length with its probability, every sequence, one call each."""
     total = jnp.zeros(())
-    for n, probability in zip(batch.lengths.counts, batch.lengths.probabilities, strict=True):
+    for n, probability in zip(batch.context.counts, batch.context.probabilities, strict=True):
         tokens = batch.tokens[:, : n + 1].at[:, n, batch.dim :].set(0.0)
         total += probability * jnp.mean((jax.vmap(model)(tokens) - batch.labels[:, n]) ** 2)
     return total
@@ -111,7 +111,7 @@ def assert_same_weights(found: Any, expected: Any, **tolerance) -> None:
 # Everything that trains by sequences, as (model or ensemble) -> trajectory.
 TRAININGS: dict[str, Callable[[Any], Any]] = {
     "descend": lambda model: descend(model, Sampled(BATCH), rate=RATE, steps=STEPS, **QUIET),
-    "online": lambda model: online(model, TASK, batch=16, rate=RATE, steps=STEPS, key=KEY, **QUIET),
+    "online": lambda model: online(model, TASK, batch_size=16, rate=RATE, steps=STEPS, key=KEY, **QUIET),
     "flow": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), **QUIET),
     "rodas5p": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), solver="rodas5p", **QUIET),
     "tsit5": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), solver="tsit5", **QUIET),
@@ -404,7 +404,7 @@ def test_several_context_lengths_are_several_calls(make):
     losses, end = descent_by_hand(make(), lambda _: batch)
     np.testing.assert_allclose(run.loss[0], losses, rtol=1e-12)
     assert_same_weights(model_at(run, make()), end, rtol=1e-11)
-    run = online(make(), VARIED, batch=16, rate=RATE, steps=STEPS, key=KEY, **QUIET)
+    run = online(make(), VARIED, batch_size=16, rate=RATE, steps=STEPS, key=KEY, **QUIET)
     np.testing.assert_allclose(run.loss[0], descent_by_hand(make(), fresh(VARIED))[0], rtol=1e-12)
 
 

@@ -19,7 +19,7 @@ LOSS = Population(TASK)
 TRAININGS = {
     "descend": lambda **how: descend(MODEL, LOSS, rate=0.1, steps=90, progress=False, **how),
     "online": lambda **how: online(
-        MODEL, TASK, batch=4, rate=0.1, steps=90, progress=False, key=jax.random.key(1), **how
+        MODEL, TASK, batch_size=4, rate=0.1, steps=90, progress=False, key=jax.random.key(1), **how
     ),
     "flow": lambda **how: flow(MODEL, LOSS, until=9.0, progress=False, **how),
     "ensemble": lambda **how: flow(Ensemble.of([MODEL, MODEL]), LOSS, until=9.0, progress=False, **how),

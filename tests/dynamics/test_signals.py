@@ -22,7 +22,7 @@ MODEL = SeparateAttention.random(dim=2, heads=2, scale=1e-5, key=jax.random.key(
 
 RUNS = {
     "descend": lambda: descend(MODEL, Population(TASK), rate=0.01, steps=100_000),
-    "online": lambda: online(MODEL, TASK, batch=4, rate=0.01, steps=10_000, key=jax.random.key(1)),
+    "online": lambda: online(MODEL, TASK, batch_size=4, rate=0.01, steps=10_000, key=jax.random.key(1)),
     "rodas5p": lambda: flow(MODEL, Population(TASK), solver="rodas5p"),
     "lsoda": lambda: flow(MODEL, Population(TASK), solver="lsoda"),
     "diffrax": lambda: flow(MODEL, Population(TASK), solver=diffrax.Tsit5()),

@@ -26,7 +26,7 @@ def random_start(seed, heads, **options):
 def eigenvalue_flow(start, task):
     r"""$\dot\omega$ and $\dot\mu$ of the flow of half the squared error, with $\delta_\omega, \delta_\mu$ conserved."""
     dims, lam = np.array(task.dims), np.array(task.strengths)
-    context = task.lengths.longest
+    context = task.context.longest
     phi = 1 + task.noise_variance / (lam * dims)
     # In single singular values k = key/√d: what is conserved is k² - q² and o² - v².
     key, query, value, output = (np.asarray(start.weights()[name]) for name in ("key", "query", "value", "output"))
@@ -110,8 +110,8 @@ def test_an_ensemble_is_its_members(objective):
 def test_fresh_data_can_be_summed_over_outputs():
     task = MultiTaskRegression((2, 3), context=8)
     model = MultiHeadAttention.random(dim=5, outputs=2, heads=2, scale=0.3, key=KEY)
-    summed = online(model, task, batch=16, reduce="sum", rate=0.01, steps=3, progress=False, key=KEY)
+    summed = online(model, task, batch_size=16, reduce="sum", rate=0.01, steps=3, progress=False, key=KEY)
     batch = task.draw(16, key=jax.random.fold_in(KEY, 0))
     np.testing.assert_allclose(summed["loss"][0, 0], Sampled(batch, "sum")(model), rtol=1e-12)
-    averaged = online(model, task, batch=16, rate=0.02, steps=3, progress=False, key=KEY)
+    averaged = online(model, task, batch_size=16, rate=0.02, steps=3, progress=False, key=KEY)
     np.testing.assert_allclose(summed["loss"], 2 * averaged["loss"], rtol=1e-12)

@@ -86,7 +86,7 @@ def of_run(run: xr.Dataset, experiment: Experiment) -> Answer:
 
 def with_drops(answer: Answer, run: xr.Dataset) -> Answer:
     """The answer with the drops of `run.stepwell.compare()`."""
-    return with_table(answer, run.stepwell.compare())
+    return with_table(answer, run.stepwell.compare().table)
 
 
 def with_table(answer: Answer, table: Any) -> Answer:
@@ -231,7 +231,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
             rule = {"optimizer": named_optimizer(training.optimizer, training.schedule, **given).optimizer}
         rule |= {"steps": training.steps, "record": kept, "progress": False}
         if experiment.objective.kind == "online":
-            run = sw.online(model, task, batch=objective.batch, key=keys_of(experiment.seed).train, **rule)
+            run = sw.online(model, task, batch_size=objective.batch_size, key=keys_of(experiment.seed).train, **rule)
         else:
             run = sw.descend(model, objective, **rule)
     answer = of_run_by_hand(run, model, factor)
@@ -244,7 +244,7 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
         with contextlib.suppress(InvalidInput):  # a sample that drives away from zero is predicted by its task
             theory = sample_task(task, sample, commuting=theory_of(type(model)) == "merged")
     if not no_comparison(experiment):
-        answer = with_table(answer, sw.compare(run, task, sample=sample))
+        answer = with_table(answer, sw.compare(run, task, sample=sample).table)
     losses, heads = linear.levels(theory), experiment.model.heads * experiment.model.get("rank", 1)
     predictor = linear.PREDICTORS[str(theory_of(type(model)))]
     return answer._replace(levels=losses[predictor.plateaus(int(np.sum(np.diff(losses) < 0)), heads)].tolist())
@@ -582,7 +582,7 @@ TEN: dict[str, Experiment] = {
     "online": Experiment(
         task={"dim": 2, "context": 15},
         model={"scale": 0.1},
-        objective={"kind": "online", "batch": 512},
+        objective={"kind": "online", "batch_size": 512},
         training={"rate": 0.05, "steps": 800},
         record=_PLAIN,
         seed=9,

@@ -138,7 +138,7 @@ def descriptions(draw: Any, chosen: Kinds | None = None) -> dict[str, Any]:
     if kinds.objective in ("moments", "sampled", "reduced"):
         objective["sequences"] = draw(st.integers(32, 48)) if kinds.objective == "moments" else 32
     if kinds.objective == "online":
-        objective["batch"] = 8
+        objective["batch_size"] = 8
     training: dict[str, Any] = {"kind": kinds.training}
     record: dict[str, Any] = {}
     if kinds.training == "flow":

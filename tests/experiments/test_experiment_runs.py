@@ -211,9 +211,7 @@ def test_several_regressions_have_one_time():
     """The bracket of emergence, in t/τ, is the theory's with the flow dW/dt = -1/2 dL/dW: a loss factor of 1."""
     experiment = Experiment(task={"kind": "multitask", "dims": [4, 6], "context": 40}, model={"scale": 1e-3})
     document = experiment.predict().document
-    bracket = sw.theory.softmax.emergence.emergence_bracket(
-        experiment.build().task, np.full(2, 1e-3), heads=2, loss_factor=1.0
-    )
+    bracket = sw.theory.softmax.emergence_bracket(experiment.build().task, np.full(2, 1e-3), heads=2, loss_factor=1.0)
     assert document["emergence_times"] == bracket.early.tolist()
     run = experiment.run(progress=False)
     half = float(run["loss"][0, 0] + run["loss"][0, -1]) / 2
@@ -229,13 +227,13 @@ def test_seeds_are_compared_with_their_own_task_and_sample(objective: str):
         objective=objective if objective == "population" else {"kind": objective, "sequences": 100},
         training={"kind": "descent", "rate": 0.01, "steps": 600},
     )
-    both = compare_run(experiment.run(seeds=[4, 9], progress=False))
+    both = compare_run(experiment.run(seeds=[4, 9], progress=False)).table
     assert both["run"].tolist() == [4, 4, 9, 9]
     for seed in (4, 9):
         alone = experiment.replace(seed=seed)
         run = alone.run(progress=False)
         rows = both[both["run"] == seed]
-        table = run.stepwell.compare()
+        table = run.stepwell.compare().table
         np.testing.assert_allclose(rows["predicted"], table["predicted"], rtol=1e-9)
         np.testing.assert_allclose(rows["predicted"], [drop.time for drop in alone.predict().drops], rtol=1e-9)
         np.testing.assert_allclose(

@@ -31,7 +31,7 @@ RUNS = {
     "some steps": lambda: _descend(
         MODEL, sw.Population(TASK), record=sw.Record(every=7, snapshots=[3, 9]), first_step=4
     ),
-    "online": lambda: sw.online(MODEL, TASK, batch=8, rate=0.05, steps=20, progress=False, key=KEY),
+    "online": lambda: sw.online(MODEL, TASK, batch_size=8, rate=0.05, steps=20, progress=False, key=KEY),
     "flow": lambda: sw.flow(MODEL, sw.Population(TASK), progress=False),
     "flow to a time": lambda: sw.flow(
         MODEL, sw.Population(TASK), until=3.0, record=sw.Record(points=7, spacing="log"), progress=False
@@ -59,7 +59,7 @@ EXPERIMENTS = {
     "network": {"task": {"dim": 2}, "model": "mlp", "objective": FEW, "training": SHORT},
     "adam": {"task": {"dim": 2}, "training": SHORT | {"optimizer": "adam", "schedule": "cosine"}},
     "softmax": {"model": {"activation": "softmax"}, "objective": {"sequences": 30}, "training": SHORT},
-    "online": {"task": {"dim": 2}, "objective": {"kind": "online", "batch": 4}, "training": SHORT},
+    "online": {"task": {"dim": 2}, "objective": {"kind": "online", "batch_size": 4}, "training": SHORT},
     "spectral": {"task": {"kind": "multitask", "dims": [2, 3]}, "training": {"until": 3.0}},
     "tests": {"task": {"kind": "mixture", "dim": 2}, "objective": FEW, "training": SHORT,
               "record": {"test_sequences": 20, "value_weights": True}},
@@ -155,20 +155,20 @@ def _sample(n, key):
 class Signs(sw.tasks.AbstractTask):
     """A task of one's own, of plain fields."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     dim: int = 3
     outputs: int = 1
     spread: float = 0.5
     powers: tuple[int, ...] = (1, 2)
 
-    def draw(self, size, *, key):
-        x = self.spread * jax.random.rademacher(key, (size, self.lengths.tokens, self.dim), float)
+    def draw(self, sequences, *, key):
+        x = self.spread * jax.random.rademacher(key, (sequences, self.context.tokens, self.dim), float)
         y = jnp.sum(jnp.stack([x**power for power in self.powers]), axis=(0, -1))[..., None]
-        return sw.tasks.assemble(x, y, y, self.lengths)
+        return sw.tasks.assemble(x, y, y, self.context)
 
 
 def _online(task, model: sw.models.AbstractModel = MODEL):
-    return sw.online(model, task, batch=8, rate=0.05, steps=20, progress=False, key=KEY)
+    return sw.online(model, task, batch_size=8, rate=0.05, steps=20, progress=False, key=KEY)
 
 
 def test_a_task_of_ones_own_whose_class_is_imported(tmp_path):

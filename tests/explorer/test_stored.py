@@ -94,7 +94,7 @@ def test_a_converged_flow_of_a_sweep_has_a_view(library, snapshots, kind):
         np.testing.assert_allclose(opened["time"], run["time"], rtol=1e-12)
         np.testing.assert_allclose(opened["loss"], run["loss"][0], rtol=1e-12)
         if kind == "linear":
-            np.testing.assert_allclose(opened["measured_times"], compare_run(run)["measured"], rtol=1e-9)
+            np.testing.assert_allclose(opened["measured_times"], compare_run(run).table["measured"], rtol=1e-9)
 
 
 def test_drops_are_measured_on_every_recorded_loss(library):
@@ -102,7 +102,7 @@ def test_drops_are_measured_on_every_recorded_loss(library):
     model = {"kind": "merged", "heads": 3, "scale": 0.02, "normalization": "none"}
     made = trained(library, task={"dim": 3}, model=model, training={"kind": "descent", "steps": 1000, "rate": 0.01})
     ((name, *_),) = library.runs()["rows"]
-    opened, table = library.run_view(name), compare_run(made)
+    opened, table = library.run_view(name), compare_run(made).table
     np.testing.assert_allclose(opened["measured_times"], table["measured"], rtol=1e-9)
     np.testing.assert_allclose(opened["drop_times"], table["predicted"], rtol=1e-9)
     columns = opened["table"]["columns"]

@@ -50,7 +50,7 @@ def arrays(made):
             "steps": 50,
             "rate": 0.01,
         },
-        {"objective": "online", "batch": 8, "steps": 60, "rate": 0.05},
+        {"objective": "online", "batch_size": 8, "steps": 60, "rate": 0.05},
         {"model": "mlp", "scale": 0.1},
         {"task": "mixture", "sequences": 40, "steps": 40},
     ],
@@ -79,7 +79,7 @@ def test_a_view_is_the_run_of_its_experiment(words):
 )
 def test_the_table_is_that_of_compare(words):
     state = read(**{"heads": 3, "dim": 3, "scale": 0.1, **words})
-    made, table = view(state), compare_run(state.run.run(progress=False))
+    made, table = view(state), compare_run(state.run.run(progress=False)).table
     columns, rows = made["table"]["columns"], made["table"]["rows"]
     assert len(rows) == len(table) and {"t/τ", "measured t/τ"} <= set(columns)
     assert ("step" in columns) == ("training" in words)
@@ -359,7 +359,7 @@ def test_theory_of_users_kinds_stands_beside_their_curve():
     assert not problems and made["kind"] == "curve"
     experiment = state.run
     np.testing.assert_allclose(made["levels"], [level.loss for level in experiment.predict().levels], rtol=1e-12)
-    table = experiment.run(progress=False).stepwell.compare()
+    table = experiment.run(progress=False).stepwell.compare().table
     np.testing.assert_allclose(made["drop_times"], table["predicted"], rtol=1e-9)
     np.testing.assert_allclose(made["measured_times"], table["measured"], rtol=1e-9)
     assert len(made["table"]["rows"]) == len(table) == 3

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from stepwell.analysis.style import new_figure, styled
-from stepwell.figures import Claim, Figure, Known, _registry
+from stepwell.figures import FIGURES, Claim, Figure, Known
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,16 @@ def make(name: str, *, measured: float = 1.0, simulate=None, known: Known | None
 
 @pytest.fixture
 def register(monkeypatch: pytest.MonkeyPatch):
-    """A register of made figures, by name."""
-    listed: dict[str, str] = {}
-    monkeypatch.setattr(_registry, "FIGURES", listed)
-    for user in (
-        "stepwell.figures._figure_archive",
-        "stepwell.figures._earlier",
-        "stepwell.figures._program",
-        "stepwell.figures._reproduce",
-        "stepwell.figures._workers",
-        "stepwell.papers",
-    ):
-        monkeypatch.setattr(sys.modules[user], "FIGURES", listed)
+    """A function that lists a made figure under a name, in place of the figures of the papers."""
+    before = dict(FIGURES)
+    FIGURES.clear()
 
     def add(name: str, **options) -> ModuleType:
         module = make(name, **options)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        listed[name] = module.__name__
+        FIGURES[name] = module.__name__
         return module
 
-    return add
+    yield add
+    FIGURES.clear()
+    FIGURES.update(before)

@@ -128,7 +128,7 @@ def test_what_is_damaged_is_named_and_made_again(tmp_path, store, damage):
     damage(path)
     assert [one for one, _ in damaged_figures(store)] == ([] if damage is of_another else [path])
     _, taken, warnings = again(tmp_path, store)
-    assert not taken and len(warnings) == 1 and str(path) in warnings[0] and "made again" in warnings[0]
+    assert not taken and len(warnings) == 1 and str(path) in warnings[0] and "computed again" in warnings[0]
     assert not (tmp_path / "outside").exists()
     assert damaged_figures(store) == []  # the new one has taken its place
 

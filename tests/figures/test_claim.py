@@ -71,9 +71,17 @@ def test_what_is_no_number_fails_and_is_null(measured):
 def test_the_deciding_value_decides(measured, required):
     claim = Claim.over(ID, "s", predicted=0, measured=measured, tolerance=1, basis="b", **ORIGIN, required=required)
     holding = sum(abs(m) <= 1 for m in measured)
-    assert claim.seeds == len(measured) and claim.pass_rate == holding / len(measured)
+    assert claim.count == len(measured) and claim.pass_rate == holding / len(measured)
     assert claim.passed == (holding >= math.ceil(required * len(measured) - 1e-9))
     assert claim.passed == (abs(claim.measured - claim.predicted) <= claim.tolerance)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.sampled_from([0.25, 0.5, 1.0]))
+def test_a_fraction_is_counted(holds, required):
+    claim = Claim.fraction(ID, "s", holds=holds, required=required, basis="b", counted="runs", **ORIGIN)
+    assert claim.measured == claim.pass_rate == sum(holds) / len(holds) and claim.count == len(holds)
+    assert claim.passed == (sum(holds) >= required * len(holds)) and claim.counted == "runs"
+    assert not Claim.fraction(ID, "s", holds=[], basis="b", **ORIGIN).judged()
 
 
 def test_each_value_has_its_own_tolerance():

@@ -165,9 +165,9 @@ def nested(depth: int) -> Any:
         claim_with(tolerance=-1.0),
         claim_with(relation="javascript:"),
         claim_with(relation=[]),
-        claim_with(seeds=0),
-        claim_with(seeds=1.5),
-        claim_with(seeds=True),
+        claim_with(count=0),
+        claim_with(count=1.5),
+        claim_with(count=True),
         claim_with(pass_rate=2),
         claim_with(passed="yes"),
         lambda document: document["claims"].append(document["claims"][0]),
@@ -199,7 +199,7 @@ def test_one_bad_figure_does_not_cost_the_others(register, report: Path):
     messages: list[str] = []
     done = reproduce(["linear/fig3"], out=report, warn=messages.append)
     assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig2", "linear/fig3"]
-    assert len(messages) == 1 and "'linear/fig1' is left out (title is 3)" in messages[0]
+    assert len(messages) == 1 and "'linear/fig1' is left out (Expected `str`, got `int` - at `$.title`)" in messages[0]
 
 
 @pytest.mark.parametrize("link", ["figures", "figures/linear-fig1.svg", "data", "data/linear-fig1-curve.nc"])

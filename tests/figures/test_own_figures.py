@@ -13,7 +13,6 @@ from stepwell.figures import (
     GROUP,
     PAPERS,
     Figure,
-    _own,
     _registry,
     add_figure,
     add_offered,
@@ -177,14 +176,10 @@ def test_packages_offer_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ]
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points if group == GROUP else [])
-    _own.offered.cache_clear()
-    try:
-        assert select(["my-paper"]) == ["my-paper/fig1"] and "theirs/fig2" in select([])
-        assert FIGURES["linear/fig1"].startswith("stepwell.") and "no/such/name" not in FIGURES
-        assert PAPERS["my-paper"] == "Figures of my-paper"
-        assert reproduce(["my-paper/fig1"], out=tmp_path / "report").passed
-    finally:
-        _own.offered.cache_clear()
+    assert select(["my-paper"]) == ["my-paper/fig1"] and "theirs/fig2" in select([])
+    assert FIGURES["linear/fig1"].startswith("stepwell.") and "no/such/name" not in FIGURES
+    assert PAPERS["my-paper"] == "Figures of my-paper"
+    assert reproduce(["my-paper/fig1"], out=tmp_path / "report").passed
 
 
 def test_an_installed_distribution_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -194,12 +189,8 @@ def test_an_installed_distribution_is_found(tmp_path: Path, monkeypatch: pytest.
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mypaper\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[{GROUP}]\nfig1 = mypaper.fig1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    _own.offered.cache_clear()
-    try:
-        add_offered()
-        assert _registry.FIGURES["mypaper/fig1"] == "mypaper.fig1"
-    finally:
-        _own.offered.cache_clear()
+    add_offered()
+    assert _registry.FIGURES["mypaper/fig1"] == "mypaper.fig1"
 
 
 def test_settings_of_an_own_figure_can_be_changed(tmp_path: Path):

@@ -132,7 +132,7 @@ def test_what_moved_since_an_earlier_report(register, tmp_path: Path):
     done = reproduce(names, out=tmp_path / "after", against=tmp_path / "before")
     found = {(one["what"], one["name"], one["after"]) for one in done.document["against"]["movements"]}
     assert found == {("fails now", "linear/fig1/one", "2"), ("measured", "linear/fig2/one", "1.0001")}
-    assert "What moved since" in done.page.read_text()
+    assert "Changes since" in done.page.read_text()
     assert kept == {path: path.read_bytes() for path in (tmp_path / "before").rglob("*") if path.is_file()}
     quick = reproduce(["linear/fig3"], out=tmp_path / "quick", quick=True, against=tmp_path / "before")
     moved = quick.document["against"]["movements"]
@@ -166,7 +166,7 @@ def test_the_place_of_an_error_is_in_the_figures_own_file(register, tmp_path: Pa
         "import json\n"
         "from dataclasses import dataclass\n"
         "def simulate(settings):\n    return json.loads('{')\n"
-        "from stepwell.papers import Figure\n"
+        "from stepwell.figures import Figure\n"
         "@dataclass(frozen=True)\nclass Settings: pass\n"
         "rest = {'claims': lambda data, settings: [], 'draw': lambda data, settings: None, 'settings': Settings()}\n"
         "FIGURE = Figure(name='own/mine', title='T', caption='C', simulate=simulate, **rest)\n"
@@ -213,7 +213,7 @@ def test_a_folder_removed_in_mid_run_ends_it(register, tmp_path: Path):
     done = reproduce(["linear/fig1", "linear/fig2", "linear/fig3"], out=folder)
     assert not done.passed and not done.interrupted and last.calls == []
     assert done.problem is not None and "\n" not in done.problem
-    assert done.problem == f"cannot write to {folder} (No such file or directory); 1 of 3 figures were made before"
+    assert done.problem == f"cannot write to {folder} (No such file or directory); 1 of 3 figures were done before"
     assert [entry["name"] for entry in done.document["figures"]] == ["linear/fig1"]
 
 

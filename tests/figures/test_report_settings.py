@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.cli import main
-from stepwell.figures import Progress, _program, reproduce
+from stepwell.figures import Progress, _registry, reproduce
 
 
 def test_the_same_figure_is_not_made_twice(register, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -31,7 +31,7 @@ def test_another_figure_is_made(what: str, register, tmp_path: Path, monkeypatch
     module = register("linear/fig1")
     reproduce(["linear/fig1"], out=tmp_path)
     if what == "program":
-        monkeypatch.setattr(_program, "_package", lambda: "another")
+        monkeypatch.setattr(_registry, "_package", lambda: "another")
     if what == "files":
         (tmp_path / "figures" / "linear-fig1.svg").unlink()
     done = reproduce(["linear/fig1"], out=tmp_path, quick=what == "quick", fresh=what == "library")
@@ -49,7 +49,7 @@ def test_after_an_interruption_the_rest_is_made(register, tmp_path: Path, capsys
     first, second = register("linear/fig1"), register("linear/fig2", simulate=press)
     words = ["reproduce", "--out", str(tmp_path), "--jobs", "1"]
     assert main(words) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command runs the others" in capsys.readouterr().err
     assert main(words) == 0
     assert (len(first.calls), len(second.calls)) == (1, 2)
 
@@ -103,8 +103,6 @@ FIGURE = Figure(
 @pytest.fixture
 def calls(register, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """How often a figure was made whose setting `size` is 1, and which has a claim about published data."""
-    from stepwell.figures import _registry
-
     package = tmp_path / "made_paper"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -128,7 +126,7 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
         and "unexpected: linear/fig1/size does not hold" in printed
     )
     page, document = (tmp_path / "index.html").read_text(), json.loads((tmp_path / "claims.json").read_text())
-    assert "Settings were changed: size = 2" in page and "not judged at these settings: it compares" in page
+    assert "Changed settings: size = 2" in page and "not judged at these settings: it compares" in page
     assert document["figures"][0]["changed"] == {"size": 2}
     assert [claim["judged"] for claim in document["claims"]] == [True, False, True]
     made = calls()
@@ -136,7 +134,7 @@ def test_changed_settings_are_reported(calls, tmp_path: Path, capsys: pytest.Cap
     assert main([*words, "--set", "size=3"]) == 1 and calls() == made + 1
     assert "not judged at these settings: there are no plateaus to judge" in capsys.readouterr().out
     assert main(words) == 0 and calls() == made + 2
-    assert "Settings were changed" not in (tmp_path / "index.html").read_text()
+    assert "Changed settings" not in (tmp_path / "index.html").read_text()
 
 
 WRONG = {
@@ -162,7 +160,7 @@ def test_progress_is_reported(register, tmp_path: Path, monkeypatch: pytest.Monk
     from stepwell._util.progress import Meter
 
     clock = iter(range(0, 1000, 2))
-    monkeypatch.setattr("stepwell.figures._run_figure.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("stepwell.figures._run.time.monotonic", lambda: float(next(clock)))
 
     def simulate():
         with Meter("training", 4, shown=False) as meter:
@@ -192,7 +190,7 @@ def test_progress_comes_from_another_process(tmp_path: Path):
 
 
 def test_a_status_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from stepwell.cli._status import Status
+    from stepwell.cli._reproduce import Status
 
     monkeypatch.setenv("COLUMNS", "200")
     status = Status()

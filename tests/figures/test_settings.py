@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from stepwell._util.errors import InvalidInput
+from stepwell.cli._reproduce import parsed_changes
 from stepwell.experiments._flags import parsed
-from stepwell.figures import FIGURES, Claim, Known, SeedWords, figure, parsed_changes, select
-from stepwell.figures._settings import _read
+from stepwell.figures import FIGURES, Claim, Known, SeedWords, figure, select
+from stepwell.figures._figure import _read
 
 
 def names_of(name: str) -> list[str]:
@@ -30,7 +31,7 @@ def test_published_runs_get_the_context(name: str, quick: bool):
     assert changed.changes == {"context": 60}
     settings = changed.at(quick)
     shown = changed.described(settings)
-    assert settings.experiment.build().task.lengths.counts == (60,)
+    assert settings.experiment.build().task.context.counts == (60,)
     assert parsed(shown["command"].split()[2:]) == settings.experiment
     assert shown["context length N"] == 60 and figure(name).paper_settings["context length N"] == 31
     assert "--context" not in figure(name).described(figure(name).at(quick))["command"]

@@ -52,7 +52,7 @@ def test_a_process_that_dies_costs_its_figure_only(tmp_path: Path, monkeypatch: 
     def murderous(worker, name):
         send(worker, name)
         if name == QUICKEST[1]:
-            os.kill(worker._process.pid, signal.SIGKILL)
+            os.kill(worker.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(_workers._Worker, "send", murderous)
     names = [QUICKEST[1], QUICKEST[0]]

@@ -116,7 +116,7 @@ def as_separate(model: Renamed) -> sw.SeparateAttention:
 def test_drops_of_any_class_with_a_theory_are_compared(experiment: sw.Experiment):
     task, model, objective = experiment.build()
     separate = sw.flow(as_separate(model), objective, until=60.0, progress=False)  # pyright: ignore[reportArgumentType]
-    expected, found = sw.compare(separate, task), experiment.run(progress=False).stepwell.compare()
+    expected, found = sw.compare(separate, task).table, experiment.run(progress=False).stepwell.compare().table
     np.testing.assert_allclose(found["predicted"], expected["predicted"], rtol=1e-9)
     np.testing.assert_allclose(found["measured"], expected["measured"], rtol=1e-3)
     assert found["measured_head"].tolist() == expected["measured_head"].tolist()

@@ -131,12 +131,12 @@ def test_it_trains_in_every_way_and_is_saved_and_loaded(model, tmp_path):
     runs = {
         "descend": descend(both, Sampled(BATCH), rate=0.1, steps=3, progress=False),
         "flow": flow(both, Sampled(BATCH), until=0.5, record=Record(points=3), progress=False),
-        "online": online(both, TASK, batch=8, rate=0.1, steps=3, key=KEY, progress=False),
+        "online": online(both, TASK, batch_size=8, rate=0.1, steps=3, key=KEY, progress=False),
     }
     for name, run in runs.items():
         loaded = load(save(run, tmp_path / f"{name}.nc"))
         assert loaded.identical(run)
-        first = model_at(loaded, model, run=1, index=0)
+        first = model_at(loaded, model, run=1, at=0)
         for weight, expected in model.scaled(0.5).weights().items():
             np.testing.assert_allclose(first.weights()[weight], expected, rtol=1e-15)
         if name != "online":
@@ -250,7 +250,7 @@ def test_probes_read_the_map_of_any_model():
     run = flow(gated, Population(TASK), until=40.0, record=Record(points=4), progress=False)
     maps = map_along(run, gated)
     for place in (0, -1):
-        expected = model_at(run, gated, index=place).effective_map()[0, 0]
+        expected = model_at(run, gated, at=run["time"].values[place]).effective_map()[0, 0]
         np.testing.assert_allclose(maps[0, place], expected, atol=1e-14)
     np.testing.assert_array_equal(nearest_fixed_point(run, TASK, gated)["learned"][0, [0, -1]], [0, 2])
 

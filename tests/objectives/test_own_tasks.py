@@ -29,7 +29,7 @@ SCALES = np.array([0.9, 0.5, 0.3])
 class Signs(AbstractGaussianTask):
     r"""Regression on inputs $x_d = \pm s_d$, $w \sim \mathcal N(0, I)$, $y = w^\top x$."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     outputs: int = 1
     centered: bool = False
     whitened: bool = False
@@ -45,7 +45,7 @@ class Signs(AbstractGaussianTask):
     def compose(self, inputs, tasks, noise, index, total) -> Batch:
         x = jnp.sign(inputs) * jnp.asarray(SCALES)
         truth = jnp.einsum("sni,sio->sno", x, tasks)
-        return assemble(x, truth, truth, self.lengths)
+        return assemble(x, truth, truth, self.context)
 
 
 class SignsInClosedForm(Signs):
@@ -56,7 +56,7 @@ class SignsInClosedForm(Signs):
         lam = np.diag(SCALES**2)
         power = float(np.trace(lam))
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
-        for n, probability in zip(self.lengths.counts, self.lengths.probabilities, strict=True):
+        for n, probability in zip(self.context.counts, self.context.probabilities, strict=True):
             ratio = n * attention_scale(normalization, n)
             cross += probability * ratio * lam
             second += probability * ratio**2 * (lam @ lam + (power * lam - lam @ lam) / n)
@@ -74,12 +74,12 @@ def model(**options) -> SeparateAttention:
 def test_the_population_is_that_of_many_samples(normalization):
     attention = model(normalization=normalization)
     batch = TASK.sample(20_000, key=KEY)
-    counts = batch.lengths.counts
+    counts = batch.context.counts
     answers = np.stack(
         [jax.vmap(lambda z, n=n: attention(z, n))(batch.tokens) for n in map(jnp.asarray, counts)], axis=1
     )
     errors = np.square(answers - np.asarray(batch.labels)[:, counts]).squeeze(-1) @ np.array(
-        batch.lengths.probabilities
+        batch.context.probabilities
     )
     found = float(Population(TASK, normalization)(attention))
     assert abs(errors.mean() - found) < 5 * errors.std() / np.sqrt(errors.size)
@@ -100,7 +100,7 @@ def test_it_trains_in_population_as_any_other():
 
 def test_moments_of_its_samples_are_the_loss_over_them():
     """With or without a closed form."""
-    for task in (TASK, Signs(TASK.lengths)):
+    for task in (TASK, Signs(TASK.context)):
         moments = Moments.of_task(task, 50, key=KEY, progress=False)
         expected = Sampled(task.sample(50, key=KEY))(model())
         np.testing.assert_allclose(moments(model()), expected, rtol=1e-12)

@@ -14,7 +14,7 @@ from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable
 from stepwell.objectives import Exact, ReducedSampled, Sampled, Spectral
 from stepwell.objectives._query_means import query_means
 from stepwell.tasks import ContextLengths, MultiTaskRegression, softmax_moments
-from stepwell.theory.softmax.losses import exact_loss
+from stepwell.theory.softmax import exact_loss
 
 KEY = jax.random.key(0)
 

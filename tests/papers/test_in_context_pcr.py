@@ -118,7 +118,7 @@ def test_differences_are_those_of_the_answers():
     w, query = rng.normal(size=(count, 4)), rng.multivariate_normal(np.zeros(4), task.covariance, count)
     tokens = np.zeros((count, 13, 5))
     tokens[:, :12, :4], tokens[:, 12, :4], tokens[:, :12, 4] = context, query, w @ context.T
-    fresh = pcr.Batch(pcr.jax.numpy.asarray(tokens), pcr.jax.numpy.zeros((count, 13, 1)), batch.lengths)
+    fresh = pcr.Batch(pcr.jax.numpy.asarray(tokens), pcr.jax.numpy.zeros((count, 13, 1)), batch.context)
     regressions = principal_component_regression(fresh, vectors)
     maps = np.array([pcr.papers_map(task, m) for m in range(5)])
     beta = np.einsum("sn,nd->sd", tokens[:, :12, 4], context) / 12

@@ -67,7 +67,7 @@ def test_arithmetic_of_the_closed_forms():
     gamma = 2 * drawn["ratio"].values
     many = drawn["bound"].sel(heads=11).values
     for heads in (12, 100):
-        bounds = [theory.bounds.lower_bound(like_tasks(r, figure.TASKS), heads)[0] for r in drawn["ratio"].values]
+        bounds = [theory.lower_bound(like_tasks(r, figure.TASKS), heads)[0] for r in drawn["ratio"].values]
         np.testing.assert_allclose(bounds, many, rtol=1e-14)
     np.testing.assert_allclose(drawn["flow"] / many, np.e * (1 + gamma) / (1 + np.e * gamma), rtol=1e-6)
     assert float((drawn["bound"] - drawn["bayes"]).min()) > 0
@@ -81,8 +81,8 @@ def test_heads_at_equal_angles_have_the_equiangular_budget(heads: int):
     np.testing.assert_allclose(corners @ corners.T, expected, atol=1e-12)
     task = figure.pair(20, 100, heads - 1)
     for flatness in figure.FLATNESS:
-        shares = theory.bounds.profile_loss(task, (flatness / 20) ** 0.5 * corners).shares
-        budget = theory.bounds.equiangular_budget(heads, flatness, -flatness / (heads - 1))
+        shares = theory.profile_loss(task, (flatness / 20) ** 0.5 * corners).shares
+        budget = theory.equiangular_budget(heads, flatness, -flatness / (heads - 1))
         np.testing.assert_allclose(shares, budget / (heads - 1), rtol=1e-9)
 
 

@@ -33,7 +33,7 @@ def test_another_training_length_fails(data, failing):
     wrong = trained["predicted"].copy()
     for kind in ("test", "train"):
         lengths = trained["length"].values.tolist()
-        loss = theory.lengths.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / QUICK.dim
+        loss = theory.linear_length_loss(task, lengths, divided_by=kind)[:, 0] / QUICK.dim
         wrong.loc[{"kind": kind}] = loss
     assert {"train-loss"} <= failing({**data, "trained": trained.assign(predicted=wrong)})
 

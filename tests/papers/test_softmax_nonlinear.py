@@ -59,7 +59,7 @@ def test_another_power_of_the_dimension_fails(data, failing):
 def test_a_constant_is_multiplied_by_mu(data):
     """Softmax weights add up to one, so the answer to 1 is μ, and its loss (1 - μ)² + μ²σ²R, far above 1."""
     drawn = figure.drawn(QUICK, 20, 50, {"1": figure.TARGETS["1"]}, np.random.default_rng(0))
-    mu = theory.nonlinear.linear_head(20, QUICK.context, QUICK.noise).mu
+    mu = theory.linear_head(20, QUICK.context, QUICK.noise).mu
     np.testing.assert_allclose(drawn.answers, mu, rtol=1e-12)
     constant = data["losses"].sel(target="1")
     predicted, allowed = constant["first_order"], 4 * constant["error"] + constant["second_order"]
@@ -70,7 +70,7 @@ def test_a_constant_is_multiplied_by_mu(data):
 def test_drawn_answers_are_those_of_whole_sequences():
     """Against tokens of all d coordinates, directions and noise that are drawn: mean squares and overlaps."""
     d, count, link = 6, 1500, (0.3, 0.8, 0.0, 0.6)
-    omega, mu = theory.nonlinear.linear_head(d, QUICK.context, QUICK.noise)
+    omega, mu = theory.linear_head(d, QUICK.context, QUICK.noise)
     task = SingleIndexRegression(d, link, QUICK.context, noise_variance=QUICK.noise)
     batch = task.sample(count, key=jax.random.key(0))
     x, y, q = (

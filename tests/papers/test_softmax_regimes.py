@@ -39,7 +39,7 @@ def test_another_length_fails(data, failing):
 def test_other_points_fail(data, monkeypatch, failing):
     """Half a unit further on."""
     with monkeypatch.context() as patch:
-        patch.setattr(figure.theory.saturation, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
+        patch.setattr(figure.theory, "saturation_point", lambda n, ratio: 1.5 + 0.5 * np.log(n))
         wrong = figure.saturation(QUICK)
     assert "points" in failing({**data, "points": wrong})
 

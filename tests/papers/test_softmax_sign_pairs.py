@@ -125,14 +125,14 @@ def test_a_pair_has_the_share_of_its_closed_form():
     task = QUICK.task
     for size in (0.015, 0.3, 4.0):
         loss = loss_and_slope(task, *figure._pair(task, size))[0]
-        np.testing.assert_allclose(loss, theory.bounds.sign_pair_loss(task, np.array([size]))[0, 0], rtol=1e-12)
+        np.testing.assert_allclose(loss, theory.sign_pair_loss(task, np.array([size]))[0, 0], rtol=1e-12)
 
 
 def test_with_the_exponential_replaced_by_its_linear_term_the_loss_is_that_of_linear_attention():
     """To leading order: variance dφ/L in place of (dφ+1)/L."""
     task = QUICK.task
     scaled = QUICK.dim * float(task.noise_factors[0])
-    exact = theory.losses.linear_attention_loss(task)[0] / QUICK.signal
+    exact = theory.linear_attention_loss(task)[0] / QUICK.signal
     for variance, rtol in (((scaled + 1) / QUICK.context, 1e-12), (scaled / QUICK.context, 1 / QUICK.dim)):
         np.testing.assert_allclose(variance / (1 + variance), exact, rtol=rtol)
 

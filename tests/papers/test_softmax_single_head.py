@@ -6,7 +6,7 @@ import pytest
 from stepwell.figures import InvalidInput
 from stepwell.papers.softmax import single_head as figure
 from stepwell.papers.softmax._sizes import like_tasks
-from stepwell.theory.softmax import limits
+from stepwell.theory.softmax import flow_limit_loss, single_head_optimum
 
 FIGURE = "softmax/single-head"
 QUICK = figure.FIGURE.at(quick=True)
@@ -88,7 +88,7 @@ def test_the_ratio_for_equal_tasks_tends_to_their_number():
     for over in (1e-1, 1e-2, 1e-3):
         for count in (2, 5, 10):
             task = like_tasks(over, count)
-            ratio = limits.single_head_optimum(task).loss.sum() / limits.flow_limit_loss(task).sum()
+            ratio = single_head_optimum(task).loss.sum() / flow_limit_loss(task).sum()
             wanted = count * (1 + 2 * np.e * over) / (1 + count * 2 * np.e * over)
             np.testing.assert_allclose(ratio, wanted, rtol=1e-6)
 

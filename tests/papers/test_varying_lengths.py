@@ -66,7 +66,7 @@ def test_plateaus_are_compared_in_order(data, failing):
 def test_the_loss_of_a_mixture_is_that_of_its_harmonic_mean():
     """Lengths 6, 10 and 15 act as 9, for any weights; the paper's map and levels are the theory's."""
     mixture, single = QUICK.task(ContextLengths((6, 10, 15))), QUICK.task(9)
-    assert figure.harmonic_mean(mixture.lengths) == pytest.approx(9)
+    assert figure.harmonic_mean(mixture.context) == pytest.approx(9)
     model = MergedAttention.random(dim=4, heads=3, scale=1.0, key=jax.random.key(0))
     assert float(Population(mixture)(model)) == pytest.approx(float(Population(single)(model)), rel=1e-13)
     np.testing.assert_allclose(figure.map_at(9.0, QUICK.eigenvalues), theory.minimizer(single), atol=1e-12)

@@ -328,7 +328,7 @@ def test_after_an_error_signals_are_handled_as_before(cluster: Cluster, monkeypa
 
 def test_moments_of_a_task_that_numbers_its_sequences_itself_are_refused():
     class Own(sw.tasks.AbstractTask):
-        lengths: sw.tasks.ContextLengths = sw.tasks.ContextLengths(3)
+        context: sw.tasks.ContextLengths = sw.tasks.ContextLengths(3)
         dim: int = 2
         outputs: int = 1
 

@@ -76,7 +76,7 @@ KINDS: dict[str, tuple[Experiment, dict[str, Any], float]] = {
         OVER,
         1e-12,
     ),
-    "online": (RUN.replace(objective={"kind": "online", "batch": 8}), {"seed": [0, 1]}, 1e-12),
+    "online": (RUN.replace(objective={"kind": "online", "batch_size": 8}), {"seed": [0, 1]}, 1e-12),
     "adam": (RUN.replace(training={"optimizer": "adam", "rate": 0.02}), OVER, 1e-9),
     "mlp": (RUN.replace(model="mlp", training={"rate": 0.01}), OVER, 1e-12),
     "mixture": (
@@ -389,7 +389,7 @@ def test_drops_are_those_that_compare_measures(tmp_path: Path, objective: str):
     run = Experiment(task=task, model={"scale": 0.3}, objective=objective, training=training)
     result = sweep(run, {"seed": [0, 1]}, record={"measure": ["drops", "predicted"]}, store=tmp_path, progress=False)
     for seed in (0, 1):
-        table = run.replace(seed=seed).run(progress=False).stepwell.compare()
+        table = run.replace(seed=seed).run(progress=False).stepwell.compare().table
         for name, column in (("drop", "measured"), ("predicted", "predicted")):
             found = [float(result[f"{name}_{number + 1}"].sel(seed=seed)) for number in range(len(table))]
             np.testing.assert_allclose(found, table[column], rtol=1e-6)

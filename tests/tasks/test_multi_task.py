@@ -32,7 +32,7 @@ def relations(batch, dim):
 def test_the_default_is_the_first_figure_of_the_paper():
     task = MultiTaskRegression()
     assert (task.dims, task.strengths, task.noise_variance) == ((10, 10, 10), (1.0, 1.0, 1.0), 0.0)
-    assert task.lengths.counts == (100,) and task.dim == 30 and task.outputs == 3
+    assert task.context.counts == (100,) and task.dim == 30 and task.outputs == 3
     batch = task.sample(2, key=KEY)
     assert batch.tokens.shape == (2, 101, 33) and batch.labels.shape == (2, 101, 3)
 

@@ -101,6 +101,6 @@ def test_runs_are_the_same_with_and_without(with_and_without):
     for ours, other in zip(*(jax.tree.leaves(batch) for batch in batches), strict=True):
         np.testing.assert_allclose(ours, other, rtol=0, atol=1e-14 * np.max(np.abs(other)))
     losses = with_and_without(
-        lambda: online(model, task, batch=20, rate=0.05, steps=20, progress=False, key=KEY)["loss"].values
+        lambda: online(model, task, batch_size=20, rate=0.05, steps=20, progress=False, key=KEY)["loss"].values
     )
     np.testing.assert_allclose(*losses, rtol=1e-12)

@@ -53,20 +53,20 @@ TASK = SamplerTask(sample, moments=moments)
 class Mixture(AbstractTask):
     """Inputs from Gaussians around two points, chosen by a coin: the class writes `draw` and nothing else."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     dim: int = 2
     outputs: int = 1
 
-    def draw(self, size, *, key):
+    def draw(self, sequences, *, key):
         coins, inputs, vectors = jax.random.split(key, 3)
-        shape = size, self.lengths.tokens, self.dim
+        shape = sequences, self.context.tokens, self.dim
         x = jax.random.rademacher(coins, (*shape[:2], 1), float) + 0.3 * jax.random.normal(inputs, shape)
-        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (size, self.dim)))[..., None]
-        return assemble(x, y, y, self.lengths)
+        y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, self.dim)))[..., None]
+        return assemble(x, y, y, self.context)
 
 
 def test_shapes_are_read_off_what_it_draws():
-    assert (TASK.dim, TASK.outputs, TASK.lengths) == (DIM, 1, ContextLengths(CONTEXT))
+    assert (TASK.dim, TASK.outputs, TASK.context) == (DIM, 1, ContextLengths(CONTEXT))
     batch = TASK.sample(7, key=KEY)
     assert batch.tokens.shape == (7, CONTEXT + 1, DIM + 1) and np.all(np.asarray(batch.tokens)[:, -1, -1] == 0)
     assert set(np.unique(batch.tokens[..., :DIM])) == {-1.0, 1.0}
@@ -152,11 +152,11 @@ def test_drop_times_are_those_of_training():
     mu, spread, omega, n = np.array([0.8, 0.3]), 0.5, np.array([[1.0, 0.4], [0.4, 0.6]]), 6
     lam = np.outer(mu, mu) + spread**2 * np.eye(2)
 
-    def draw(size, key):
+    def draw(sequences, key):
         coins, inputs, vectors = jax.random.split(key, 3)
-        x = jax.random.rademacher(coins, (size, n + 1, 1), float) * mu
-        x = x + spread * jax.random.normal(inputs, (size, n + 1, 2))
-        w = jax.random.normal(vectors, (size, 2)) @ np.linalg.cholesky(omega).T
+        x = jax.random.rademacher(coins, (sequences, n + 1, 1), float) * mu
+        x = x + spread * jax.random.normal(inputs, (sequences, n + 1, 2))
+        w = jax.random.normal(vectors, (sequences, 2)) @ np.linalg.cholesky(omega).T
         return x, jnp.einsum("sni,si->sn", x, w)
 
     def of(normalization):
@@ -197,11 +197,11 @@ def test_theory_says_what_a_task_lacks():
 
 
 def test_it_is_trained_on_in_every_way():
-    assert np.isfinite(online(MODEL, TASK, batch=16, rate=0.05, steps=3, key=KEY, progress=False).loss).all()
+    assert np.isfinite(online(MODEL, TASK, batch_size=16, rate=0.05, steps=3, key=KEY, progress=False).loss).all()
     assert np.isfinite(
         flow(MODEL, Sampled(TASK.sample(50, key=KEY)), until=1.0, record=Record(points=3), progress=False).loss
     ).all()
-    first = online(MODEL, TASK, batch=16, rate=0.05, steps=1, key=KEY, progress=False).loss[0, 0]
+    first = online(MODEL, TASK, batch_size=16, rate=0.05, steps=1, key=KEY, progress=False).loss[0, 0]
     drawn = Sampled(TASK.draw(16, key=jax.random.fold_in(KEY, 0)))
     assert float(first) == pytest.approx(float(drawn(MODEL)), rel=1e-12)
 
@@ -215,13 +215,13 @@ def test_a_sampler_of_numpy_is_sampled_and_called_while_training():
     """By hand the same: each step is one of descent on what the task draws from the key of that step."""
     task = SamplerTask(by_numpy)
     np.testing.assert_array_equal(task.sample(9, key=KEY).tokens, task.sample(9, key=KEY).tokens)
-    run = online(MODEL, task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    run = online(MODEL, task, batch_size=4, rate=0.1, steps=2, key=KEY, progress=False)
     model = MODEL
     for step in range(2):
         drawn = Sampled(task.draw(4, key=jax.random.fold_in(KEY, step)))
         assert float(run.loss[0, step]) == pytest.approx(float(drawn(model)), rel=1e-12)
         model = model_at(descend(model, drawn, rate=0.1, steps=1, progress=False), model)
-    both = online(Ensemble.of([MODEL, MODEL]), task, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    both = online(Ensemble.of([MODEL, MODEL]), task, batch_size=4, rate=0.1, steps=2, key=KEY, progress=False)
     np.testing.assert_allclose(both.loss, np.repeat(run.loss, 2, axis=0), rtol=1e-12)
 
 
@@ -233,9 +233,9 @@ def test_a_program_that_calls_back_is_not_spread_over_devices(monkeypatch):
 
     monkeypatch.setattr(_online, "divides", lambda size: True)
     monkeypatch.setattr(_online, "everywhere", never)
-    online(MODEL, SamplerTask(by_numpy), batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+    online(MODEL, SamplerTask(by_numpy), batch_size=4, rate=0.1, steps=2, key=KEY, progress=False)
     with pytest.raises(AssertionError):
-        online(MODEL, TASK, batch=4, rate=0.1, steps=2, key=KEY, progress=False)
+        online(MODEL, TASK, batch_size=4, rate=0.1, steps=2, key=KEY, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -256,12 +256,12 @@ def test_a_sampler_that_draws_something_else_is_refused_in_one_line(sampler, wor
 
 def test_a_class_that_draws_what_it_does_not_say_is_refused():
     class Wide(Mixture):
-        def draw(self, size, *, key):
-            return InContextRegression(np.eye(3), self.lengths).draw(size, key=key)
+        def draw(self, sequences, *, key):
+            return InContextRegression(np.eye(3), self.context).draw(sequences, key=key)
 
     class Bare(Mixture):
-        def draw(self, size, *, key) -> Any:
-            return super().draw(size, key=key).tokens
+        def draw(self, sequences, *, key) -> Any:
+            return super().draw(sequences, key=key).tokens
 
     with pytest.raises(InvalidInput, match="Wide returned 2048 sequences, .* dimension 3"):
         Wide(ContextLengths(5)).sample(3, key=KEY)
@@ -271,8 +271,8 @@ def test_a_class_that_draws_what_it_does_not_say_is_refused():
 
 def test_moments_of_another_sampler_are_not_taken_over():
     class Gaussian(InContextRegression):
-        def draw(self, size, *, key) -> Batch:
-            return super().draw(size, key=jax.random.fold_in(key, 1))
+        def draw(self, sequences, *, key) -> Batch:
+            return super().draw(sequences, key=jax.random.fold_in(key, 1))
 
     with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the moments\(\) of InContextRegression"):
         kind: Any = Gaussian

@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 
 def general_task(**changes) -> InContextRegression:
     options = {
-        "lengths": 5,
+        "context": 5,
         "task_covariance": covariance([2.0, 0.5, 1.0], key=jax.random.key(2)),
         "noise_variance": 0.3,
     } | changes
@@ -39,7 +39,7 @@ def test_a_sample_has_the_stated_shape_and_a_zero_where_the_query_label_would_be
 
 
 def test_labels_are_linear_in_the_inputs_with_one_task_vector_a_sequence():
-    batch = general_task(noise_variance=0.0, lengths=8).sample(20, key=KEY)
+    batch = general_task(noise_variance=0.0, context=8).sample(20, key=KEY)
     x, y = np.asarray(batch.tokens[..., :3]), np.asarray(batch.labels[..., 0])
     for inputs, labels in zip(x, y, strict=True):
         w = np.linalg.lstsq(inputs, labels, rcond=None)[0]
@@ -74,17 +74,17 @@ def test_centered_and_whitened_samples_are_so_exactly(n):
         np.testing.assert_allclose(np.cov(w[..., output].T), np.eye(2), atol=1e-8)
 
 
-@pytest.mark.parametrize("lengths", [6, ContextLengths([2, 5], [0.3, 0.7])])
+@pytest.mark.parametrize("context", [6, ContextLengths([2, 5], [0.3, 0.7])])
 @pytest.mark.parametrize("normalization", ["1/N", "none", "1/tokens"])
-def test_population_moments_agree_with_monte_carlo(lengths, normalization):
-    task = general_task(lengths=lengths)
+def test_population_moments_agree_with_monte_carlo(context, normalization):
+    task = general_task(context=context)
     moments = population_moments(task, normalization)
     batch = task.sample(100_000, key=KEY)
     tokens, x = np.asarray(batch.tokens), np.asarray(batch.tokens[..., :3])
     w = np.linalg.solve(
         np.einsum("sni,snj->sij", x, x) + 1e-12 * np.eye(3), np.einsum("sni,sn->si", x, batch.labels[..., 0])[..., None]
     )[..., 0]
-    counts, probabilities = task.lengths.counts, task.lengths.probabilities
+    counts, probabilities = task.context.counts, task.context.probabilities
     scale = {"1/N": lambda n: 1 / n, "none": lambda n: 1.0, "1/tokens": lambda n: 1 / (n + 1)}[normalization]
     beta = {n: scale(n) * np.einsum("sn,sni->si", tokens[:, :n, 3], x[:, :n]) for n in counts}
     # Rows where the task vector is not identified by the inputs (fewer tokens than dimensions) do not occur here.

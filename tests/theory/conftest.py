@@ -19,7 +19,7 @@ class Task:
     covariance: np.ndarray
     task_covariance: np.ndarray
     noise_variance: float
-    lengths: Lengths
+    context: Lengths
     outputs: int = 1
 
 
@@ -57,7 +57,7 @@ class TaskOfMoments:
     """A task that is known by its moments alone."""
 
     own: Moments
-    lengths: Lengths = Lengths((20,), (1.0,))
+    context: Lengths = Lengths((20,), (1.0,))
     outputs: int = 1
 
     @property
@@ -93,7 +93,7 @@ class MultiTask:
     dims: tuple[int, ...]
     strengths: tuple[float, ...]
     noise_variance: float
-    lengths: Lengths
+    context: Lengths
 
 
 def _make_multi_task(dims, strengths: Any = 1.0, *, context=100, noise=0.0):

@@ -33,7 +33,7 @@ def curvature(loss, weights, direction, degree):
 
 def plain_loss(task, a):
     """tr(ΩΛ) - 2 tr(Aᵀ M Λ) + tr(Aᵀ C A Λ), written out for one length."""
-    lam, omega, n = task.covariance, task.task_covariance, task.lengths.counts[0]
+    lam, omega, n = task.covariance, task.task_covariance, task.context.counts[0]
     c = (1 + 1 / n) * lam @ omega @ lam + (np.trace(omega @ lam) + task.noise_variance) / n * lam
     return np.trace(omega @ lam) - 2 * np.trace(a.T @ lam @ omega @ lam) + np.trace(a.T @ c @ a @ lam)
 

@@ -16,7 +16,7 @@ def test_moments_agree_with_monte_carlo(make_task):
     rng = np.random.default_rng(0)
     samples = 40_000
     beta, w, y_query = [], [], []
-    for n in task.lengths.counts:
+    for n in task.context.counts:
         x = rng.multivariate_normal(np.zeros(3), task.covariance, (samples, n + 1))
         tasks = rng.multivariate_normal(np.zeros(3), task.task_covariance, samples)
         truth = np.einsum("sni,si->sn", x, tasks)
@@ -55,7 +55,7 @@ def test_tasks_and_theory_agree(make_task):
     like = make_task([1.0, 0.5, 0.2], [2.0, 1.0, 0.1], lengths=(4, 9), noise=0.3, rotation=4, task_rotation=5)
     real = tasks.InContextRegression(
         like.covariance,
-        tasks.ContextLengths(like.lengths.counts),
+        tasks.ContextLengths(like.context.counts),
         task_covariance=like.task_covariance,
         noise_variance=like.noise_variance,
     )

@@ -29,10 +29,10 @@ def test_figure_5(make_multi_task, row, context):
     if dim != ratio * context:
         dim, context = 1, round(1 / ratio)
     task = make_multi_task([dim] * 10, 1 / dim, context=context, noise=1)
-    found = [softmax.bayes.bayes_risk(task)]
-    found += [softmax.bounds.lower_bound(task, heads) for heads in (1, 2, 3, 5, 10, 11)]
-    found += [softmax.limits.flow_limit_loss(task)]
-    found += [softmax.bayes.ridge_risk(task, penalty, penalized="mean") for penalty in (0.05, 5.0)]
+    found = [softmax.bayes_risk(task)]
+    found += [softmax.lower_bound(task, heads) for heads in (1, 2, 3, 5, 10, 11)]
+    found += [softmax.flow_limit_loss(task)]
+    found += [softmax.ridge_risk(task, penalty, penalized="mean") for penalty in (0.05, 5.0)]
     # Half of the last digit given; all ten tasks are alike.
     np.testing.assert_allclose(np.stack(found, axis=1), [recorded] * 10, rtol=0, atol=5.1e-5)
 
@@ -43,7 +43,7 @@ def test_other_conventions_of_figure_5(make_multi_task):
 
     def curve(penalty, penalized, strength):
         tasks = [make_multi_task([int(d)], strength(d), context=50, noise=1) for d in sizes]
-        return np.array([softmax.bayes.ridge_risk(task, penalty, penalized=penalized)[0] for task in tasks])
+        return np.array([softmax.ridge_risk(task, penalty, penalized=penalized)[0] for task in tasks])
 
     total = curve(0.05, "mean", lambda d: 1 / d)
     assert total.max() == pytest.approx(1.935, abs=5.1e-4) and sizes[np.argmax(total)] == 55
@@ -64,12 +64,12 @@ def test_finite_sizes(make_multi_task, ratio, bayes, small, large):
     task = make_multi_task([dim], 1 / dim, context=60, noise=1)
     rng = np.random.default_rng(0)
     found = [
-        softmax.bayes.sampled_bayes_risk(task, 300, rng=rng),
-        *(softmax.bayes.sampled_ridge_risk(task, penalty, 300, penalized="mean", rng=rng) for penalty in (0.05, 5.0)),
+        softmax.sampled_bayes_risk(task, 300, rng=rng),
+        *(softmax.sampled_ridge_risk(task, penalty, 300, penalized="mean", rng=rng) for penalty in (0.05, 5.0)),
     ]
     limits = [
-        softmax.bayes.bayes_risk(task),
-        *(softmax.bayes.ridge_risk(task, p, penalized="mean") for p in (0.05, 5.0)),
+        softmax.bayes_risk(task),
+        *(softmax.ridge_risk(task, p, penalized="mean") for p in (0.05, 5.0)),
     ]
     for estimate, recorded, limit in zip(found, (bayes, small, large), limits, strict=True):
         # The recorded value is a sample too, taken as good as this one.
@@ -88,9 +88,9 @@ def test_explicit_regressions(make_multi_task):
         y = np.einsum("slj,sj->sl", x, g) + np.sqrt(0.6) * rng.normal(size=(samples, 8))
         square, cross = np.swapaxes(x, 1, 2) @ x, np.einsum("slj,sl->sj", x, y)
         for penalty, found in (
-            (0.6 / lam, softmax.bayes.sampled_bayes_risk(task, 4000, rng=rng)),
-            (0.9, softmax.bayes.sampled_ridge_risk(task, 0.9, 4000, penalized="sum", rng=rng)),
-            (0.9, softmax.bayes.sampled_ridge_risk(task, 0.9 / 8, 4000, penalized="mean", rng=rng)),
+            (0.6 / lam, softmax.sampled_bayes_risk(task, 4000, rng=rng)),
+            (0.9, softmax.sampled_ridge_risk(task, 0.9, 4000, penalized="sum", rng=rng)),
+            (0.9, softmax.sampled_ridge_risk(task, 0.9 / 8, 4000, penalized="mean", rng=rng)),
         ):
             fit = np.linalg.solve(square + penalty * np.eye(d), cross[:, :, None])[:, :, 0]
             errors = np.sum((fit - g) ** 2, axis=1)
@@ -100,8 +100,8 @@ def test_explicit_regressions(make_multi_task):
 
 def test_near_square_regressions_need_samples(make_multi_task):
     task = make_multi_task([20], context=30, noise=1)
-    assert softmax.bayes.ridge_risk(task, 0.5, penalized="sum")[0] == pytest.approx(1.659, abs=5.1e-4)
-    found = softmax.bayes.sampled_ridge_risk(task, 0.5, 3000, penalized="sum", rng=np.random.default_rng(2))
+    assert softmax.ridge_risk(task, 0.5, penalized="sum")[0] == pytest.approx(1.659, abs=5.1e-4)
+    found = softmax.sampled_ridge_risk(task, 0.5, 3000, penalized="sum", rng=np.random.default_rng(2))
     assert abs(found.mean[0] - 1.7609) < 5 * np.hypot(found.standard_error[0], 0.0015)
 
 
@@ -109,16 +109,14 @@ def test_near_square_regressions_need_samples(make_multi_task):
 @settings(max_examples=40)
 def test_ridge_is_never_better_than_bayes(multi_tasks, data, penalty):
     task = data.draw(multi_tasks)
-    found, bayes = softmax.conventions.numbers(task), softmax.bayes.bayes_risk(task)
-    ridge = softmax.bayes.ridge_risk(task, penalty, penalized="mean")
+    found, bayes = softmax.task_numbers(task), softmax.bayes_risk(task)
+    ridge = softmax.ridge_risk(task, penalty, penalized="mean")
     assert np.all(ridge >= bayes * (1 - 1e-9)) and np.all(bayes <= found.signal)
-    np.testing.assert_allclose(
-        softmax.bayes.ridge_risk(task, penalty * found.context, penalized="sum"), ridge, rtol=1e-12
-    )
+    np.testing.assert_allclose(softmax.ridge_risk(task, penalty * found.context, penalized="sum"), ridge, rtol=1e-12)
     if found.noise > 0:
         # With the penalty of the prior it is Bayes.
         for i, lam in enumerate(task.strengths):
-            own = softmax.bayes.ridge_risk(task, found.noise / lam, penalized="sum")[i]
+            own = softmax.ridge_risk(task, found.noise / lam, penalized="sum")[i]
             assert own == pytest.approx(bayes[i], rel=1e-9)
     # The formulas by a derivative taken numerically.
     gamma, step = found.dims / found.context, 1e-6 * penalty
@@ -135,15 +133,15 @@ def test_ridge_is_never_better_than_bayes(multi_tasks, data, penalty):
 
 def test_no_noise_and_no_penalty(make_multi_task):
     silent = make_multi_task([5, 20, 30], [1.0, 2.0, 0.5], context=20)
-    np.testing.assert_allclose(softmax.bayes.bayes_risk(silent), [0, 0, 5], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(softmax.bayes_risk(silent), [0, 0, 5], rtol=0, atol=1e-14)
     rng = np.random.default_rng(0)
-    np.testing.assert_array_equal(softmax.bayes.sampled_bayes_risk(silent, 2, rng=rng).mean, [0, 0, 5])
-    np.testing.assert_allclose(softmax.bayes.ridge_risk(silent, 0.0, penalized="mean"), [0, 0, 5], rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(softmax.sampled_bayes_risk(silent, 2, rng=rng).mean, [0, 0, 5])
+    np.testing.assert_allclose(softmax.ridge_risk(silent, 0.0, penalized="mean"), [0, 0, 5], rtol=0, atol=1e-14)
     noisy = make_multi_task([5, 20, 30], [1.0, 2.0, 0.5], context=20, noise=1)
-    found = softmax.bayes.ridge_risk(noisy, 0.0, penalized="sum")
+    found = softmax.ridge_risk(noisy, 0.0, penalized="sum")
     np.testing.assert_allclose(found, [1 / 3, np.inf, 5 + 2], rtol=1e-12)
     # Least squares has a closed form at finite sizes: σ² d/(L - d - 1), and λ(d - L) + σ² L/(d - L - 1) beyond.
-    sampled = softmax.bayes.sampled_ridge_risk(
+    sampled = softmax.sampled_ridge_risk(
         make_multi_task([5, 40], [1.0, 0.5], context=20, noise=1), 0.0, 3000, penalized="mean", rng=rng
     )
     assert np.all(np.abs(sampled.mean - [5 / 14, 10 + 20 / 19]) < 5 * sampled.standard_error)
@@ -152,6 +150,6 @@ def test_no_noise_and_no_penalty(make_multi_task):
 def test_bad_input(make_multi_task):
     task = make_multi_task([3], noise=1)
     with pytest.raises(InvalidInput, match="penalty"):
-        softmax.bayes.ridge_risk(task, -1.0, penalized="mean")
+        softmax.ridge_risk(task, -1.0, penalized="mean")
     with pytest.raises(InvalidInput, match="at least 2"):
-        softmax.bayes.sampled_bayes_risk(task, 1, rng=np.random.default_rng(0))
+        softmax.sampled_bayes_risk(task, 1, rng=np.random.default_rng(0))

@@ -11,7 +11,7 @@ from stepwell.theory import softmax
 
 
 def winning(task, omega, mu, until, **options):
-    course = softmax.flow.spectral_flow(task, omega, mu, np.array([0.0, until]), **options)
+    course = softmax.spectral_flow(task, omega, mu, np.array([0.0, until]), **options)
     return np.argmax((course.omega * course.mu)[-1], axis=0)
 
 
@@ -22,18 +22,18 @@ def test_critical_ratio_of_leads(make_multi_task, dim, embedding, context, off_r
     """One head leads in ω, the other in μ: the balance at which the winner changes, by bisection on the flow."""
     task = make_multi_task([dim], context=context)
     options = {"embedding": embedding}
-    ray = softmax.emergence.warm_up(task, heads=2, **options)
+    ray = softmax.warm_up(task, heads=2, **options)
     omega, lead = 1e-3 * dim**-0.5, 1e-3
     ratio = off_ray * ray.ratio
-    worth = softmax.allocation.head_advantage(task, ratio, heads=2, **options)
+    worth = softmax.head_advantage(task, ratio, heads=2, **options)
     if off_ray == 1:
         assert worth.mu[0] / worth.omega[0] == pytest.approx(np.sqrt(ray.exponent[0]), rel=1e-12)
-    until = 2 * softmax.emergence.emergence_time(task, np.array([omega]), ratio * omega, heads=2, **options)[0]
+    until = 2 * softmax.emergence_time(task, np.array([omega]), ratio * omega, heads=2, **options)[0]
 
     def ahead(log_mu_lead):
         heads = omega * np.exp(np.array([[lead / 2], [-lead / 2]]))
         mus = ratio[0] * omega * np.exp(np.array([[-log_mu_lead / 2], [log_mu_lead / 2]]))
-        course = softmax.flow.spectral_flow(task, heads, mus, np.array([0.0, until]), **options)
+        course = softmax.spectral_flow(task, heads, mus, np.array([0.0, until]), **options)
         products = (course.omega * course.mu)[-1, :, 0]
         return float(np.log(products[0] / products[1]))
 
@@ -44,16 +44,16 @@ def test_critical_ratio_of_leads(make_multi_task, dim, embedding, context, off_r
 
 def test_leads_grow_as_a_power(make_multi_task):
     task = make_multi_task([10] * 3)
-    exponent = softmax.allocation.amplification_exponent(task, heads=2)[0]
-    ray = softmax.emergence.warm_up(task, heads=2)
+    exponent = softmax.amplification_exponent(task, heads=2)[0]
+    ray = softmax.warm_up(task, heads=2)
     assert exponent == pytest.approx(1.448, abs=5.1e-4)
     alone = make_multi_task([10])
     # A lead on the growing mode, δ : η = √α : 1.
     lead = 1e-7 * np.array([[0.5], [-0.5]])
     omega = 1e-5 * np.exp(np.sqrt(ray.exponent[0]) * lead)
     mu = ray.ratio[0] * 1e-5 * np.exp(lead)
-    until = 0.99 * softmax.emergence.emergence_time(alone, np.array([1e-5]), heads=2, embedding=30)[0]
-    course = softmax.flow.spectral_flow(alone, omega, mu, np.array([0.0, 0.5 * until, until]), embedding=30)
+    until = 0.99 * softmax.emergence_time(alone, np.array([1e-5]), heads=2, embedding=30)[0]
+    course = softmax.spectral_flow(alone, omega, mu, np.array([0.0, 0.5 * until, until]), embedding=30)
     size, gap = np.log(course.omega[:, :, 0]).mean(axis=1), np.diff(-np.log(course.omega[:, :, 0]), axis=1)[:, 0]
     assert np.log(gap[2] / gap[1]) / (size[2] - size[1]) == pytest.approx(exponent, rel=1e-3)
 
@@ -66,43 +66,43 @@ def test_the_rule_picks_the_winner(make_multi_task, seed):
     rng = np.random.default_rng(seed)
     omega = 1e-4 * np.exp(0.1 * rng.normal(size=(3, 1)))
     mu = 3e-3 * np.exp(0.1 * rng.normal(size=(3, 1)))
-    worth = softmax.allocation.head_advantage(task, np.exp(np.mean(np.log(mu / omega), axis=0)), heads=3)
+    worth = softmax.head_advantage(task, np.exp(np.mean(np.log(mu / omega), axis=0)), heads=3)
     score = np.sort((worth.omega * np.log(omega) + worth.mu * np.log(mu))[:, 0])
     if score[2] - score[1] < 0.03:
         return
-    until = 3 * softmax.emergence.emergence_time(task, omega.min(axis=0), mu.min(axis=0), heads=3)[0]
-    assert softmax.allocation.winners(task, omega, mu)[0] == winning(task, omega, mu, until)[0]
+    until = 3 * softmax.emergence_time(task, omega.min(axis=0), mu.min(axis=0), heads=3)[0]
+    assert softmax.winners(task, omega, mu)[0] == winning(task, omega, mu, until)[0]
 
 
 def test_equal_omega_or_equal_mu(make_multi_task):
     task = make_multi_task([5, 9], [1.0, 2.0])
     ranked = np.array([[0.01, 0.02], [0.03, 0.01], [0.02, 0.005]])
-    assert list(softmax.allocation.winners(task, ranked, np.full((3, 2), 0.1))) == [1, 0]
-    assert list(softmax.allocation.winners(task, np.full((3, 2), 0.01), ranked)) == [1, 0]
+    assert list(softmax.winners(task, ranked, np.full((3, 2), 0.1))) == [1, 0]
+    assert list(softmax.winners(task, np.full((3, 2), 0.01), ranked)) == [1, 0]
 
 
 @pytest.mark.parametrize(("part", "splits"), [(0.2, False), (0.35, False), (0.45, False), (0.5, True), (0.8, True)])
 def test_shared_heads_split_above_the_threshold(make_multi_task, part, splits):
     task = make_multi_task([10, 10])
-    shared = softmax.limits.single_head_optimum(task)
+    shared = softmax.single_head_optimum(task)
     omega = np.stack([shared.omega, [part * shared.omega[0], 1e-6]])
     mu = np.stack([shared.mu, [1e-4, 1e-8]])
-    end = softmax.flow.spectral_flow(task, omega, mu, np.array([0.0, 400.0])).loss[-1].sum()
-    assert softmax.allocation.shared_loss(task, [[0, 1]]).sum() == pytest.approx(7.0437, abs=5.1e-5)
-    assert bool(softmax.allocation.revives(np.array([part]), 0.5)[0]) is splits
+    end = softmax.spectral_flow(task, omega, mu, np.array([0.0, 400.0])).loss[-1].sum()
+    assert softmax.shared_loss(task, [[0, 1]]).sum() == pytest.approx(7.0437, abs=5.1e-5)
+    assert bool(softmax.revives(np.array([part]), 0.5)[0]) is splits
     # Having split, what is off task fades slowly.
     assert end == pytest.approx(4.2747 if splits else 7.0437, abs=1.1e-4)
 
 
 def test_thresholds():
-    assert softmax.allocation.revival_threshold(0.5) == pytest.approx(0.464, abs=5.1e-4)
-    assert softmax.allocation.revival_threshold(1.0) == 1.0
+    assert softmax.revival_threshold(0.5) == pytest.approx(0.464, abs=5.1e-4)
+    assert softmax.revival_threshold(1.0) == 1.0
     for share in (0.1, 0.5, 0.9, 0.999):
-        x = softmax.allocation.revival_threshold(share)
+        x = softmax.revival_threshold(share)
         assert x == pytest.approx(np.exp(x * share - 1), rel=1e-10)
-        around = softmax.allocation.revives(np.array([0.999 * x, 1.001 * x]), share)
+        around = softmax.revives(np.array([0.999 * x, 1.001 * x]), share)
         assert list(around) == [False, share < 0.999 or 1.001 * x > np.exp(1.001 * x * share - 1)]
-    assert not np.any(softmax.allocation.revives(np.linspace(0.01, 3, 50), 1.0))
+    assert not np.any(softmax.revives(np.linspace(0.01, 3, 50), 1.0))
 
 
 def test_random_starts_share_heads(make_multi_task):
@@ -111,20 +111,20 @@ def test_random_starts_share_heads(make_multi_task):
     recorded = {1: 6.41, 2: 9.18, 3: 13.48}
     groups = {1: [[0], [1], [2]], 2: [[0, 1], [2]], 3: [[0, 1, 2]]}
     for most, loss in recorded.items():
-        assert softmax.allocation.shared_loss(task, groups[most]).sum() == pytest.approx(loss, abs=0.0051)
+        assert softmax.shared_loss(task, groups[most]).sum() == pytest.approx(loss, abs=0.0051)
     # Two tasks led by one head, and the flow there.
     omega = np.full((3, 3), 0.004)
     omega[[0, 0, 2], [0, 1, 2]] = 0.008
-    course = softmax.flow.spectral_flow(task, omega, np.full((3, 3), 0.3), np.array([0.0, 3000.0]))
-    assert list(softmax.allocation.winners(task, omega, np.full((3, 3), 0.3))) == [0, 0, 2]
-    assert course.loss[-1].sum() == pytest.approx(softmax.allocation.shared_loss(task, groups[2]).sum(), abs=1e-4)
+    course = softmax.spectral_flow(task, omega, np.full((3, 3), 0.3), np.array([0.0, 3000.0]))
+    assert list(softmax.winners(task, omega, np.full((3, 3), 0.3))) == [0, 0, 2]
+    assert course.loss[-1].sum() == pytest.approx(softmax.shared_loss(task, groups[2]).sum(), abs=1e-4)
 
 
 def test_bad_input(make_multi_task):
     task = make_multi_task([3, 4])
     with pytest.raises(InvalidInput, match="positive"):
-        softmax.allocation.winners(task, np.zeros((2, 2)), np.ones((2, 2)))
+        softmax.winners(task, np.zeros((2, 2)), np.ones((2, 2)))
     with pytest.raises(InvalidInput, match="ratio"):
-        softmax.allocation.head_advantage(task, np.array([1.0, -1.0]), heads=2)
+        softmax.head_advantage(task, np.array([1.0, -1.0]), heads=2)
     with pytest.raises(InvalidInput, match="share"):
-        softmax.allocation.revival_threshold(0.0)
+        softmax.revival_threshold(0.0)

@@ -27,7 +27,7 @@ RECORDED = [
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: f"d={row[0]}, L={row[1]}, noise={row[2]}")
 def test_errors_where_the_flow_ends(make_multi_task, row):
     d, context, noise, spectral, first_order, exact, low, high, omega, mu = row
-    found = softmax.losses.approximation_errors(make_multi_task([d], context=context, noise=noise))
+    found = softmax.approximation_errors(make_multi_task([d], context=context, noise=noise))
     # Half of the last digit given, and of the two digits of large percentages.
     np.testing.assert_allclose(found.spectral, spectral, rtol=0, atol=5.1e-5)
     np.testing.assert_allclose(found.first_order, first_order, rtol=0, atol=5.1e-5)
@@ -41,7 +41,7 @@ def test_errors_where_the_flow_ends(make_multi_task, row):
 def brute_force(task: MultiTask, omega, mu, samples, seed):
     """The loss of each task with its standard error: g and ε integrated, contexts and queries drawn."""
     rng = np.random.default_rng(seed)
-    (context,), dims = task.lengths.counts, np.array(task.dims)
+    (context,), dims = task.context.counts, np.array(task.dims)
     block = np.repeat(np.arange(dims.size), dims)
     draws = np.empty((samples, dims.size))
     for sample in draws:
@@ -70,18 +70,18 @@ def test_exact_loss_against_samples(make_multi_task, dims, context, omega, mu):
     omega, mu = np.array(omega), np.array(mu)
     mean, error = brute_force(task, omega, mu, 8000, seed=1)
     # Seven numbers: five standard errors by chance have probability 4e-6.
-    assert np.all(np.abs(softmax.losses.exact_loss(task, omega, mu) - mean) < 5 * error)
+    assert np.all(np.abs(softmax.exact_loss(task, omega, mu) - mean) < 5 * error)
 
 
 def test_exact_loss_of_several_blocks_is_that_of_one(make_multi_task):
     """Blocks with equal scores are one block: the folded table against the plain rule."""
     whole = make_multi_task([13], 0.8, context=60, noise=0.3)
     parts = make_multi_task([2, 4, 7], 0.8, context=60, noise=0.3)
-    one = softmax.losses.exact_loss(whole, np.array([[0.35]]), np.array([[2.0]]))[0]
+    one = softmax.exact_loss(whole, np.array([[0.35]]), np.array([[2.0]]))[0]
     # Noise and the variance of the other blocks' coordinates are per output: three outputs have the noise thrice.
-    several = softmax.losses.exact_loss(parts, np.full((1, 3), 0.35), np.full((1, 3), 2.0)).sum()
+    several = softmax.exact_loss(parts, np.full((1, 3), 0.35), np.full((1, 3), 2.0)).sum()
     silent = make_multi_task([13], 0.8, context=60)
-    noise = one - softmax.losses.exact_loss(silent, np.array([[0.35]]), np.array([[2.0]]))[0]
+    noise = one - softmax.exact_loss(silent, np.array([[0.35]]), np.array([[2.0]]))[0]
     assert several == pytest.approx(one + 2 * noise, rel=1e-8)
 
 
@@ -92,12 +92,12 @@ def test_theories_agree_for_long_contexts_and_flat_heads(make_multi_task, multi_
     task = make_multi_task(drawn.dims, drawn.strengths, context=10**6, noise=drawn.noise_variance)
     size = 0.3 / np.sqrt(np.array(task.dims))
     heads = np.diag(size), np.diag(0.8 / size)
-    exact = softmax.losses.exact_loss(task, *heads)
+    exact = softmax.exact_loss(task, *heads)
     # At |w|² of .09 and L of 1e6 second orders are of 1e-6; the spectral theory also takes |q|² as d.
-    np.testing.assert_allclose(softmax.losses.first_order_loss(task, *heads), exact, rtol=1e-5)
-    variance = np.array(task.dims) / 0.09 * 0.64 * softmax.conventions.numbers(task).phi / 1e6
-    slack = variance * (np.exp(0.09) * 0.3) * softmax.conventions.numbers(task).signal
-    assert np.all(np.abs(softmax.losses.spectral_loss(task, *heads) - exact) < slack + 1e-5 * exact)
+    np.testing.assert_allclose(softmax.first_order_loss(task, *heads), exact, rtol=1e-5)
+    variance = np.array(task.dims) / 0.09 * 0.64 * softmax.task_numbers(task).phi / 1e6
+    slack = variance * (np.exp(0.09) * 0.3) * softmax.task_numbers(task).signal
+    assert np.all(np.abs(softmax.spectral_loss(task, *heads) - exact) < slack + 1e-5 * exact)
 
 
 def test_overlapping_heads_against_samples(make_multi_task):
@@ -106,8 +106,8 @@ def test_overlapping_heads_against_samples(make_multi_task):
     omega = np.array([[0.08, 0.03], [0.02, 0.07]])
     mu = np.array([[5.0, 2.0], [3.0, 6.0]])
     mean, error = brute_force(task, omega, mu, 2500, seed=2)
-    assert np.all(np.abs(softmax.losses.first_order_loss(task, omega, mu) - mean) < 5 * error + 0.01 * mean)
-    np.testing.assert_allclose(softmax.losses.spectral_loss(task, omega, mu), mean, rtol=0.05)
+    assert np.all(np.abs(softmax.first_order_loss(task, omega, mu) - mean) < 5 * error + 0.01 * mean)
+    np.testing.assert_allclose(softmax.spectral_loss(task, omega, mu), mean, rtol=0.05)
 
 
 def test_sharpness_at_fixed_dimension(make_multi_task):
@@ -117,10 +117,10 @@ def test_sharpness_at_fixed_dimension(make_multi_task):
     spectral, first_order = [], []
     for square in squares:
         omega = np.array([[np.sqrt(square / 30)]])
-        mu = softmax.bounds.profile_loss(task, omega).mu
-        exact = softmax.losses.exact_loss(task, omega, mu)[0]
-        spectral.append(100 * (softmax.losses.spectral_loss(task, omega, mu)[0] / exact - 1))
-        first_order.append(100 * (softmax.losses.first_order_loss(task, omega, mu)[0] / exact - 1))
+        mu = softmax.profile_loss(task, omega).mu
+        exact = softmax.exact_loss(task, omega, mu)[0]
+        spectral.append(100 * (softmax.spectral_loss(task, omega, mu)[0] / exact - 1))
+        first_order.append(100 * (softmax.first_order_loss(task, omega, mu)[0] / exact - 1))
     # Half of the last digit given.
     assert np.all(np.abs(np.array(spectral) - [-0.6, -2.1, -2.0, 1.2, 6, 11, 13, 11]) < [0.051] * 4 + [0.51] * 4)
     recorded = [0, 0.9, 5, 15, 29, 45, 62, 100]
@@ -133,20 +133,20 @@ def test_linear_heads(multi_tasks, data, heads, seed):
     task = data.draw(multi_tasks)
     rng = np.random.default_rng(seed)
     omega, mu = rng.normal(size=(2, heads, len(task.dims)))
-    found = softmax.conventions.numbers(task)
-    exact = softmax.losses.linear_heads_loss(task, omega, mu)
+    found = softmax.task_numbers(task)
+    exact = softmax.linear_heads_loss(task, omega, mu)
     c = np.sum(mu * omega, axis=0)
     # The exponential made linear, and the term that is exact for d φ + 1 in place of d φ.
     linearized = loss_with_overlaps(task, omega, mu, gram(task, omega))
     np.testing.assert_allclose(exact, linearized + found.signal * c**2 / found.context, rtol=1e-12)
-    alone = softmax.losses.linear_heads_loss(task, np.diag(omega[0]), np.diag(mu[0]))
+    alone = softmax.linear_heads_loss(task, np.diag(omega[0]), np.diag(mu[0]))
     c = omega[0] * mu[0]
     nu = (found.dims * found.phi + 1) / found.context
     np.testing.assert_allclose(alone, found.signal * ((1 - c) ** 2 + c**2 * nu), rtol=1e-10)
     best = np.diag(1 / (1 + nu) / omega[0])
     np.testing.assert_allclose(
-        softmax.losses.linear_heads_loss(task, np.diag(omega[0]), best),
-        softmax.losses.linear_attention_loss(task),
+        softmax.linear_heads_loss(task, np.diag(omega[0]), best),
+        softmax.linear_attention_loss(task),
         rtol=1e-10,
     )
 
@@ -163,13 +163,13 @@ def test_linear_heads_against_samples(make_multi_task):
         miss = q[:, block == i] - np.einsum("slj,sl->sj", x[:, :, block == i], weights[:, :, i])
         draws = task.strengths[i] * np.sum(miss**2, axis=1) + 0.5 * np.sum(weights[:, :, i] ** 2, axis=1)
         error = draws.std() / len(draws) ** 0.5
-        assert abs(draws.mean() - softmax.losses.linear_heads_loss(task, omega, mu)[i]) < 5 * error
+        assert abs(draws.mean() - softmax.linear_heads_loss(task, omega, mu)[i]) < 5 * error
 
 
 def test_leading_axes_are_allowed(make_multi_task):
     task = make_multi_task([4, 9], [1.0, 2.0], noise=0.3)
     omega, mu = np.random.default_rng(0).uniform(0, 0.3, size=(2, 5, 7, 3, 2))
-    for loss in (softmax.losses.spectral_loss, softmax.losses.first_order_loss, softmax.losses.linear_heads_loss):
+    for loss in (softmax.spectral_loss, softmax.first_order_loss, softmax.linear_heads_loss):
         whole = loss(task, omega, mu)
         assert whole.shape == (5, 7, 2)
         np.testing.assert_allclose(whole[2, 3], loss(task, omega[2, 3], mu[2, 3]), rtol=1e-13)
@@ -180,21 +180,21 @@ def test_the_real_task_serves():
 
     real = MultiTaskRegression((4, 10, 7), (8.0, 6.0, 0.35), 50, noise_variance=0.8, convention="total")
     assert isinstance(real, MultiTask)
-    assert softmax.limits.single_head_optimum(real).loss.sum() == pytest.approx(6.2411437847, abs=5e-11)
+    assert softmax.single_head_optimum(real).loss.sum() == pytest.approx(6.2411437847, abs=5e-11)
 
 
 def test_bad_input(make_multi_task):
     task = make_multi_task([3, 4])
     with pytest.raises(InvalidInput, match="task is 2 in task"):
-        softmax.losses.spectral_loss(task, np.ones((2, 3)), np.ones((2, 3)))
+        softmax.spectral_loss(task, np.ones((2, 3)), np.ones((2, 3)))
     with pytest.raises(InvalidInput, match="several heads"):
-        softmax.losses.exact_loss(task, np.ones((2, 2)), np.ones((2, 2)))
+        softmax.exact_loss(task, np.ones((2, 2)), np.ones((2, 2)))
     with pytest.raises(InvalidInput, match="exact_loss"):
-        softmax.losses.first_order_loss(task, np.full((1, 2), 0.8), np.ones((1, 2)))
+        softmax.first_order_loss(task, np.full((1, 2), 0.8), np.ones((1, 2)))
     with pytest.raises(InvalidInput, match="strength"):
-        softmax.limits.flow_limit(make_multi_task([3, 4], [1.0, 0.0]))
+        softmax.flow_limit(make_multi_task([3, 4], [1.0, 0.0]))
     from dataclasses import replace
 
-    varied = replace(task, lengths=type(task.lengths)((5, 9), (0.5, 0.5)))
+    varied = replace(task, context=type(task.context)((5, 9), (0.5, 0.5)))
     with pytest.raises(InvalidInput, match=r"\(5, 9\).*for instance 9"):
-        softmax.limits.flow_limit(varied)
+        softmax.flow_limit(varied)

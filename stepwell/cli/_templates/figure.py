@@ -1,4 +1,4 @@
-"""A figure of your own: `stepwell reproduce --figure own_figure.py` makes it, checks its claims and reports both."""
+"""A figure of your own: `stepwell reproduce --figure own_figure.py` runs it, checks its claims and reports both."""
 
 from dataclasses import dataclass
 
@@ -26,25 +26,27 @@ class Settings:
 
 
 def simulate(settings: Settings) -> Data:
-    """Run everything, theory included; each data set becomes a netCDF file."""
+    """Compute everything, theory included; each data set becomes a netCDF file."""
     run = settings.experiment.run(seeds=settings.seeds, progress=False)
-    drops = run.stepwell.compare()  # a row for each drop of each seed, predicted from the initial weights and measured
+    drops = (
+        run.stepwell.compare().table
+    )  # a row for each drop of each seed, predicted from the initial weights and measured
     return {"runs": run[["loss"]], "drops": drops[["run", "drop", "predicted", "measured", "level"]].to_xarray()}
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
-    """Each claim can fail: a prediction, a measurement by another route, and a tolerance with its reason."""
+    """Each claim can fail: a prediction, an independent measurement, and a tolerance with its reason."""
     drops = data["drops"].to_dataframe().dropna()
     return [
         Claim.over(
             "drop-times",
-            "the initial weights say when the loss drops: measured time over predicted time",
+            "The initial weights predict when the loss drops: measured time over predicted time",
             predicted=1.0,
             measured=drops["measured"] / drops["predicted"],
             tolerance=settings.scale,
             required=0.8,
             counted="drops",
-            basis="next order in the initialization scale, with a factor of heavy tails: for four drops of five",
+            basis="next order in the initialization scale; its factor has heavy tails, hence four drops of five",
             kind="theory",
             source="Experiment.predict",
         )
@@ -68,7 +70,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 FIGURE = Figure(
     name="own/own-figure",
-    title="The initial weights say when the loss drops",
+    title="The initial weights predict when the loss drops",
     caption=(
         "The loss of linear attention from several initializations (lines), the levels of the theory (dashed), and the "
         "times of the drops that the initial weights predict (triangles)."

@@ -24,18 +24,19 @@ from stepwell.tasks import (
 class OwnTask(AbstractTask):
     """Regression with white inputs and sparse task vectors: each coordinate is zero with probability 1 - `density`."""
 
-    lengths: ContextLengths
+    context: ContextLengths
     dim: int
     density: float
     outputs: int = 1
 
-    def draw(self, size: int, *, key) -> Batch:
+    def draw(self, sequences: int, *, key) -> Batch:
         """Sequences from a random key, by any distribution that `jax.random` has."""
         inputs, vectors, coins = jax.random.split(key, 3)
-        x = jax.random.normal(inputs, (size, self.lengths.tokens, self.dim))
-        w = jax.random.normal(vectors, (size, self.dim)) * jax.random.bernoulli(coins, self.density, (size, self.dim))
+        x = jax.random.normal(inputs, (sequences, self.context.tokens, self.dim))
+        w = jax.random.normal(vectors, (sequences, self.dim))
+        w = w * jax.random.bernoulli(coins, self.density, w.shape)
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
-        return assemble(x, y, y, self.lengths)
+        return assemble(x, y, y, self.context)
 
     def moments(self, normalization="1/N") -> PopulationMoments:
         """Optional: the moments in closed form, for the objective population and for the theory.
@@ -43,7 +44,7 @@ class OwnTask(AbstractTask):
         They are quadratic in w, so they are those of Gaussian task vectors with the same covariance.
         """
         one = np.eye(self.dim)
-        return InContextRegression(one, self.lengths, task_covariance=self.density * one).moments(normalization)
+        return InContextRegression(one, self.context, task_covariance=self.density * one).moments(normalization)
 
 
 @register("task", "own_task")

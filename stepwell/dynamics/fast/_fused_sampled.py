@@ -50,7 +50,7 @@ class FusedSampled(AbstractObjective):
         weights = model.weights().values()  # or their shapes and types alone
         if any(values.dtype != jnp.float64 for values in (batch.tokens, *weights)):
             return None  # what is given in another precision is not to be changed by chance
-        lengths = batch.lengths
+        lengths = batch.context
         if not (is_attention(model) and model.activation == "softmax" and lengths.fixed):
             return None
         if lengths.tokens != batch.tokens.shape[1]:

@@ -268,7 +268,7 @@ def spectral(
 
     drawn = np.asarray(jax.random.uniform(key, (int(heads or 1), len(task.dims)), minval=1e-3))
     omega = scale * drawn / drawn.max(axis=0)
-    return SpectralAttention.balanced(omega, softmax.emergence.warm_up(task).ratio * omega, task.dims)
+    return SpectralAttention.balanced(omega, softmax.warm_up(task).ratio * omega, task.dims)
 
 
 def _multihead_weights(values: Mapping[str, Any], dim: int, outputs: int) -> int:

@@ -99,14 +99,14 @@ def online(
     task: Any,
     key: Any,
     *,
-    batch: Annotated[
+    batch_size: Annotated[
         int, Field("sequences of a step", symbol="B", least=1, most=10**7, slider=(1, 1000), log=True)
     ] = 64,
 ) -> Any:
     """The loss over sequences that are new at every step."""
     from .._training import Online
 
-    return Online(task, batch, key)
+    return Online(task, batch_size, key)
 
 
 def _fill_multitask(name: str) -> Any:

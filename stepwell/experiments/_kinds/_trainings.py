@@ -46,9 +46,9 @@ def _after_emergence(sections: Mapping[str, Any]) -> float:
     task, model = sections["task"], sections["model"]
     described = MultiRegression(task["dims"], task["strengths"], task["noise"], Lengths.uniform([task["context"]]))
     scales = np.full(len(task["dims"]), model["scale"])
-    late = softmax.emergence.emergence_bracket(described, scales, heads=model["heads"], loss_factor=1.0).late.max()
-    drop = softmax.emergence.loss_drop_width(described, loss_factor=1.0).max()
-    climb = softmax.emergence.omega_climb_width(described, loss_factor=1.0).max()
+    late = softmax.emergence_bracket(described, scales, heads=model["heads"], loss_factor=1.0).late.max()
+    drop = softmax.loss_drop_width(described, loss_factor=1.0).max()
+    climb = softmax.omega_climb_width(described, loss_factor=1.0).max()
     end = _LATE * float(late) + 3 * float(drop) + 2 * float(climb)
     return float(f"{end:.3g}")
 

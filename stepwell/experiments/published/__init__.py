@@ -4,7 +4,9 @@
 once.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stepwell._util.lazy import lazy_names as _lazy_names
 
 from ._experiment import experiment_of as experiment_of
 from ._experiment import experiment_of_command as experiment_of_command
@@ -18,10 +20,4 @@ from ._flags import warnings as warnings
 if TYPE_CHECKING:
     from ._names import PublishedNames as PublishedNames
 
-
-def __getattr__(name: str) -> Any:
-    if name == "PublishedNames":
-        from ._names import PublishedNames
-
-        return PublishedNames
-    raise AttributeError(f"module 'stepwell.experiments.published' has no attribute {name!r}")
+__getattr__, _ = _lazy_names(__name__, __file__)

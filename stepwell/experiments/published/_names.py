@@ -51,17 +51,19 @@ class PublishedNames(AbstractNames):
             )
         return own, f"{taken}; this run is named {own.trajectory.stem}" if taken else ""
 
-    def tables(self, run: xr.Dataset) -> dict[str, Table]:
+    def tables(self, trajectory: xr.Dataset) -> dict[str, Table]:
         """A row before each step: the losses, with test losses if there are any; and the tracked values."""
         flags, taken = self.flags, slice(0, self.flags.epoch)
-        loss = run["loss"].values[0, taken]
+        loss = trajectory["loss"].values[0, taken]
         made = {}
         if flags.testset_size:
-            made["loss"] = np.stack([loss, run[IN_WEIGHT].values[0, taken], run[IN_CONTEXT].values[0, taken]], axis=1)
+            made["loss"] = np.stack(
+                [loss, trajectory[IN_WEIGHT].values[0, taken], trajectory[IN_CONTEXT].values[0, taken]], axis=1
+            )
         elif not flags.track_value:
             made["loss"] = loss
         if flags.track_value:
-            made["value"] = np.concatenate([loss[:, None], run[VALUE_WEIGHTS].values[0, taken]], axis=1)
+            made["value"] = np.concatenate([loss[:, None], trajectory[VALUE_WEIGHTS].values[0, taken]], axis=1)
         return {kind: Table(None, values) for kind, values in made.items()}
 
     def _place(self, folder: Path, suffix: str) -> Place:

@@ -13,10 +13,8 @@ import xarray as xr
 
 from stepwell import models, objectives, tasks
 from stepwell._util.arguments import checked
-from stepwell._util.described import imported_class, unpacked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.recipes import remember
-from stepwell._util.recorded_rate import made_rate
+from stepwell._util.recipes import imported_class, made_rate, remember, unpacked
 from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask
@@ -27,7 +25,7 @@ from .. import experiment_and_seeds
 
 @checked
 def rerun(
-    run: str | os.PathLike | xr.Dataset,
+    trajectory: xr.Dataset | str | os.PathLike,
     *,
     model: AbstractModel | None = None,
     task: AbstractTask | None = None,
@@ -48,8 +46,8 @@ def rerun(
 
     **Arguments:**
 
-    - `run`: the trajectory, or the netCDF file that `save` or `stepwell train` wrote. If it is of an experiment, model
-      to observe are refused: the experiment says all of it.
+    - `trajectory`: the trajectory, or the netCDF file that `save` or `stepwell train` wrote. If it is of an
+      experiment, model to observe are refused: the experiment says all of it.
     - `model`: a model of the class and shape that was trained, where that is a class of your own; its weights are
       replaced by the first ones recorded.
     - `task`: the task, where the file does not hold all of it: a class of your own, a function that samples.
@@ -74,7 +72,7 @@ def rerun(
     >>> again.identical(run)
     True
     """
-    stored = run if isinstance(run, xr.Dataset) else load(run)
+    stored = trajectory if isinstance(trajectory, xr.Dataset) else load(trajectory)
     if "experiment" in stored.attrs:
         parts = {"model": model, "task": task, "objective": objective, "optimizer": optimizer, "rate": rate}
         for name, part in {**parts, "observe": observe}.items():
@@ -105,7 +103,7 @@ def rerun(
     options |= _rule(about, rate, optimizer)
     if dynamics == "online":
         drawn, key = _made(about["task"], "task", task), _key(about["key"])
-        return online(start, drawn, batch=about["batch"], reduce=about["reduce"], key=key, **options)
+        return online(start, drawn, batch_size=about["batch_size"], reduce=about["reduce"], key=key, **options)
     loss = _made(about["objective"], "objective", task) if objective is None else objective
     return descend(start, loss, **options)
 
@@ -122,9 +120,10 @@ def _points(about: dict[str, Any], stored: xr.Dataset) -> dict[str, Any]:
 
 def _start(stored: xr.Dataset, about: dict[str, Any], template: AbstractModel | None) -> Any:
     """The model at its first recorded weights. Where these have the recorded hashes, it is known how they were made."""
+    first = float(stored["snapshot" if "snapshot" in stored.dims else "time"][0])
     runs = range(stored.sizes["run"]) if about.get("class") == "Ensemble" else [0]
     try:
-        members = [model_at(stored, template, run=number, index=0) for number in runs]
+        members = [model_at(stored, template, run=number, at=first) for number in runs]
     except InvalidInput as error:
         if template is not None:
             raise
@@ -141,7 +140,7 @@ _TRAINED = ("dynamics", "model", "rate", "optimizer", "steps", "first_step", "re
 _KEPT = {
     "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "record", "gap", "observed", "work"),
     "descend": (*_TRAINED, "objective"),
-    "online": (*_TRAINED, "task", "batch", "reduce", "key"),
+    "online": (*_TRAINED, "task", "batch_size", "reduce", "key"),
 }  # fmt: skip
 """What the dynamics write into the provenance themselves; the rest was given as `configuration`."""
 

@@ -129,6 +129,6 @@ def _draw_white(axes: Any, white: xr.Dataset) -> None:
     axes.set_ylim(0, 1.55 * float(white["end"]))
     axes.set_yticks([0, 0.25, 0.5, 0.75])
     axes.set_xlabel("training time $t/\\tau$")
-    axes.set_ylabel("coefficient $\\sigma(t)$ of the answer")
+    axes.set_ylabel("coefficient $\\sigma(t)$ of the prediction")
     axes.set_title("(d) White inputs: the paper's eq. 10")
     axes.legend(loc="upper left", fontsize=8.5)

@@ -61,7 +61,7 @@ def levels(task: InContextRegression) -> xr.Dataset:
 
 def level_errors(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
     """Relative standard error of the loss over a single sequence at each level; over P it is 1/√P of that."""
-    sampled = InContextRegression(task.covariance, task.lengths, centered=True, whitened=True)
+    sampled = InContextRegression(task.covariance, task.context, centered=True, whitened=True)
     batch = sampled.sample(_INDEPENDENT, key=jax.random.key(3))
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
     context = tokens.shape[1] - 1
@@ -76,7 +76,7 @@ def level_errors(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
 
 def schedule(task: InContextRegression, model: SeparateAttention) -> theory.Schedules:
     """The schedule of drops from the initial weights of one run, in the paper's convention."""
-    context = task.lengths.longest
+    context = task.context.longest
     scale = weight_factor(model.normalization, "1/N", length=context, factors=3)
     weights = (model.value[:, 0, DIM], model.key[:, :, :DIM], model.query)
     return theory.drop_schedule(

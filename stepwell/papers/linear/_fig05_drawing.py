@@ -1,4 +1,4 @@
-"""Fig 5, drawn: losses of softmax attention, merged and separate, and merged from a smaller start."""
+"""Fig 5, drawn: losses of softmax attention, merged and separate, and merged from a smaller initialization."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def draw_runs(data: Data, counted: dict[str, list[list[Drop]]], small_init: str)
             axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted[name]])}")
             axes.set_xlabel("training time $t/\\tau$")
             axes.set_xlim(0, float(data[name]["time"][-1]))
-        merged.set_ylabel("training loss / loss of answering zero")
+        merged.set_ylabel("training loss / loss of predicting zero")
         merged.set_ylim(0, 1.05)
     return figure
 

@@ -70,7 +70,7 @@ def _curves(axes: Axes, runs: xr.Dataset, levels: np.ndarray, linear: tuple[floa
         one = runs.sel(scale=scale)
         axes.plot(one["time"].values[1:], one["loss"].values[1:], color=SHADES(NORM(scale)), linewidth=1.7)
         if scale in linear:
-            label = "linearized at the start" if scale == linear[0] else None
+            label = "linearized at initialization" if scale == linear[0] else None
             axes.plot(one["time"][1:], one["linearized"][1:], "--", color=BLACK, linewidth=0.9, label=label)
     if linear:
         axes.legend(loc="lower left", fontsize=8)

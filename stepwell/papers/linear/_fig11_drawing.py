@@ -104,7 +104,7 @@ def _draw_waits(axes: Axes, waited: xr.Dataset, predictions: xr.Dataset) -> None
     for kind, law, color, words, formula in laws:
         axes.loglog(fine, law, "--", color=color, linewidth=1.2, label=f"theory: {formula}")
         axes.plot(small, waited[kind], "o", color=color, markersize=6, label=f"{words}, simulated")
-    axes.set(xlabel="size $s$ of the start", ylabel="wait on the plateau $t/\\tau$")
+    axes.set(xlabel="initial size $s$", ylabel="wait on the plateau $t/\\tau$")
     axes.invert_xaxis()
     axes.legend(loc="upper left", fontsize=8)
     axes.set_title("(d) How long the plateau lasts")

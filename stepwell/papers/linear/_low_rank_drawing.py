@@ -72,7 +72,7 @@ def _waits(
     for m in range(DIM):
         if fresh[m]:
             axes.axvspan(m - 0.5, m + 0.5, color=SHADE, zorder=0, linewidth=0, label="R divides m" if m == 0 else None)
-            words = "predicted, a fresh head: median and 80 % of random starts" if m == 0 else None
+            words = "predicted, a fresh head: median and 80 % of random initializations" if m == 0 else None
             span = [[middle[m] - low[m]], [high[m] - middle[m]]]
             axes.errorbar([m], [middle[m]], yerr=span, fmt="_", color=VERMILION, markersize=14, zorder=3, label=words)
         else:

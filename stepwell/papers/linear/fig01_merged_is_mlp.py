@@ -43,7 +43,7 @@ CAPTION = (
     "curves of one seed are. Label blocks are the weights that let inputs pass for labels and labels for inputs; they "
     "start at zero. Held there, attention is the network, to rounding. Left free, as published, they pick up the "
     "sampling error of the data, and the drop comes a little sooner. (d) White inputs, infinitely many sequences: the "
-    "coefficient σ(t) of the answer σ β·x_q by gradient flow from random weights, and the paper's eq. 10."
+    "coefficient σ(t) of the prediction σ β·x_q by gradient flow from random weights, and the paper's eq. 10."
 )
 
 
@@ -181,7 +181,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "population-end",
-            "On the population, the final loss is L(M_D)",
+            "At infinitely many sequences, the final loss is L(M_D)",
             predicted=predicted["last_level"].values,
             measured=population["loss"].values[:, -1],
             tolerance=predicted["rest"].values + 1e-12,
@@ -192,8 +192,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         _training_end_claim(training["loss"].values[:, -1], predicted, after, settings),
         Claim.over(
             "course",
-            "On the population, the whole loss curve is that of the D + 1 equations from the initial weights: "
-            "largest difference",
+            "At infinitely many sequences, the whole loss curve is that of the D + 1 equations from the initial "
+            "weights: largest difference",
             predicted=0.0,
             measured=abs(population["loss"].values - predicted["loss"].values).max(axis=1),
             tolerance=predicted["leftover"].values,
@@ -204,7 +204,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "population-time",
-            "On the population, the time t/τ of half the drop is that of the D + 1 equations",
+            "At infinitely many sequences, the time t/τ of half the drop is that of the D + 1 equations",
             predicted=predicted["drop_time"].values[waiting],
             measured=np.array(population_drops)[waiting],
             tolerance=(predicted["leftover"] / predicted["slope_at_drop"]).values[waiting],

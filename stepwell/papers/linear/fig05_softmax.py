@@ -37,14 +37,15 @@ from stepwell.theory import linear as theory
 from ._fig05_drawing import draw_runs
 
 CAPTION = (
-    "Training loss of softmax attention itself, over every token, divided by that of answering zero; a color for "
-    "each seed, with its own sequences and start (init 0.01). (a) Merged key and query: one drop. (b) Separate key "
-    "and query of rank one: several. Dots: the middle of each drop detected in the curves. Dashed: the levels L(M_m) "
-    "of linear attention on infinite data, for comparison only: no theory of the softmax levels is claimed. The "
-    "paper's settings for this figure are not known; heads and task are those of its Figs 1 and 3. (c) Ours: merged, "
-    "from the smaller start of Fig 1, init 10⁻⁶, where some seeds have two drops. On a finite set of sequences the "
-    "mean label correlates with the answer by chance, and makes all values grow alike. Heads that are copies of each "
-    "other do no more than one head can (dotted: the end of one head trained on the same sequences), until they part."
+    "Training loss of softmax attention itself, over every token, divided by that of predicting zero; a color for "
+    "each seed, with its own sequences and initial weights (scale 0.01). (a) Merged key and query: one drop. (b) "
+    "Separate key and query of rank one: several. Dots: the middle of each drop detected in the curves. Dashed: the "
+    "levels L(M_m) of linear attention on infinite data, for comparison only: no theory of the softmax levels is "
+    "claimed. The paper's settings for this figure are not known; heads and task are those of its Figs 1 and 3. (c) "
+    "Ours: merged, from the smaller initialization of Fig 1, scale 10⁻⁶, where some seeds have two drops. On a finite "
+    "set of sequences the mean label correlates with the label of the query by chance, and makes all values grow "
+    "alike. Heads that are copies of each other do no more than one head can (dotted: the end of one head trained on "
+    "the same sequences), until they diverge."
 )
 
 COUNTED = 0.05
@@ -198,7 +199,7 @@ def with_spread(trajectory: xr.Dataset) -> xr.Dataset:
 
 
 def predict(batches: list[Batch], settings: Settings) -> xr.Dataset:
-    """The loss of answering zero, of each data set, and the levels of linear attention."""
+    """The loss of predicting zero, of each data set, and the levels of linear attention."""
     powers = [float(np.mean(np.asarray(batch.labels)[:, -1, 0] ** 2)) for batch in batches]
     task = InContextRegression(np.diag(settings.eigenvalues), settings.context)
     return xr.Dataset({"power": ("run", powers), "linear_levels": ("level", theory.levels(task))})
@@ -261,8 +262,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "merged-drops-once-small",
-            f"Merged, from the start of Fig 1, init {small_init}, on finitely many sequences: its loss drops once: "
-            "number of drops",
+            f"Merged, from the initialization of Fig 1, scale {small_init}, on finitely many sequences: its loss drops "
+            "once: number of drops",
             predicted=1,
             measured=[len(drops(small, run)) for run in range(small.sizes["run"])],
             tolerance=0,
@@ -273,7 +274,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             known=Known(
                 "in some seeds heads that chance correlations have made alike stay so until the loss has come to a "
                 "plateau, and part in a second drop",
-                "softmax-attention-from-a-very-small-start",
+                "softmax-attention-from-a-very-small-initialization",
             ),
         ),
     ]

@@ -53,10 +53,10 @@ CAPTION = (
     "paper's convention. (a, b) Independent heads, as in the paper: merged attention waits, then drops once; "
     "separate attention waits at every level. Larger weights wait less; the largest start with a large loss. (c) The "
     "time until a tenth of the first fall. Small weights: ln(1/w)/‖Λ²‖ merged, 1/w separate (dashed: slope "
-    "predicted, height fitted). Large ones, in pairs: training linearized at its start, w⁻² and w⁻⁴ (dotted, no free "
-    "height). (d, e) Ours: heads in pairs of opposite value, so that every run starts with the loss 1. Black, "
-    "dashed: training linearized at its start, for w of 3 and more. (f) Ours: how far weights move from start to "
-    "end, over their size at the start. In pairs of large weights the part is w⁻² (merged) and w⁻³ (separate): lazy. "
+    "predicted, height fitted). Large ones, in pairs: training linearized at initialization, w⁻² and w⁻⁴ (dotted, no "
+    "free height). (d, e) Ours: heads in pairs of opposite value, so that every run starts with the loss 1. Black, "
+    "dashed: training linearized at initialization, for w of 3 and more. (f) Ours: how far weights move from beginning "
+    "to end, over their initial size. In pairs of large weights the part is w⁻² (merged) and w⁻³ (separate): lazy. "
     "Independent heads move by as much at any w: never lazy."
 )
 
@@ -114,7 +114,7 @@ def initial_model(kind: str, scale: float, seed: int, *, pairs: bool) -> MergedA
 
 
 class Run(NamedTuple):
-    """A run: its losses, and how far its weights moved, over their size at the start."""
+    """A run: its losses, and how far its weights moved, over their initial size."""
 
     times: Float[np.ndarray, " time"]
     loss: Float[np.ndarray, " time"]
@@ -295,8 +295,8 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
         ),
         Claim.over(
             f"lazy-{kind}-rate",
-            f"Lazy, {kind}, in pairs: rate of decay over that of training linearized at its start, one ratio for each "
-            f"of {many} scales and each seed",
+            f"Lazy, {kind}, in pairs: rate of decay over that of training linearized at initialization, one ratio for "
+            f"each of {many} scales and each seed",
             predicted=1.0,
             measured=(lazy["rate"] / lazy["predicted_rate"]).values.ravel(),
             tolerance=allowed,
@@ -322,7 +322,7 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
 def _movement_claims(kind: str, data: Data, task: InContextRegression) -> list[Claim]:
     r"""What part of themselves weights move by, against w: the power -n in pairs, and none if heads are independent.
 
-    The next order is the map to be learned over that of the start: of order $|A^*|/(\sqrt H w^n)$ for independent
+    The next order is the map to be learned over the initial one: of order $|A^*|/(\sqrt H w^n)$ for independent
     heads.
     """
     independent, pairs = (among(data[name], LARGE[kind]) for name in (kind, f"{kind}_pairs"))
@@ -349,7 +349,7 @@ def _movement_claims(kind: str, data: Data, task: InContextRegression) -> list[C
             predicted=0.0,
             measured=_slopes(logs, np.log(independent["moved"].values)),
             tolerance=goal / map_size / range_of_logs,
-            basis="map to be learned over that of the start, at the smallest scale fitted",
+            basis="map to be learned over the initial one, at the smallest scale fitted",
             **movement,
         ),
     ]

@@ -33,15 +33,16 @@ from ._fig11_heads import RANK, makers, shown_run, used_before
 from ._low_rank_settings import Settings as LowRankSettings
 
 CAPTION = (
-    "(a) A run of Fig 4 with R = 2, its start, rate and number of steps: the loss, and below it the sizes of values "
-    "|v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that grows. "
-    "Where R divides m a new head has to grow; elsewhere a new pair in a head whose value has grown, which is soon "
-    "done. Below, ours: the laws of both, off the plateau on which the first of four components is learned (infinite "
-    "data). (b) A new head must grow its value together with key and query: 1/v falls on a straight line of slope "
-    "−λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u rises on a straight "
-    "line of slope vλ₂². Each seed is another random start; time is counted from where the fit begins. Dashed, the "
-    "slopes that theory predicts. (d) So the wait grows as 1/size of the start for a new head, but only as its "
-    "logarithm for a new pair."
+    "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes of "
+    "values |v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that "
+    "grows. Where R divides m a new head has to grow; elsewhere a new pair in a head whose value has grown, which is "
+    "soon done. Below, ours: the laws of both, off the plateau on which the first of four components is learned "
+    "(infinite data). (b) A new head must grow its value together with key and query: 1/v falls on a straight line of "
+    "slope −λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u rises on a "
+    "straight line of slope vλ₂². Each seed has other random initial weights; time is counted from where the fit "
+    "begins. Dashed, the slopes that theory predicts. (d) So the wait grows as 1/size of the start for a new head, "
+    "but only "
+    "as its logarithm for a new pair."
 )
 NEXT = 1
 """The component, from 0, that is learned next."""
@@ -318,7 +319,7 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
     rate, value, end = (float(predictions[key]) for key in ("driving", "value", "end"))
     small = waited["size"].values
     logs = np.log(small)[None]
-    head = ("head-wait", "The wait for a new head goes as 1/size of its start: fitted exponent")
+    head = ("head-wait", "The wait for a new head goes as 1/(its initial size): fitted exponent")
     pair = (
         "pair-wait",
         "The wait for a new pair goes as the logarithm: fitted slope in ln(1/size), over 1/(vλ₂²)",

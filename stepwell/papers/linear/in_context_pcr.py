@@ -62,9 +62,9 @@ class Settings:
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
     "of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected in the curve, are "
-    "where the model is tested. (b) At each of them, the mean squared difference between the model's answers on fresh "
-    "sequences and principal component regression with m components: least squares within the same context on the "
-    "first m true principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. (c) "
+    "where the model is tested. (b) At each of them, the mean squared difference between the model's predictions on "
+    "fresh sequences and principal component regression with m components: least squares within the same context on "
+    "the first m true principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. (c) "
     "Models trained with contexts of 10 to 10⁵ tokens: the factor by which the model, at the end of training, has "
     "multiplied each component, beside the paper's equation (22); 1 is plain regression. (d) On plateau m of these "
     "runs, the mean squared difference from regression with m components within each of many fresh contexts, and our "
@@ -136,7 +136,7 @@ def examine(
         batch = (fresh_from or task).sample(settings.held_out, key=jax.random.key(1000 + seed))
         for m, plateau in enumerate(plateaus if len(plateaus) == DIM + 1 else ()):
             place = int(np.argmin(abs(time - (plateau.start + plateau.end) / 2)))
-            model = model_at(flows, template, run=run, index=place)
+            model = model_at(flows, template, run=run, at=time[place])
             test = pcr_test(model, batch, vectors)
             difference[run, m] = test["difference"]
             squares = (np.asarray(_answers(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
@@ -169,7 +169,7 @@ def papers_map(task: InContextRegression, m: int) -> Float[np.ndarray, "dim dim"
     """Equation (22) of the paper: the map of regression on m components, shrunk for contexts of N tokens."""
     rising, vectors = np.linalg.eigh(task.covariance)
     lam, kept = rising[::-1][:m], vectors[:, ::-1][:, :m]
-    return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.lengths.longest))) @ kept.T
+    return (kept / (lam * (1 + (1 + rising.sum() / lam) / task.context.longest))) @ kept.T
 
 
 def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
@@ -185,7 +185,7 @@ def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plat
 def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
     """Training at each length, over (length, run, plateau), and the first run's answers in fresh contexts.
 
-    - `distance` from the map of equation (22), as root mean square difference of answers; `tolerance`, `lasting`.
+    - `distance` from the map of equation (22), as root mean square difference of predictions; `tolerance`, `lasting`.
     - `answer`: the largest difference of an answer to a fresh sequence from that of the equation.
     - `from_regression`: mean squared difference from regression within the context, `from_limit`: from that with an
       endless context; both are averaged over task vectors and queries exactly. With `…_predicted` and the relative
@@ -199,7 +199,7 @@ def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
 
 
 def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool) -> xr.Dataset:
-    length, (_, vectors) = task.lengths.longest, prepare(task.lengths.longest)
+    length, (_, vectors) = task.context.longest, prepare(task.context.longest)
     gains = theory.component_gains(task)
     predicted = {
         "from_regression": [theory.regression_difference(task, m) for m in range(DIM + 1)],
@@ -230,7 +230,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
         if number == 0:
             beta = np.einsum("sn,snd->sd", y, x) / length
             for m in range(DIM + 1):
-                model = model_at(flows, _template(), run=0, index=int(place[0, m]))
+                model = model_at(flows, _template(), run=0, at=flows["time"].values[int(place[0, m])])
                 apart = np.asarray(_answers(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
                 answers[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
@@ -353,8 +353,8 @@ def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
         Claim.over(
             "shrinkage",
             f"{span}: on plateau m the model's map is that of regression with m components, shrunk as equation (22) "
-            f"says: root mean square difference of answers ({lasting.sum()} of {lasting.size} plateaus are predicted "
-            "to last)",
+            f"says: root mean square difference of predictions ({lasting.sum()} of {lasting.size} plateaus are "
+            "predicted to last)",
             predicted=0.0,
             measured=tests["distance"].values[lasting],
             tolerance=tests["tolerance"].values[lasting],
@@ -364,7 +364,7 @@ def _claims_over_lengths(tests: xr.Dataset, several: bool) -> list[Claim]:
         ),
         Claim.over(
             "answers",
-            f"{span}: on plateau m the model's answers to fresh sequences are those of equation (22): largest "
+            f"{span}: on plateau m the model's predictions on fresh sequences are those of equation (22): largest "
             "difference, labels having unit variance",
             predicted=0.0,
             measured=learned["answer"].values[of_first],
@@ -469,7 +469,7 @@ def _draw_tests(axes: Axes, tests: xr.Dataset, colors: tuple[str, ...]) -> None:
                 ring: Any = {"markersize": 10, "markerfacecolor": "none", "markeredgewidth": 1.2}
                 axes.plot(best, curve[best], "o", color=colors[m], **ring)
     axes.set_xticks(range(DIM + 1))
-    axes.set(xlabel="components m of the regression", ylabel="mean squared difference of answers", ylim=(0, 1.25))
+    axes.set(xlabel="components m of the regression", ylabel="mean squared difference of predictions", ylim=(0, 1.25))
     axes.legend(loc="upper center", ncols=3, fontsize=8)
 
 
@@ -495,7 +495,7 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, .
         label = f"plateau {m}" if m < DIM else f"plateau {m}: least squares"
         far.errorbar(lengths, values, bars, fmt="o", color=colors[m], markersize=5, label=label)
     far.plot([], [], color=GRAY, linewidth=1.2, label="our formula")
-    far.set(xlabel="context length N, tokens", ylabel="mean squared difference of answers")
+    far.set(xlabel="context length N, tokens", ylabel="mean squared difference of predictions")
     far.set_title("(d) Difference from regression in the context: 1/N")
     far.legend(loc="lower left", fontsize=8)
 

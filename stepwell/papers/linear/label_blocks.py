@@ -36,10 +36,11 @@ CAPTION = (
     "starts them at zero and says that they stay there; what happens otherwise is ours. (a) Halfway down the drop, "
     "with blocks at zero: the size of their gradient on P sequences, and that expected of a mean of P terms of "
     "expectation zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks of standard "
-    "deviation zero or not: the loss ends at the same value from every start. (c) The same runs in the same colors: "
-    "the size of the blocks (lines), with the growth that linear theory predicts up to the drop and the size that "
-    "they are predicted to keep (both dashed; the largest start is too large for the latter), and the root "
-    "mean square of what they add to the answer (dotted). That shrinks after the drop, while the blocks remain."
+    "deviation zero or not: the loss ends at the same value from every initialization. (c) The same runs in the same "
+    "colors: the size of the blocks (lines), with the growth that linear theory predicts up to the drop and the size "
+    "that they are predicted to keep (both dashed; the largest initialization is too large for the latter), and the "
+    "root mean square of what they add to the prediction (dotted). That shrinks after the drop, while the blocks "
+    "remain."
 )
 EARLY = np.linspace(0, 100, 201)
 """Save times until after the drop."""
@@ -115,7 +116,8 @@ def at_half_drop(settings: Settings) -> MergedAttention:
     options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-8, "progress": False}
     trajectory = flow(model, Population(settings.task), until=1000.0, record=Record(points=2001), **options)
     loss = trajectory["loss"].values[0]
-    return model_at(trajectory, model, index=int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2))))
+    half = int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2)))
+    return model_at(trajectory, model, at=trajectory["time"].values[half])
 
 
 def gradients(model: MergedAttention, settings: Settings) -> xr.Dataset:
@@ -146,7 +148,7 @@ def infinite_data(settings: Settings) -> Moments:
 
 
 def flows(settings: Settings) -> xr.Dataset:
-    """Gradient flow on infinite data from each start: loss, size of the blocks, and of what they add to the answer.
+    """Gradient flow on infinite data from each start: loss, size of the blocks, and of what they add to the prediction.
 
     The latter is a root mean square. By LSODA: for a few runs of this model that is faster than to compile an
     ensemble's program.
@@ -301,7 +303,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         Claim.over(
             "zero-stays",
-            "On infinite data, blocks that start at zero stay there: their largest size, for each seed",
+            "On infinite data, blocks that are zero initially stay zero: their largest size",
             predicted=0.0,
             measured=runs["blocks"].max("time").transpose("seed", "start").values[:, runs["start"] == 0].ravel(),
             tolerance=1000 * np.finfo(float).eps * np.exp(rate * float(predicted["drop"])),
@@ -322,8 +324,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "growth",
-            "Blocks that do not start at zero grow as linear theory says, at rates λ_d², until the loss has fallen by "
-            "0.1 %: largest difference of the logarithms, for each seed and start of the blocks",
+            "Blocks that are not zero initially grow as linear theory says, at rates λ_d², until the loss has fallen "
+            "by 0.1 %: largest difference of the logarithms, for each seed and initial size of the blocks",
             predicted=0.0,
             measured=np.abs(np.log(ratio)).max(axis=-1).ravel(),
             tolerance=early / (2 * rate) * float(predicted["curvature"]) / (2 * rate),
@@ -355,8 +357,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "no-contribution",
-            "In the end the blocks add nothing to the answer: root mean square of what they add, labels having unit "
-            "variance, for each seed and start",
+            "In the end the blocks add nothing to the prediction: root mean square of what they add, labels having "
+            "unit variance, for each seed and start",
             predicted=0.0,
             measured=ends["added"].values.ravel(),
             tolerance=CONTRIBUTION,
@@ -438,11 +440,11 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         above.axhline(float(predicted["last_level"]), color=BLACK, linestyle=":", linewidth=1.0)
         above.set_ylim(0, 1.08)
         above.set_ylabel("loss")
-        above.set_title("(b) Infinite data: the loss ends at $L(M_D)$ from every start")
+        above.set_title("(b) Infinite data: the loss ends at $L(M_D)$ from every initialization")
         above.legend(loc="upper right")
         below.plot([], [], color=GRAY, label="size of the blocks")
         below.plot([], [], "--", color=BLACK, linewidth=1.0, label="the same, theory")
-        below.plot([], [], ":", color=GRAY, label="what they add to the answer")
+        below.plot([], [], ":", color=GRAY, label="what they add to the prediction")
         below.legend(loc="lower right", ncols=1)
         below.set_xlim(1, float(runs["time"][-1]))
         below.set_ylim(1e-10, 10)

@@ -40,7 +40,7 @@ CAPTION = (
     "a point for each sample, with three standard errors, and three means of the lengths. (c) The loss at each single "
     "length. Lines: theory, for the map of the harmonic mean and for that of length 31. Dots: merged attention trained "
     "on infinite data, tested in fresh contexts. Crosses: trained on a sample, its loss at that length in closed "
-    "form. A model trained at one long length gives answers that are too large where the context is short."
+    "form. A model trained at one long length gives predictions that are too large where the context is short."
 )
 GAP = 1e-10
 """Runs of merged attention end when the loss has closed all but this fraction of its way to the least."""
@@ -310,8 +310,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     all_claims = [
         Claim.at_most(
             "map",
-            "On the population, merged attention ends at the map (11) for one length, the harmonic mean: distance of "
-            "the maps",
+            "At infinitely many sequences, merged attention ends at the map (11) for one length, the harmonic mean: "
+            "distance of the maps",
             measured=np.linalg.norm(data["varied"]["final_map"].values - predicted["minimizer"].values),
             tolerance=float(predicted["map_error"]),
             basis="where the run is ended, over the least curvature",
@@ -332,8 +332,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "drops",
-            "On the population, the loss of separate attention drops D times: number of drops in each of the "
-            f"{clear.sum()} of {clear.size} seeds whose plateaus are all predicted to last",
+            "At infinitely many sequences, the loss of separate attention drops D times: number of drops in each of "
+            f"the {clear.sum()} of {clear.size} seeds whose plateaus are all predicted to last",
             predicted=min(settings.dim, settings.separate_heads),
             measured=separate["drops"].values[clear],
             tolerance=0,
@@ -343,8 +343,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "levels",
-            "On the population, plateau m of separate attention is at the level (19) of one length, the harmonic mean: "
-            f"loss halfway through each plateau ({lasting.sum()} of {lasting.size} are predicted to last)",
+            "At infinitely many sequences, plateau m of separate attention is at the level (19) of one length, the "
+            f"harmonic mean: loss halfway through each plateau ({lasting.sum()} of {lasting.size} are predicted to "
+            f"last)",
             predicted=np.broadcast_to(levels, lasting.shape)[lasting],
             measured=separate["middle_loss"].values[lasting],
             tolerance=separate["tolerance"].values[lasting],

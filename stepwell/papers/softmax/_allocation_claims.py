@@ -15,11 +15,11 @@ SMALL = 1e-2
 LEFT = (0.1, 10.0)
 """The limit has been left when a losing μ has a size between these."""
 ALONE = 0.99
-"""A head that gives this part of the answer to a task serves it alone."""
+"""A head that gives this part of the prediction to a task serves it alone."""
 ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
-RULE = "theory.softmax.allocation.winners, first order in differences of log ω and log μ"
-APART = "theory.softmax.allocation.winners; that tasks which want one head can only be driven apart was observed first"
+RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
+APART = "theory.softmax.winners; that tasks which want one head can only be driven apart was observed first"
 UNDECIDED = "no task has a head of its own that leads clearly"
 SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
@@ -78,8 +78,9 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
         ),
         Claim.over(
             "softmax-one-head",
-            "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the answer, "
-            f"the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have ended)",
+            "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the "
+            f"prediction, the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have "
+            "ended)",
             predicted=ALONE,
             measured=runs["share"].min("task").values,
             tolerance=0,
@@ -99,7 +100,7 @@ def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
                 runs.isel(run=np.flatnonzero(runs["heads_used"] == used)),
                 float(runs["level"].sel(used=used)),
                 required=ENDED,
-                source="theory.softmax.losses.exact_loss, least over the weights",
+                source="theory.softmax.exact_loss, least over the weights",
             )
             for used in runs["used"].values[::-1].tolist()
             if np.any(runs["heads_used"] == used)
@@ -118,7 +119,7 @@ def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required:
         tolerance=DEVIATIONS * runs["tested_error"].values / level + parameters / runs.attrs["sequences"] + tail,
         basis=f"{DEVIATIONS:g} standard errors, from other sequences; ω and μ of each task, fitted to N "
         "sequences, lose on others at most 1/N each"
-        + ("; the tail that the spectral flow from the same start has left" if "tail" in runs else ""),
+        + ("; the tail that the spectral flow from the same initialization has left" if "tail" in runs else ""),
         required=required,
         counted="runs",
         kind="theory",
@@ -133,7 +134,8 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         Claim.over(
             "softmax-unequal-winners",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: where theory names a head of its "
-            "own for every task, by more than second-order terms, each gets it: number of such tasks, for each start",
+            "own for every task, by more than second-order terms, each gets it: number of such tasks, for each "
+            "initialization",
             predicted=tasks,
             measured=(runs["served_by"] == runs["predicted"]).sum("task").values,
             tolerance=0,
@@ -146,7 +148,8 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         Claim.over(
             "softmax-unequal-one-head",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: each task is learned by one head, "
-            "and the head without a task gives nothing: part of the answer, the least of the tasks, for each start",
+            "and the head without a task gives nothing: part of the prediction, the least of the tasks, for each "
+            "initialization",
             predicted=ALONE,
             measured=runs["share"].min("task").values,
             tolerance=0,
@@ -160,11 +163,11 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
         _ended(
             "softmax-unequal-end",
             f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise, converges to the least loss of a "
-            "head for each task by quadrature: loss over fresh sequences over it, for each start",
+            "head for each task by quadrature: loss over fresh sequences over it, for each initialization",
             runs,
             float(runs["level"]),
             required=1.0,
-            source="abstract: convergence of gradient flow; level: theory.softmax.losses.exact_optimum",
+            source="abstract: convergence of gradient flow; level: theory.softmax.exact_optimum",
         ),
     ]
 
@@ -228,7 +231,7 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
                     required=ENDED,
                     counted="runs",
                     kind="theory",
-                    source="theory.softmax.allocation.shared_loss",
+                    source="theory.softmax.shared_loss",
                     explored=True,
                 )
             )
@@ -257,7 +260,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=1.1 * step * wanted[worst] ** 2,
             basis="descent in steps: ηr²/4, and a tenth of that",
             kind="theory",
-            source="theory.softmax.allocation, a small head beside a shared one",
+            source="theory.softmax.losing_head_rate, a small head beside a shared one",
         ),
         Claim.close(
             "sharing-threshold",
@@ -268,7 +271,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=spacing**2 / 8,
             basis="a line between the points of the scan: its curvature over slope is below 1",
             kind="theory",
-            source="theory.softmax.allocation, x = e^(x/2 − 1)",
+            source="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
         ),
         Claim.over(
             "sharing-end",
@@ -280,7 +283,7 @@ def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             basis="scores off task fade as 1/(Kt), by theory; 1e-6 for a head that is still dying",
             counted="sizes",
             kind="theory",
-            source="theory.softmax.allocation, x = e^(x/2 − 1)",
+            source="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
         ),
     ]
 
@@ -326,7 +329,7 @@ def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             tolerance=float(trained["tail"]),
             basis="scores off task fade as 1/(Kt), by theory",
             kind="theory",
-            source="theory.softmax.limits.flow_limit_loss",
+            source="theory.softmax.flow_limit_loss",
         ),
         unless(
             alone,
@@ -380,7 +383,7 @@ def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
             basis="a bound",
             counted="imbalances",
             kind="theory",
-            source="theory.softmax.bounds",
+            source="theory.softmax.lower_bound",
             relation=">=",
         ),
     ]

@@ -24,11 +24,11 @@ Starts = tuple[Float[np.ndarray, "run head task"], Float[np.ndarray, "run head t
 
 
 def leads(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray, *, embedding: int) -> np.ndarray:
-    """By how much the predicted head of each task leads, in units of log ω (`theory.allocation.head_advantage`)."""
+    """By how much the predicted head of each task leads, in units of log ω (`theory.head_advantage`)."""
     if omega.shape[0] == 1:
         return np.full(omega.shape[1], np.inf)
     ratio = np.exp(np.mean(np.log(mu / omega), axis=0))
-    worth = theory.allocation.head_advantage(task, ratio, heads=omega.shape[0], embedding=embedding)
+    worth = theory.head_advantage(task, ratio, heads=omega.shape[0], embedding=embedding)
     ordered = np.sort(np.log(omega) + worth.mu / worth.omega * np.log(mu), axis=0)
     return ordered[-1] - ordered[-2]
 
@@ -55,19 +55,19 @@ def unequal_tasks(settings: Settings) -> xr.Dataset:
     limit.
     """
     task, rng, kept = settings.unequal_task, np.random.default_rng(settings.unequal_seed), []
-    width: theory.conventions.Training = {"embedding": settings.embedding}
+    width: theory.FlowOptions = {"embedding": settings.embedding}
     while len(kept) < settings.unequal_starts:
         omega, mu = (each[0] for each in settings.drawn_weights(rng, 1, UNEQUAL_HEADS, len(task.dims)))
-        named = theory.allocation.winners(task, omega, mu, **width)
+        named = theory.winners(task, omega, mu, **width)
         if np.unique(named).size == named.size and leads(task, omega, mu, embedding=settings.embedding).min() > MARGIN:
             kept.append((omega, mu))
     omega, mu = (np.array(each) for each in zip(*kept, strict=True))
     runs = _train(task, (omega, mu), settings.unequal_sequences, settings.unequal_seed, settings)
-    limit = theory.limits.flow_limit_loss(task).sum()
+    limit = theory.flow_limit_loss(task).sum()
     until = np.array([settings.softmax_steps * settings.softmax_rate])
-    flows = [theory.flow.spectral_flow(task, omega, mu, until, **width) for omega, mu in kept]
+    flows = [theory.spectral_flow(task, omega, mu, until, **width) for omega, mu in kept]
     ends = [each.loss[0].sum() for each in flows]
-    best = theory.losses.exact_optimum(task)
+    best = theory.exact_optimum(task)
     return runs.assign(
         tail=("run", np.array(ends) / limit - 1),
         level=best.loss.sum(),
@@ -96,7 +96,7 @@ def _train(task: MultiTaskRegression, begun: Starts, sequences: int, seed: int, 
     weights = [Weights(*each) for each in zip(omega, mu, strict=True)]
     tested = softmax_losses(task, weights, settings.softmax_tested, key=jax.random.fold_in(key, 1))
     allocated = head_task_allocation(omega, mu)
-    predicted = np.array([theory.allocation.winners(task, *each, embedding=embedding) for each in starts])
+    predicted = np.array([theory.winners(task, *each, embedding=embedding) for each in starts])
     per_head, tasks = ("run", "head", "task"), ("run", "task")
     return xr.Dataset(
         {
@@ -126,7 +126,7 @@ def _least_shared(settings: Settings, count: int) -> float:
 
     def least(log_omega: float) -> float:
         omega = np.full((1, count), np.exp(log_omega))
-        zero, one, two = (theory.losses.exact_loss(task, omega, mu + 0 * omega).sum() for mu in (0.0, 1.0, 2.0))
+        zero, one, two = (theory.exact_loss(task, omega, mu + 0 * omega).sum() for mu in (0.0, 1.0, 2.0))
         curvature = (two - 2 * one + zero) / 2
         return zero - (one - zero - curvature) ** 2 / (4 * curvature)
 

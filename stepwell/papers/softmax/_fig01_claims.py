@@ -103,19 +103,18 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
     unequal = _unequal(settings)
     short = "training ends before tasks emerge" if runs["time"][-1] <= predictions["bracket"][0] else ""
     drop = "the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L"
-    bracket = "theory.softmax.emergence.emergence_bracket"
+    bracket = "theory.softmax.emergence_bracket"
     curves = []
     if quiet.sizes["run"]:
         curves = [
             unless(
                 short,
-                Claim.over,
+                Claim.fraction,
                 "three-phases",
-                "The loss waits, falls once and settles: three phases are detected in the curve (1 if so), for each "
-                f"run of whole matrices on batches of {QUIET} sequences and more",
-                predicted=1,
-                measured=np.isfinite(quiet["phase"].values[:, 0]).tolist(),
-                tolerance=0,
+                "The loss waits, falls once and settles: fraction of the runs of whole matrices, on batches of "
+                f"{QUIET} sequences and more, in which three phases are detected",
+                holds=np.isfinite(quiet["phase"].values[:, 0]),
+                counted="runs",
                 basis="a count; the first and last tenth of the fall are 4 times slower than any between",
                 kind="paper",
                 source="abstract (three phases) and Fig 1",
@@ -127,6 +126,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
                 "emergence-whole",
                 "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
                 f"run on batches of {QUIET} sequences and more",
+                counted="runs",
                 predicted=half,
                 measured=quiet["half"].values,
                 tolerance=width / 2,
@@ -143,6 +143,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
             "one-head-a-task",
             "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
             "tasks by the same head: number of such tasks, for each run",
+            counted="runs",
             predicted=settings.tasks,
             measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
             tolerance=0,
@@ -161,7 +162,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=width * finite + times[0] / settings.context,
             basis=drop,
             kind="theory",
-            source="theory.softmax.losses.spectral_loss, leading order in 1/d and 1/L",
+            source="theory.softmax.spectral_loss, leading order in 1/d and 1/L",
         ),
         unless(
             unequal,
@@ -217,7 +218,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
                 basis=f"{DEVIATIONS:g} standard errors, the scatter from sequences of their own; the square of what is "
                 "off task, by the flow of the spectral loss",
                 kind="theory",
-                source="theory.softmax.losses.exact_optimum",
+                source="theory.softmax.exact_optimum",
             )
         )
     limit_claims.append(
@@ -232,7 +233,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
             "of the spectral loss",
             kind="theory",
-            source="theory.softmax.losses.exact_optimum",
+            source="theory.softmax.exact_optimum",
         )
     )
     before, final = (spectral.sel(time=time) for time in TAIL)
@@ -253,7 +254,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
                 basis="the slow mode; the square of what is off task",
                 counted="heads",
                 kind="paper",
-                source="abstract (convergence of the flow); limit by theory.softmax.limits.flow_limit",
+                source="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
             )
         )
     first, last = _off(before), _off(final)
@@ -270,7 +271,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=float(predictions["fading"]) * sooner,
             basis="next order: the square of what is off task",
             kind="theory",
-            source="theory.softmax.flow.off_task_fading",
+            source="theory.softmax.off_task_fading",
         ),
         unless(
             alone or late or unequal,
@@ -283,7 +284,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
             tolerance=sooner,
             basis="next order: the square of what is off task",
             kind="theory",
-            source="theory.softmax.losses.spectral_loss to second order in ω off task",
+            source="theory.softmax.spectral_loss to second order in ω off task",
         ),
     ]
     return limit_claims

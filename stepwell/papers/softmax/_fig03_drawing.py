@@ -86,7 +86,7 @@ def _plane(axes: Any, data: Data) -> None:
     axes.quiver(x, y, arrows[..., 0], arrows[..., 1], **style)
     axes.plot(speeds["omega"], speeds["nullcline"], color=GREEN, label="nullcline of μ: the reduced equation")
     axes.plot(course["full_omega"], course["full_mu"], color=BLUE, label="two equations")
-    axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="start")
+    axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="initialization")
     axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
     axes.set_xlim(0, 0.36 / 0.34 * float(speeds["grid_omega"][-1]))
     axes.set_ylim(0, 7.6 / 4.6 * float(speeds["grid_mu"][-1]))

@@ -104,7 +104,7 @@ def train(
     run = online(
         model,
         task,
-        batch=batch,
+        batch_size=batch,
         reduce="sum",
         rate=rate,
         steps=steps,

@@ -59,7 +59,7 @@ def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
         right.set_xticks(dims, [str(d) for d in dims])
         right.minorticks_off()
         right.set_xlabel("dimension d")
-        right.set_ylabel("overlap of answer and target / c")
+        right.set_ylabel("overlap of prediction and target / c")
         right.set_title("(c) How each degree enters")
         right.legend(loc="lower left")
     return figure

@@ -29,7 +29,7 @@ def loss_and_slope(
     task: MultiTaskRegression, omega: Float[np.ndarray, "head task"], mu: Float[np.ndarray, "head task"]
 ) -> tuple[float, Float[np.ndarray, "2 head task"]]:
     r"""The spectral loss (see `stepwell.objectives.Spectral`) summed over tasks, and its derivatives in ω and μ."""
-    dims, signals, length = np.array(task.dims), task.signals, task.lengths.longest
+    dims, signals, length = np.array(task.dims), task.signals, task.context.longest
     powers = (signals + task.noise_variance) / length
     overlaps = np.exp((omega * dims) @ omega.T)
     missing = 1 - np.sum(mu * omega, axis=0)
@@ -76,12 +76,12 @@ def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"
     r"""μ of least spectral loss: $E^{-1}\omega_i/(s_i + \phi_i/L)$, $s_i = \omega_i^\top E^{-1}\omega_i$, $E = e^G$."""
     overlaps = np.exp((omega * np.array(task.dims)) @ omega.T)
     solved = np.linalg.lstsq(overlaps, omega, rcond=RCOND)[0]
-    return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.lengths.longest)
+    return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.context.longest)
 
 
 def _minimum(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Minimum:
     added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
-    powers = (task.signals + task.noise_variance) / task.lengths.longest
+    powers = (task.signals + task.noise_variance) / task.context.longest
     rounding = 4 * omega.shape[0] * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
     return Minimum(loss_and_slope(task, omega, mu)[0], rounding, omega, mu)
 

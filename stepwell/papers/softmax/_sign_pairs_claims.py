@@ -45,13 +45,11 @@ def _of_random_starts(data: Data) -> list[Claim]:
         ("added", "output-value weights add up to zero: |μ¹ + μ²| over μ", NOTHING),
     )
     return [
-        Claim.over(
+        Claim.fraction(
             "random-signs",
-            "Softmax attention, whole matrices from Gaussian weights: one of two heads has positive ω and μ and one "
-            "negative (1 if so), for each seed",
-            predicted=1,
-            measured=opposite & agree.all(axis=1),
-            tolerance=0,
+            "Softmax attention, whole matrices from Gaussian weights: fraction of seeds in which one of two heads has "
+            "positive ω and μ and one negative",
+            holds=opposite & agree.all(axis=1),
             basis="signs",
             kind="paper",
             source=PAIRS,
@@ -61,7 +59,7 @@ def _of_random_starts(data: Data) -> list[Claim]:
         *[
             Claim.over(
                 f"random-{name}",
-                f"Softmax attention, whole matrices from Gaussian weights: {words}, for each seed",
+                f"Softmax attention, whole matrices from Gaussian weights: {words}",
                 predicted=level,
                 measured=whole[name].values,
                 tolerance=0,
@@ -103,7 +101,7 @@ def _of_random_starts(data: Data) -> list[Claim]:
             "others at most 1/N each; a²/6 of a pair after a quarter of the time, by its law",
             counted="runs",
             kind="paper",
-            source="arXiv 2503.12734, abstract: debiased gradient descent; loss: losses.linear_attention_loss",
+            source="arXiv 2503.12734, abstract: debiased gradient descent; loss: linear_attention_loss",
             explored=True,
         ),
     ]
@@ -124,7 +122,7 @@ def _of_pairs(data: Data, settings: Settings) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
             "a² and 8a/L (centered_linear_loss)",
             kind="theory",
-            source="theory.softmax.bounds, sign pairs are linear attention as a → 0",
+            source="theory.softmax.sign_pair_loss, sign pairs are linear attention as a → 0",
         ),
         worst_point(
             "linear-variance",
@@ -144,7 +142,7 @@ def _of_pairs(data: Data, settings: Settings) -> list[Claim]:
             tolerance=0.0,
             basis=f"strict, {DEVIATIONS:g} standard errors added",
             kind="theory",
-            source="theory.softmax.limits, the best single head; as arXiv 2503.12734 reports of trained pairs",
+            source="theory.softmax.single_head_optimum; as arXiv 2503.12734 reports of trained pairs",
             relation="<=",
         ),
     ]
@@ -168,7 +166,7 @@ def _of_training(data: Data, settings: Settings) -> list[Claim]:
             tolerance=1e-6 * limit,
             basis="all else dies exponentially, and has had a hundred times as long as it takes",
             kind="theory",
-            source="theory.softmax.limits.flow_limit_loss",
+            source="theory.softmax.flow_limit_loss",
         ),
         Claim.over(
             "plateau-slope",
@@ -184,7 +182,7 @@ def _of_training(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "exact-leaves",
             "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
-            "of one head, for each seed",
+            "of one head",
             predicted=float(curve["best_exact"]),
             measured=(exact["tested"] + DEVIATIONS * exact["tested_error"]).values,
             tolerance=0,
@@ -246,7 +244,7 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
             tolerance=slack,
             basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
             kind="theory",
-            source="theory.softmax.bounds",
+            source="theory.softmax.lower_bound",
         ),
         worst_point(
             "heads-positive",
@@ -257,6 +255,6 @@ def _of_heads(searched: xr.Dataset) -> list[Claim]:
             tolerance=1e-8,
             basis="the search's tolerance",
             kind="theory",
-            source="theory.softmax.limits, tasks divided among heads",
+            source="theory.softmax.best_partition, tasks divided among heads",
         ),
     ]

@@ -32,7 +32,7 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
     run = online(
         Ensemble.of(models),
         task,
-        batch=WHOLE.batch,
+        batch_size=WHOLE.batch,
         reduce="sum",
         rate=WHOLE.rate,
         steps=settings.whole_steps,
@@ -59,7 +59,7 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
             "inputs": ("run", np.linalg.norm(readout[:, :, :d], axis=2).max(axis=1) / size),
             "added": ("run", np.abs(mu.sum(axis=1)) / size),
             "linear": _centered(task) / WHOLE.dim,
-            "one_head": theory.losses.exact_optimum(task).loss[0] / WHOLE.dim,
+            "one_head": theory.exact_optimum(task).loss[0] / WHOLE.dim,
         },
         {"run": list(settings.whole_seeds), "time": WHOLE.rate * run["step"].values},
     )
@@ -112,5 +112,5 @@ def random_eigenvalues(settings: Settings) -> xr.Dataset:
 
 def _centered(task: MultiTaskRegression) -> float:
     """The loss of linear attention with the labels centered, which leaves L - 1 pairs."""
-    fewer = MultiTaskRegression(task.dims, task.strengths, task.lengths.longest - 1, noise_variance=task.noise_variance)
-    return float(theory.losses.linear_attention_loss(fewer)[0])
+    fewer = MultiTaskRegression(task.dims, task.strengths, task.context.longest - 1, noise_variance=task.noise_variance)
+    return float(theory.linear_attention_loss(fewer)[0])

@@ -52,14 +52,14 @@ def unbalanced(settings: Settings) -> xr.Dataset:
     until, task = settings.until, settings.task
     late = np.geomspace(100.0, until, 20) if until > 100 else np.array([until])
     times = np.concatenate([np.arange(0.0, late[0], SPACING), late])
-    middle = (theory.limits.flow_limit_loss(task)[0] + theory.bounds.lower_bound(task, 2)[0]) / 2
+    middle = (theory.flow_limit_loss(task)[0] + theory.lower_bound(task, 2)[0]) / 2
     shape = (len(settings.seeds), len(OFF_BALANCE))
     loss, passed, rate = np.empty((*shape, times.size)), np.empty(shape), []
     objective = Spectral(task)
     for row, seed in enumerate(settings.seeds):
         start = _positive(settings.dim, seed)
-        end = theory.flow.spectral_flow(task, *start, np.array([0.0, until])).omega[-1, :, 0]
-        rate.append(-theory.flow.losing_head_rate(task, np.array([end.min() / end.max()]))[0] / 2)
+        end = theory.spectral_flow(task, *start, np.array([0.0, until])).omega[-1, :, 0]
+        rate.append(-theory.losing_head_rate(task, np.array([end.min() / end.max()]))[0] / 2)
         for column, delta in enumerate(OFF_BALANCE):
             run = _flow(SpectralAttention.balanced(*start, task.dims), delta, objective, times)
             loss[row, column] = run["loss"].values[0] / settings.signal

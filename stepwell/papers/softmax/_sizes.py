@@ -15,7 +15,7 @@ class Sizes:
     dims: tuple[int, ...]
     strengths: tuple[float, ...]
     noise_variance: float
-    lengths: ContextLengths
+    context: ContextLengths
 
 
 def like_tasks(ratio: float, tasks: int, noise: float = 1.0, *, context: int = _CONTEXT) -> Sizes:

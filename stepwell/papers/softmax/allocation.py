@@ -1,7 +1,7 @@
 r"""Which head learns which task, where training ends, what sharing a head costs, and why the limit is a saddle.
 
 Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more starts,
-all as ensembles. A task that has its winner (`theory.allocation.winners`) to itself gets it. Tasks with one winner
+all as ensembles. A task that has its winner (`theory.winners`) to itself gets it. Tasks with one winner
 share that head, or one of them is driven away.
 """
 
@@ -32,12 +32,12 @@ CAPTION = (
     "tasks in one head (red) or all three (green); dashed, the least losses by quadrature. (b) How many tasks get the "
     "head that theory names from the initial weights: where it is named for no other task and leads clearly, where it "
     "leads by less than the error of the rule, and where tasks contend for it; softmax attention and its surrogate. "
-    "(c) Three unequal tasks with noise and four heads: every start for which theory names a head for each task "
-    "converges to the least loss by quadrature; the limit of the surrogate is lower by what is of next order in 1/d. "
-    "Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random starts, as in (a). (e) Two tasks "
-    "in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which its μ "
-    "grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; triangles are the "
-    "ends of long runs. (f) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
+    "(c) Three unequal tasks with noise and four heads: every initialization for which theory names a head for each "
+    "task converges to the least loss by quadrature; the limit of the surrogate is lower by what is of next order in "
+    "1/d. Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random starts, as in (a). (e) Two "
+    "tasks in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which "
+    "its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; triangles are "
+    "the ends of long runs. (f) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
     "imbalance, however small, heads without a task become negative, at the rate at which they would have decayed, and "
     "the loss continues to fall, towards the lower bound for three heads."
 )
@@ -149,7 +149,7 @@ def starts(settings: Settings, omega: np.ndarray, mu: np.ndarray, runs: xr.Datas
     theory_task, count, embedding = settings.task, len(omega), settings.embedding
     allocated = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
     weights = list(zip(omega, mu, strict=True))
-    predicted = np.array([theory.allocation.winners(theory_task, *each, embedding=embedding) for each in weights])
+    predicted = np.array([theory.winners(theory_task, *each, embedding=embedding) for each in weights])
     groups = [_groups(heads) for heads in allocated.head]
     until = float(runs["time"][-1])
     return xr.Dataset(
@@ -160,7 +160,7 @@ def starts(settings: Settings, omega: np.ndarray, mu: np.ndarray, runs: xr.Datas
             "lead": (("run", "task"), np.array([leads(theory_task, *each, embedding=embedding) for each in weights])),
             "contested": (("run", "task"), (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1),
             "heads_used": ("run", allocated.heads_used),
-            "cost": ("run", [theory.allocation.shared_loss(theory_task, each).sum() for each in groups]),
+            "cost": ("run", [theory.shared_loss(theory_task, each).sum() for each in groups]),
             "tail": ("run", [fading_tail(settings, each, until) for each in groups]),
             "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
         },
@@ -178,7 +178,7 @@ def fading_tail(settings: Settings, groups: list[list[int]], until: float) -> fl
     cost, dims = 0.0, np.array(settings.dims)
     for places in groups:
         group = replace(settings, dims=tuple(dims[places].tolist())).task
-        best = theory.limits.single_head_optimum(group)
+        best = theory.single_head_optimum(group)
         push = np.e / settings.context * float(np.sum(group.signals * group.noise_factors * best.mu**2))
         score = 1 / (4 * settings.embedding**-0.5 * push * FADED * until)
         cost += int(np.delete(dims, places).sum()) * score**2 * push
@@ -197,7 +197,7 @@ def imbalance(settings: Settings, runs: xr.Dataset) -> xr.Dataset:
     \log\mu(t) - \log\mu_0$.
     """
     task, time, mu, embedding = settings.task, runs["time"].values, settings.mu, settings.embedding
-    course = theory.flow.spectral_flow(task, *settings.initial_weights(), time, embedding=embedding)
+    course = theory.spectral_flow(task, *settings.initial_weights(), time, embedding=embedding)
     losing = min(1, settings.tasks - 1)  # of the first head; if there is but one task, nothing loses
     fallen = np.log(course.mu[:, 0, losing] / mu)
     delta = np.array([mu * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES])
@@ -208,9 +208,9 @@ def imbalance(settings: Settings, runs: xr.Dataset) -> xr.Dataset:
             "delta": ("part", delta),
             "log_mu": ("time", fallen + np.log(mu)),
             "settled": _settled(settings),
-            "limit": theory.limits.flow_limit_loss(task).sum(),
+            "limit": theory.flow_limit_loss(task).sum(),
             "tail": fading_tail(settings, [[i] for i in range(settings.tasks)], float(time[-1])),
-            "bound": theory.bounds.lower_bound(task, settings.tasks).sum(),
+            "bound": theory.lower_bound(task, settings.tasks).sum(),
         },
         {"part": list(IMBALANCES), "time": runs["time"]},
     )
@@ -219,9 +219,9 @@ def imbalance(settings: Settings, runs: xr.Dataset) -> xr.Dataset:
 def _settled(settings: Settings) -> float:
     """When all but a hundredth of the winners' slow mode has died since the latest time of emergence."""
     omega, mu = (np.diag(weights) for weights in settings.initial_weights())
-    width: theory.conventions.Training = {"embedding": settings.embedding}
-    late = theory.emergence.emergence_bracket(settings.task, omega, mu, heads=settings.tasks, **width).late.max()
-    return float(late + np.log(100) / theory.flow.late_rates(settings.task, **width).slow.min())
+    width: theory.FlowOptions = {"embedding": settings.embedding}
+    late = theory.emergence_bracket(settings.task, omega, mu, heads=settings.tasks, **width).late.max()
+    return float(late + np.log(100) / theory.late_rates(settings.task, **width).slow.min())
 
 
 def sharing(settings: Settings, *, context: int | None = None) -> xr.Dataset:
@@ -231,7 +231,7 @@ def sharing(settings: Settings, *, context: int | None = None) -> xr.Dataset:
     """
     pair = replace(settings, dims=PAIR)
     theory_task = pair.task
-    best = theory.limits.single_head_optimum(theory_task)
+    best = theory.single_head_optimum(theory_task)
     models = []
     for x in (*SIZES, *ENDS):
         omega = np.stack([best.omega, [x * best.omega[0], 0.0]])
@@ -247,12 +247,12 @@ def sharing(settings: Settings, *, context: int | None = None) -> xr.Dataset:
         {
             "rate": ("x", rate),
             "predicted_rate": ("x", drive * (SIZES - np.exp(SIZES / 2 - 1))),
-            "threshold": theory.allocation.revival_threshold(0.5),
+            "threshold": theory.revival_threshold(0.5),
             "end_loss": ("end", runs["loss"].values[SIZES.size :, -1]),
             "tail": fading_tail(pair, [[0], [1]], float(runs["time"][-1])),
-            "revives": ("end", theory.allocation.revives(np.array(ENDS), 0.5)),
-            "shared": theory.allocation.shared_loss(theory_task, [(0, 1)]).sum(),
-            "split": theory.limits.flow_limit_loss(theory_task).sum(),
+            "revives": ("end", theory.revives(np.array(ENDS), 0.5)),
+            "shared": theory.shared_loss(theory_task, [(0, 1)]).sum(),
+            "split": theory.flow_limit_loss(theory_task).sum(),
         },
         {"x": SIZES, "end": list(ENDS)},
     )

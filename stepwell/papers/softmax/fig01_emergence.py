@@ -210,8 +210,8 @@ def spectral_course(settings: Settings, times: np.ndarray) -> xr.Dataset:
     )
 
 
-def flow_of_theory(settings: Settings, until: np.ndarray) -> theory.flow.FlowCourse:
-    return theory.flow.spectral_flow(settings.task, *settings.initial_weights(), until, embedding=settings.embedding)
+def flow_of_theory(settings: Settings, until: np.ndarray) -> theory.FlowCourse:
+    return theory.spectral_flow(settings.task, *settings.initial_weights(), until, embedding=settings.embedding)
 
 
 def gradient(settings: Settings, middle: float) -> xr.Dataset:
@@ -244,7 +244,7 @@ def emergence_times(settings: Settings) -> xr.Dataset:
     """When half of the fall is done, by the flow of the factors of the eigenvalues, from ever smaller starts."""
     task, times = settings.task, []
     objective = Spectral(task)
-    low, high = theory.limits.flow_limit_loss(task).sum(), task.signals.sum()  # of the surrogate
+    low, high = theory.flow_limit_loss(task).sum(), task.signals.sum()  # of the surrogate
     brackets = [_bracket(settings, scale) for scale in SCALES]
     for scale, bracket in zip(SCALES, brackets, strict=True):
         # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
@@ -261,29 +261,29 @@ def emergence_times(settings: Settings) -> xr.Dataset:
 def _bracket(settings: Settings, scale: float = 1.0) -> tuple[float, float]:
     omega, mu = (np.diag(weights) for weights in settings.initial_weights(scale))
     options: Any = {"heads": settings.tasks, "embedding": settings.embedding}
-    bracket = theory.emergence.emergence_bracket(settings.task, omega, mu, **options)
+    bracket = theory.emergence_bracket(settings.task, omega, mu, **options)
     return float(bracket.early[0]), float(bracket.late[0])
 
 
 def predict(settings: Settings) -> xr.Dataset:
     """What theory says of the limit, the time and the tail, and which heads win."""
     task = settings.task
-    limit, best = theory.limits.flow_limit(task), theory.losses.exact_optimum(task)
-    training: theory.conventions.Training = {"embedding": settings.embedding}
+    limit, best = theory.flow_limit(task), theory.exact_optimum(task)
+    training: theory.FlowOptions = {"embedding": settings.embedding}
     return xr.Dataset(
         {
             "omega": ("task", limit.omega),
             "mu": ("task", limit.mu),
-            "loss": theory.limits.flow_limit_loss(task).sum(),
+            "loss": theory.flow_limit_loss(task).sum(),
             "best_omega": ("task", best.omega),
             "best_mu": ("task", best.mu),
             "best_loss": best.loss.sum(),
             "middle": (task.signals.sum() + best.loss.sum()) / 2,
-            "winner": ("task", theory.allocation.winners(task, *settings.initial_weights(), **training)),
+            "winner": ("task", theory.winners(task, *settings.initial_weights(), **training)),
             "bracket": ("end", list(_bracket(settings))),
-            "width": theory.emergence.loss_drop_width(task, **training).max(),
-            "fading": theory.flow.off_task_fading(task, **training)[0],
-            "slow": theory.flow.late_rates(task, **training).slow.min(),
+            "width": theory.loss_drop_width(task, **training).max(),
+            "fading": theory.off_task_fading(task, **training)[0],
+            "slow": theory.late_rates(task, **training).slow.min(),
         }
     )
 

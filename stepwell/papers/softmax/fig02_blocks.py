@@ -27,7 +27,7 @@ from ._unless import unless
 
 CAPTION = (
     "(a) The combined weights of a head. W scores a token (x, y) against the query: its block W_X meets the token's "
-    "inputs, W_Y its labels. U answers from the token that is attended to: U_X from its inputs, U_Y from its labels. "
+    "inputs, W_Y its labels. U predicts from the token that is attended to: U_X from its inputs, U_Y from its labels. "
     "Colored is what theory keeps: one number ω for each task's inputs and one number μ for each label. (b) The same "
     "blocks of the first head of softmax attention itself, trained as whole matrices on fresh sequences from small "
     "weights, in the bases of the task; each matrix is drawn over its largest entry. (c), ours: what is off the "
@@ -87,7 +87,7 @@ def trained(settings: Settings) -> xr.Dataset:
     last = xr.concat([run.isel(time=-1).drop_vars(["loss", "time"]) for run in runs], dim="seed")
     last["winner"] = (
         "task",
-        theory.allocation.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
+        theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
     )
     return last.assign_coords(seed=list(settings.seeds)).assign_attrs(batch=settings.batch)
 
@@ -98,7 +98,7 @@ def noise(settings: Settings) -> xr.Dataset:
     `other_off` is that of the other runs.
     """
     weights, until = settings.initial_weights(), np.array([LATE])
-    late = theory.flow.spectral_flow(settings.task, *weights, until, embedding=settings.embedding)
+    late = theory.spectral_flow(settings.task, *weights, until, embedding=settings.embedding)
     begun = settings.with_eigenvalues(late.omega[0], late.mu[0])
     batches = [batch for batch, seeds in noise_runs(settings) for _ in range(seeds)]
     options: dict[str, Any] = {"rate": settings.noise_rate, "steps": settings.noise_steps, "spectral": begun}
@@ -170,7 +170,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "named-heads",
             "The largest entries of W and of U of a head are those of the task that theory names for it: number of "
-            "such heads, for each seed",
+            "such heads",
             measured=named,
             source="abstract (task allocation) and Fig 2",
             **common,
@@ -178,7 +178,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "filled",
             "The entries that theory fills, d on the diagonal of W_X and one of U_Y, are each larger than all others "
-            "of their matrix, W_Y and U_X included: number of such heads, for each seed",
+            "of their matrix, W_Y and U_X included: number of such heads",
             measured=filled,
             source="Fig 2 (decomposable weights)",
             **common,
@@ -230,7 +230,7 @@ def _frame(axes: Any, dim: int, tasks: int) -> None:
         axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
     axes.set_xlim(-0.5, end + 2.5)
     axes.set_ylim(dim + tasks + 0.5, -0.5)
-    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query's inputs", "Uᵀ, to the answers"])
+    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query's inputs", "Uᵀ, to the predictions"])
     axes.set_yticks([dim / 2, dim + tasks / 2], ["inputs x\nof a token", "labels y"])
     axes.tick_params(length=0)
     for side in axes.spines.values():

@@ -129,8 +129,8 @@ def course(settings: Settings) -> xr.Dataset:
         model, Spectral(task), until=2 * settings.until, record=Record(points=2 * times), rtol=RTOL, progress=False
     )
     omega, mu = _eigenvalues(run, model)
-    full = theory.flow.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
-    reduced = theory.flow.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
+    full = theory.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
+    reduced = theory.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
     return xr.Dataset(
         {
             "omega": ("time", omega),
@@ -138,7 +138,7 @@ def course(settings: Settings) -> xr.Dataset:
             "full_omega": ("time", full.omega[:, 0]),
             "full_mu": ("time", full.mu[:, 0]),
             "reduced_omega": ("time", reduced),
-            "reduced_mu": ("time", theory.flow.nullcline(task, reduced[:, None])[:, 0]),
+            "reduced_mu": ("time", theory.nullcline(task, reduced[:, None])[:, 0]),
         },
         {"time": ("time", times, {"units": UNIT})},
     )
@@ -152,7 +152,7 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
     times, root, rows, last = settings.times, settings.dim**0.5, [], []
     for dim in settings.dims:
         task = MultiTaskRegression((dim,), 1.0, settings.context * dim // settings.dim)
-        model, best = initial_model(settings, dim), theory.losses.exact_optimum(task)
+        model, best = initial_model(settings, dim), theory.exact_optimum(task)
         until = np.append(times, settings.long) / (dim / settings.dim) ** 0.5
         run = flow(
             model,
@@ -165,7 +165,7 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
         omega, mu = _eigenvalues(run, model)
         rows.append((omega[:-1] * dim**0.5, mu[:-1] / dim**0.5))
         last.append((omega[-1] / best.omega[0], mu[-1] / best.mu[0]))
-    full = theory.flow.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)
+    full = theory.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)
     x, y = np.array(rows).swapaxes(0, 1)
     return xr.Dataset(
         {
@@ -196,17 +196,17 @@ def speed(settings: Settings) -> xr.Dataset:
     task, embedding, scale = settings.task, settings.embedding, (settings.dim / 10) ** 0.5
     omega = np.linspace(1e-4, 1.15 * settings.dim**-0.5, 4001)
     omegas, mus = np.linspace(0.02, 0.34, 13) / scale, np.linspace(0.35, 4.6, 11) * scale
-    velocity = theory.flow.reduced_velocity(task, omega[:, None], embedding=embedding)[:, 0]
+    velocity = theory.reduced_velocity(task, omega[:, None], embedding=embedding)[:, 0]
     field = np.array(
         [
-            [np.concatenate(theory.flow.spectral_velocity(task, *_one(w, m), embedding=embedding)).ravel() for m in mus]
+            [np.concatenate(theory.spectral_velocity(task, *_one(w, m), embedding=embedding)).ravel() for m in mus]
             for w in omegas
         ]
     )
     return xr.Dataset(
         {
             "speed": ("omega", velocity),
-            "nullcline": ("omega", theory.flow.nullcline(task, omega[:, None])[:, 0]),
+            "nullcline": ("omega", theory.nullcline(task, omega[:, None])[:, 0]),
             "field": (("grid_omega", "grid_mu", "part"), field),
         },
         {"omega": omega, "grid_omega": omegas, "grid_mu": mus},
@@ -220,26 +220,26 @@ def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
 def sweep(settings: Settings) -> xr.Dataset:
     """Time to half of the limit by both systems, from the nullcline, for wider and wider heads."""
     task, omega, root = settings.task, settings.initial[0], settings.dim**0.5
-    mu = theory.flow.nullcline(task, omega)
+    mu = theory.nullcline(task, omega)
     rows = []
     for width in settings.widths:
         times = np.linspace(0, settings.until * (width / settings.embedding) ** 0.5, 6001)
-        full = theory.flow.single_head_course(task, omega, mu, times, embedding=width)
-        reduced = theory.flow.reduced_course(task, omega, times, embedding=width)[:, 0]
+        full = theory.single_head_course(task, omega, mu, times, embedding=width)
+        reduced = theory.reduced_course(task, omega, times, embedding=width)[:, 0]
         rows.append([passage(times, root * each) for each in (full.omega[:, 0], reduced)])
-    kappa = [float(theory.flow.mu_lag(task, embedding=width)[0]) for width in settings.widths]
+    kappa = [float(theory.mu_lag(task, embedding=width)[0]) for width in settings.widths]
     return xr.Dataset({"time": (("kappa", "system"), np.array(rows))}, {"kappa": kappa, "system": ["full", "reduced"]})
 
 
 def predict(settings: Settings) -> xr.Dataset:
     task, times, training = settings.task, settings.times, {"embedding": settings.embedding}
-    limit = theory.limits.flow_limit(task)
-    full = theory.flow.single_head_course(task, *settings.initial, times, **training)
+    limit = theory.flow_limit(task)
+    full = theory.single_head_course(task, *settings.initial, times, **training)
     return xr.Dataset(
         {
             "half": passage(times, settings.dim**0.5 * full.omega[:, 0]),
-            "kappa": theory.flow.mu_lag(task, **training)[0],
-            "slow": theory.flow.late_rates(task, **training).slow[0],
+            "kappa": theory.mu_lag(task, **training)[0],
+            "slow": theory.late_rates(task, **training).slow[0],
             "omega": limit.omega[0],
             "mu": limit.mu[0],
         }
@@ -286,7 +286,7 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
             tolerance=left[1],
             basis="the slow mode of the linearized flow since ω was half of its limit",
             kind="paper",
-            source="abstract (convergence of the flow); limit by theory.softmax.limits.flow_limit",
+            source="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
         )
         for name, symbol, word in (("omega", "ω", "ω√d = 1"), ("mu", "μ", "μ = √d/(1+ρ)"))
     ]
@@ -303,7 +303,7 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
             basis=f"the solver's tolerance at each of some {settings.steps} steps, times the largest μ of the "
             "nullcline",
             kind="check",
-            source="theory.softmax.flow.single_head_course",
+            source="theory.softmax.single_head_course",
         ),
         *ends,
         unless(
@@ -317,7 +317,7 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
             tolerance=float(predictions["slow"]) * left[0],
             basis="next order: what the slow mode has left of log ω at the first of these times",
             kind="theory",
-            source="theory.softmax.flow.late_rates",
+            source="theory.softmax.late_rates",
         ),
     ]
 
@@ -349,7 +349,7 @@ def _softmax(data: Data, settings: Settings) -> list[Claim]:
             basis="next order in 1/d, at the smaller d",
             counted="quantities",
             kind="theory",
-            source="theory.softmax.flow.single_head_course, leading order in 1/d and 1/L",
+            source="theory.softmax.single_head_course, leading order in 1/d and 1/L",
         ),
         unless(
             why,
@@ -377,7 +377,7 @@ def _softmax(data: Data, settings: Settings) -> list[Claim]:
             basis="the slow mode, whose rate is lower by up to 2/d + e²/L; the search for the least, to 1e-5 in log ω",
             counted="weights",
             kind="theory",
-            source="theory.softmax.losses.exact_optimum",
+            source="theory.softmax.exact_optimum",
         ),
     ]
 
@@ -400,7 +400,7 @@ def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
             tolerance=kappa[-2],
             basis="next order in κ",
             kind="theory",
-            source="theory.softmax.flow.reduced_course, leading order in κ",
+            source="theory.softmax.reduced_course, leading order in κ",
         ),
         unless(
             why,
@@ -411,7 +411,7 @@ def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
             measured=steps.min(),
             basis="a sign: in truth μ lags behind its nullcline, and ω grows with it",
             kind="theory",
-            source="theory.softmax.flow.reduced_course, leading order in κ",
+            source="theory.softmax.reduced_course, leading order in κ",
         ),
     ]
 

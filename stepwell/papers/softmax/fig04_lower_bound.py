@@ -1,7 +1,7 @@
 r"""Fig 4: a lower bound on the loss of H heads, against the Bayes risk.
 
 With μ at its best the spectral loss is $\sum_iS_i/(1+Ls_i/\phi_i)$ and the heads share out $\sum_id_is_i \le T^*$
-(`theory.bounds.lower_bound`). The bound is compared with searches over all weights, of the spectral loss of small
+(`theory.lower_bound`). The bound is compared with searches over all weights, of the spectral loss of small
 models, which it is for, and of softmax attention itself over sampled sequences (`ReducedSampled`), which the spectral
 loss is to leading order in 1/d and 1/L.
 """
@@ -102,13 +102,13 @@ def simulate(settings: Settings) -> Data:
 def curves(ratios: np.ndarray, heads: tuple[int, ...]) -> xr.Dataset:
     """Losses of one of the tasks over its signal, to leading order; `many` is the bound for I + 1 heads and more."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
-    *bound, many = ([theory.bounds.lower_bound(task, each)[0] for task in tasks] for each in (*heads, TASKS + 1))
+    *bound, many = ([theory.lower_bound(task, each)[0] for task in tasks] for each in (*heads, TASKS + 1))
     return xr.Dataset(
         {
             "bound": (("heads", "ratio"), bound),
             "many": ("ratio", many),
-            "bayes": ("ratio", [theory.bayes.bayes_risk(task)[0] for task in tasks]),
-            "flow": ("ratio", [theory.limits.flow_limit_loss(task)[0] for task in tasks]),
+            "bayes": ("ratio", [theory.bayes_risk(task)[0] for task in tasks]),
+            "flow": ("ratio", [theory.flow_limit_loss(task)[0] for task in tasks]),
         },
         coords={"heads": list(heads), "ratio": ("ratio", ratios, {"long_name": "dimension of a task over context"})},
         attrs={"tasks": TASKS},
@@ -136,7 +136,7 @@ def searched(settings: Settings) -> xr.Dataset:
                 least_signed(task, heads, settings.starts, rng=np.random.default_rng([seed, heads, count]))
                 for seed in settings.seeds
             ]
-            bounds = [theory.bounds.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
+            bounds = [theory.lower_bound(task, heads, provable=proved).sum() for proved in (False, True)]
             names.append(f"{name}, {heads}")
             rows.append(([one.loss for one in minima], *bounds, count, heads, task.signals.sum()))
     loss, bound, proved, count, heads, signal = (np.array(column) for column in zip(*rows, strict=True))
@@ -167,14 +167,14 @@ def softmax_minima(settings: Settings) -> xr.Dataset:
     bound, linear = np.empty(shape[:2]), np.empty(shape[0])
     for row, (dim, context) in enumerate(settings.sizes):
         task = pair(dim, context)
-        linear[row] = theory.losses.linear_attention_loss(pair(dim, context - 1)).sum()
+        linear[row] = theory.linear_attention_loss(pair(dim, context - 1)).sum()
         for place, seed in enumerate(settings.softmax_seeds):
             key, rng = jax.random.key(seed), np.random.default_rng([seed, dim])
             for column, heads in enumerate(settings.heads):
                 best = least_softmax(task, heads, settings.sequences, key=key, rng=rng)
                 fresh = softmax_loss(task, best, settings.sequences, key=jax.random.fold_in(key, 1))
                 loss[row, column, place], error[row, column, place] = fresh
-                bound[row, column] = theory.bounds.lower_bound(task, heads).sum()
+                bound[row, column] = theory.lower_bound(task, heads).sum()
     return xr.Dataset(
         {
             "loss": (("size", "heads", "run"), loss),
@@ -210,7 +210,7 @@ def positive(settings: Settings) -> xr.Dataset:
         last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
         weights = Weights(*(np.asarray(each) for each in (last.omega(), last.mu())))
         fresh = softmax_loss(task, weights, count, key=jax.random.fold_in(jax.random.key(context), 1))
-        bound, limit = theory.bounds.lower_bound(task, 3).sum(), theory.limits.flow_limit_loss(task).sum()
+        bound, limit = theory.lower_bound(task, 3).sum(), theory.flow_limit_loss(task).sum()
         rows.append((dim / context, *fresh, bound, limit))
     ratio, loss, error, bound, limit = np.array(rows).T
     columns = {"loss": loss, "error": error, "bound": bound, "limit": limit}
@@ -224,7 +224,7 @@ def equal_angles(settings: Settings) -> xr.Dataset:
     """Heads at equal angles on one task fewer: the spectral loss, and that of softmax attention over sequences.
 
     The readout is the best for the spectral loss. `curve` is that loss from the sum T of the shares, which
-    `theory.bounds.equiangular_budget` gives in closed form: of a task of signal 1 it is 1/(1 + LT/(φdI)).
+    `theory.equiangular_budget` gives in closed form: of a task of signal 1 it is 1/(1 + LT/(φdI)).
     """
     shape = (len(settings.angles), len(settings.angle_sizes), len(FLATNESS))
     loss, error, formula = np.empty((3, *shape))
@@ -234,12 +234,12 @@ def equal_angles(settings: Settings) -> xr.Dataset:
             weights = []
             for flatness in FLATNESS:
                 omega = (flatness / dim) ** 0.5 * directions(heads)
-                weights.append(Weights(omega, theory.bounds.profile_loss(task, omega).mu))
+                weights.append(Weights(omega, theory.profile_loss(task, omega).mu))
             key = jax.random.fold_in(jax.random.key(settings.angle_seed), heads)
             loss[i, j], error[i, j] = np.array(softmax_losses(task, weights, settings.angle_sequences, key=key)).T
-            formula[i, j] = [theory.losses.spectral_loss(task, *each).sum() for each in weights]
+            formula[i, j] = [theory.spectral_loss(task, *each).sum() for each in weights]
     dims, fine, (dim, context) = ("heads", "size", "flatness"), np.geomspace(0.07, 1.4, 60), settings.angle_sizes[0]
-    shares = [[theory.bounds.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
+    shares = [[theory.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
     curve = 1 / (1 + context / (2 * dim) * np.array(shares))
     return xr.Dataset(
         {
@@ -286,36 +286,36 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
         Claim.over(
             "none-below",
             "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
-            "loss)/(bound) − 1, for each seed",
+            "loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.min("case").values,
             tolerance=ROUNDING,
             basis="rounding, where large weights of either sign cancel, over the condition allowed",
             relation=">=",
             kind="theory",
-            source="theory.softmax.bounds.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
+            source="theory.softmax.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
         ),
         Claim.over(
             "sharp",
-            "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1, for each seed",
+            "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
             measured=excess.isel(case=highest).values,
             tolerance=slack.isel(case=highest).values,
             basis=shortfall,
             relation="<=",
             kind="theory",
-            source="theory.softmax.bounds.attention_budget",
+            source="theory.softmax.attention_budget",
         ),
         Claim.over(
             "enough-heads",
             "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
-            "and I + 2, for each seed",
+            "and I + 2",
             predicted=0.0,
             measured=np.max(np.abs(more / enough - 1), axis=0),
             tolerance=FLATTEST**2 * (MOST - 1) + ROUNDING,
             basis=shortfall,
             kind="theory",
-            source="theory.softmax.bounds.attention_budget",
+            source="theory.softmax.attention_budget",
         ),
     ]
 
@@ -338,7 +338,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors, from other sequences",
             relation=">=",
             counted="minima",
-            source="theory.softmax.bounds.lower_bound, to leading order",
+            source="theory.softmax.lower_bound, to leading order",
             **origin,
         ),
         unless(
@@ -352,7 +352,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
             tolerance=allowed,
             basis=f"{DEVIATIONS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
             counted="numbers of heads",
-            source="theory.softmax.bounds.lower_bound, to leading order",
+            source="theory.softmax.lower_bound, to leading order",
             **origin,
         ),
         unless(
@@ -366,7 +366,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
             predicted=1.0,
             tolerance=DEVIATIONS * many["error"] / many["linear"] + 2 * PAIR * many["heads"] / many.attrs["sequences"],
             basis=f"{DEVIATIONS:g} standard errors; weights fitted to N sequences lose on others at most 1/N each",
-            source="theory.softmax.losses.linear_attention_loss; debiased gradient descent in arXiv 2503.12734",
+            source="theory.softmax.linear_attention_loss; debiased gradient descent in arXiv 2503.12734",
             **origin,
         ),
     ]
@@ -385,7 +385,7 @@ def _trained(trained: xr.Dataset) -> list[Claim]:
             relation="<=",
             counted="ratios d/L",
             kind="paper",
-            source="abstract (optimal up to a constant factor); the factor is e by limits.flow_limit_loss",
+            source="abstract (optimal up to a constant factor); the factor is e by flow_limit_loss",
         )
     ]
 
@@ -424,7 +424,7 @@ def _angles(runs: xr.Dataset) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
             counted="weights",
             kind="theory",
-            source="theory.softmax.losses.spectral_loss",
+            source="theory.softmax.spectral_loss",
         )
     ]
 

@@ -98,10 +98,10 @@ def curves(ratios: np.ndarray) -> xr.Dataset:
     """All risks for large d and L."""
     tasks = [like_tasks(ratio, TASKS) for ratio in ratios]
     risks = {
-        "bayes": [theory.bayes.bayes_risk(task)[0] for task in tasks],
-        **{f"ridge_{p:g}": [theory.bayes.ridge_risk(t, p, penalized="mean")[0] for t in tasks] for p in PENALTIES},
-        "flow": [theory.limits.flow_limit_loss(task)[0] for task in tasks],
-        "single": [theory.limits.single_head_optimum(task).loss[0] for task in tasks],
+        "bayes": [theory.bayes_risk(task)[0] for task in tasks],
+        **{f"ridge_{p:g}": [theory.ridge_risk(t, p, penalized="mean")[0] for t in tasks] for p in PENALTIES},
+        "flow": [theory.flow_limit_loss(task)[0] for task in tasks],
+        "single": [theory.single_head_optimum(task).loss[0] for task in tasks],
     }
     return xr.Dataset({name: ("ratio", values) for name, values in risks.items()}, coords={"ratio": ratios})
 
@@ -211,7 +211,7 @@ def softmax_trained(settings: Settings) -> xr.Dataset:
         run = descend(model, objective, rate=rate, steps=settings.steps, **options)
         last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
         weights = [np.diag(np.asarray(each)) for each in (last.omega(), last.mu())]
-        best = theory.losses.exact_optimum(task).loss
+        best = theory.exact_optimum(task).loss
         rows.append((np.asarray(objective.per_task(last)) / task.signals, best / task.signals, *weights))
     risk, best, omega, mu = (np.array(column) for column in zip(*rows, strict=True))
     axes = ("convention", "dim")
@@ -278,14 +278,14 @@ def _baselines(over_contexts: xr.Dataset) -> list[Claim]:
                     _no_error(over_contexts),
                     worst_point,
                     f"{slug(name)}-{kind}",
-                    f"{word}: {how} lie on the curve: risk at the dimension furthest off, for each seed",
+                    f"{word}: {how} lie on the curve: risk at the dimension furthest off",
                     measured=one[kind],
                     predicted=one["predicted"],
                     tolerance=DEVIATIONS * error + 2 * abs(one["next_order"]),
                     basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the term of order 1/L of "
                     "Marchenko and Pastur's law",
                     kind="theory",
-                    source=f"theory.softmax.bayes.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}",
+                    source=f"theory.softmax.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}",
                 )
             )
     return all_claims
@@ -314,7 +314,7 @@ def _softmax(data: Data) -> list[Claim]:
             basis="the tables of the loss have relative errors below 1e-6; training goes on until less is left",
             counted="tasks",
             kind="theory",
-            source="theory.softmax.losses.exact_optimum",
+            source="theory.softmax.exact_optimum",
         ),
         Claim.over(
             "softmax-sampled",
@@ -356,8 +356,7 @@ def _softmax(data: Data) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the next order of the regression, and "
             "that of attention, 2/d",
             kind="theory",
-            source="theory.softmax.limits.flow_limit_loss over bayes.ridge_risk; the paper's Fig 5 says on par, "
-            "without a number",
+            source="theory.softmax.flow_limit_loss over ridge_risk; the paper's Fig 5 says on par, without a number",
             explored=True,
         ),
     ]
@@ -378,7 +377,7 @@ def _gains(gains: xr.Dataset) -> list[Claim]:
             basis="next order: the spread of |q|², 2/d",
             counted="ratios d/L",
             kind="theory",
-            source="theory.softmax.limits.single_head_optimum over flow_limit_loss",
+            source="theory.softmax.single_head_optimum over flow_limit_loss",
         ),
         unless(
             "" if TASKS * rho < 1 else "no d/L is small",

@@ -32,7 +32,7 @@ CAPTION = (
     "that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts of length L', "
     "means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does linear attention "
     "that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and soon does worse "
-    "than answering zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
+    "than predicting zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
     "are exact; that of softmax attention is to leading order in d and L, and the black line is the exact loss of "
     "the same limit, by quadrature."
 )
@@ -90,11 +90,11 @@ def curves(settings: Settings) -> xr.Dataset:
     task, tested = settings.task, settings.lengths
     lengths = np.unique(np.geomspace(min(10, *tested), max(2000, *tested), 47).astype(int)).tolist()
     losses = {
-        "leading": theory.lengths.softmax_length_loss(task, lengths),
-        "exact": theory.lengths.exact_length_loss(task, lengths),
+        "leading": theory.softmax_length_loss(task, lengths),
+        "exact": theory.exact_length_loss(task, lengths),
     }
     for by in ("test", "train"):
-        losses[by] = theory.lengths.linear_length_loss(task, lengths, divided_by=by)
+        losses[by] = theory.linear_length_loss(task, lengths, divided_by=by)
     over_signal = {name: ("length", values[:, 0] / settings.dim) for name, values in losses.items()}
     return xr.Dataset(over_signal, {"length": lengths})
 
@@ -106,17 +106,17 @@ def orders(settings: Settings) -> xr.Dataset:
         context = dim * settings.context // settings.dim
         task = MultiTaskRegression((dim,), 1.0, context, noise_variance=settings.noise * dim / settings.dim)
         lengths = [ratio * context for ratio in ORDER_RATIOS]
-        closed = theory.lengths.softmax_length_loss(task, lengths)[:, 0]
-        error.append(np.abs(closed / theory.lengths.exact_length_loss(task, lengths)[:, 0] - 1))
+        closed = theory.softmax_length_loss(task, lengths)[:, 0]
+        error.append(np.abs(closed / theory.exact_length_loss(task, lengths)[:, 0] - 1))
     return xr.Dataset({"error": (("dim", "ratio"), error)}, {"dim": list(ORDER_DIMS), "ratio": list(ORDER_RATIOS)})
 
 
 def approach(settings: Settings, omega: float, mu: float) -> float:
     """What the loss has above its plateau at length `FAR`, by quadrature, over what it has to first order in 1/L'."""
     dim, weights = settings.dim, (np.array([[omega]]), np.array([[mu]]))
-    exact = theory.losses.exact_loss(settings.task, *weights, context=FAR)[0] / dim
-    head = theory.nonlinear.Head(omega, mu)
-    first_order = theory.nonlinear.nonlinear_loss(lambda s: s, dim, FAR, head, noise=settings.noise / dim)
+    exact = theory.exact_loss(settings.task, *weights, context=FAR)[0] / dim
+    head = theory.HeadWeights(omega, mu)
+    first_order = theory.nonlinear_loss(lambda s: s, dim, FAR, head, noise=settings.noise / dim)
     plateau = (1 - mu * omega) ** 2
     return float((exact - plateau) / (first_order - plateau))
 
@@ -155,9 +155,7 @@ def tested(settings: Settings, heads: np.ndarray, maps: np.ndarray) -> xr.Datase
     mean, error, predicted = np.empty(shape), np.empty(shape), np.empty(shape)
     for column, length in enumerate(settings.lengths):
         count = max(1, min(settings.most_sequences, settings.numbers // (length * dim)))
-        linear = [
-            theory.lengths.linear_length_loss(task, [length], divided_by=by)[0, 0] / dim for by in ("test", "train")
-        ]
+        linear = [theory.linear_length_loss(task, [length], divided_by=by)[0, 0] / dim for by in ("test", "train")]
         for row, seed in enumerate(settings.seeds):
             omega, mu = heads[row]
             attend = (lambda s, mu=mu: mu * softmax(s), lambda s, n=length: s / n, lambda s: s / settings.context)
@@ -166,10 +164,10 @@ def tested(settings: Settings, heads: np.ndarray, maps: np.ndarray) -> xr.Datase
             for kind in range(len(KINDS)):
                 estimate = sampled_loss(matrices[kind], attend[kind], length, count, noise=settings.noise, rng=rng)
                 mean[kind, row, column], error[kind, row, column] = estimate
-            exact = theory.losses.exact_loss(task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / dim
+            exact = theory.exact_loss(task, np.array([[omega]]), np.array([[mu]]), context=length)[0] / dim
             predicted[:, row, column] = (exact, *linear)
-    best, dims = theory.losses.exact_optimum(task), ("kind", "run", "length")
-    ends = [theory.losses.exact_loss(task, head[None, :1], head[None, 1:])[0] / dim for head in heads]
+    best, dims = theory.exact_optimum(task), ("kind", "run", "length")
+    ends = [theory.exact_loss(task, head[None, :1], head[None, 1:])[0] / dim for head in heads]
     return xr.Dataset(
         {
             "mean": (dims, mean),
@@ -207,9 +205,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=DEVIATIONS * trained["error"].sel(kind=kind),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
             kind="check" if kind == "softmax" else "theory",
-            source="theory.softmax.losses.exact_loss, against sampling"
+            source="theory.softmax.exact_loss, against sampling"
             if kind == "softmax"
-            else "theory.softmax.lengths.linear_length_loss",
+            else "theory.softmax.linear_length_loss",
         )
         for kind, word in words.items()
     ]
@@ -229,7 +227,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             basis="next order, e²/d of the difference",
             counted="lengths",
             kind="theory",
-            source="theory.softmax.lengths.softmax_length_loss and exact_length_loss",
+            source="theory.softmax.softmax_length_loss and exact_length_loss",
             explored=True,
         ),
         Claim.over(
@@ -240,7 +238,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=2e-6 * float(trained["softmax_best"]),
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
             kind="theory",
-            source="theory.softmax.losses.exact_optimum",
+            source="theory.softmax.exact_optimum",
         ),
         Claim.over(
             "linear-map",
@@ -250,7 +248,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=float(spread),
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
             kind="theory",
-            source="theory.softmax.lengths.linear_length_loss",
+            source="theory.softmax.linear_length_loss",
         ),
         unless(
             why,
@@ -264,7 +262,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             basis="strict",
             relation="<=",
             kind="theory",
-            source="theory.softmax.lengths.softmax_length_loss",
+            source="theory.softmax.softmax_length_loss",
         ),
         unless(
             infinite,
@@ -277,20 +275,20 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=3 * second_order / FAR,
             basis="second order, 3⟨e^(3a²)⟩/(L'⟨e^(a²)⟩), at a² = |q|²/d",
             kind="theory",
-            source="theory.softmax.nonlinear.nonlinear_loss of a linear target",
+            source="theory.softmax.nonlinear_loss of a linear target",
         ),
         unless(
             why,
             Claim.over,
             "linear-worse",
-            f"Linear attention divided by {context} is worse at length {long} than answering zero: loss over signal on "
-            "sampled contexts",
+            f"Linear attention divided by {context} is worse at length {long} than predicting zero: loss over signal "
+            "on sampled contexts",
             predicted=1.0,
             measured=late.sel(kind="train").values.ravel(),
             tolerance=0.0,
             basis="strict",
             kind="theory",
-            source="theory.softmax.lengths.linear_length_loss",
+            source="theory.softmax.linear_length_loss",
             relation=">=",
         ),
     ]
@@ -321,7 +319,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             right.errorbar(place, ratio, error, fmt=marker, color=color, markersize=5, label=label)
         left.axhline(1, color=GRAY, linestyle="--", linewidth=1.0)
         away: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points"}
-        left.annotate("answering zero", (1.1 * last, 1), ha="right", color="#555555", **away)
+        left.annotate("predicting zero", (1.1 * last, 1), ha="right", color="#555555", **away)
         plateau = float(trained["plateau"].mean())
         left.axhline(plateau, color=BLUE, linestyle=":", linewidth=1.0)
         left.annotate("plateau of softmax", (1.1 * first, plateau), color=BLUE, **away)

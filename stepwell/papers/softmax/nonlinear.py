@@ -24,9 +24,9 @@ CAPTION = (
     "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
     "trained here: they are the closed form of where gradient flow on the spectral surrogate ends for linear "
     "regression (L = 1000, label noise 0.1). he_k are normalized Hermite polynomials; all targets but tanh and sin "
-    "have power 1. (a) d = 50. Above the dashed line answering zero would be better: above all for a constant, which "
+    "have power 1. (a) d = 50. Above the dashed line predicting zero would be better: above all for a constant, which "
     "the head multiplies by μ, about √d. (b) The sampled loss over that predicted to first order in 1/L, with two "
-    "standard errors. (c) How much of the answer is along the target, over c = 1/(1+ρ): degree k enters as "
+    "standard errors. (c) How much of the prediction is along the target, over c = 1/(1+ρ): degree k enters as "
     "d^(-(k-1)/2)."
 )
 
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 
 def hermite(*coefficients: float) -> Target:
-    return Target(theory.nonlinear.hermite_target(np.array(coefficients, dtype=float)), coefficients)
+    return Target(theory.hermite_target(np.array(coefficients, dtype=float)), coefficients)
 
 
 TARGETS = {
@@ -101,7 +101,7 @@ class Answers(NamedTuple):
 
 def drawn(settings: Settings, dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator) -> Answers:
     """Answers of the head. Of a token only its parts along q and along u matter, and the noise is integrated out."""
-    omega, mu = theory.nonlinear.linear_head(dim, settings.context, settings.noise)
+    omega, mu = theory.linear_head(dim, settings.context, settings.noise)
     parts = []
     for begun in range(0, count, _AT_ONCE):
         size = min(_AT_ONCE, count - begun)
@@ -129,15 +129,15 @@ def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Datas
     mean, error = np.empty((2, len(settings.seeds), *shape))
     first, leading, second = np.empty((3, *shape))
     for row, dim in enumerate(settings.dims):
-        head = theory.nonlinear.linear_head(dim, settings.context, settings.noise)
+        head = theory.linear_head(dim, settings.context, settings.noise)
         # Means of e^{3a²} and e^{a²} over the query.
         growth, never = ((1 - 6 / dim) / (1 - 2 / dim)) ** (-dim / 2) if dim > 6 else np.nan, []
         for column, target in enumerate(TARGETS.values()):
             f = target.function
-            first[row, column] = theory.nonlinear.nonlinear_loss(f, dim, length, head, noise=noise)
-            coefficients = theory.nonlinear.hermite_coefficients(f, 30)
-            leading[row, column] = theory.nonlinear.nonlinear_leading_loss(coefficients, dim, length, head, noise=noise)
-            never.append(theory.nonlinear.nonlinear_loss(f, dim, 10**12, head, noise=noise))
+            first[row, column] = theory.nonlinear_loss(f, dim, length, head, noise=noise)
+            coefficients = theory.hermite_coefficients(f, 30)
+            leading[row, column] = theory.nonlinear_leading_loss(coefficients, dim, length, head, noise=noise)
+            never.append(theory.nonlinear_loss(f, dim, 10**12, head, noise=noise))
             second[row, column] = 3 * growth / length * abs(first[row, column] - never[-1])
         for run, seed in enumerate((*settings.seeds, OTHER_SEED)):
             count = OTHER_CONTEXTS if seed == OTHER_SEED else settings.contexts
@@ -176,7 +176,7 @@ def overlaps(settings: Settings) -> xr.Dataset:
     shape = (len(settings.seeds), len(DEGREES), len(SLOPE_DIMS))
     mean, error, short, other = np.empty(shape), np.empty(shape), np.empty(shape[1:]), np.empty(shape[1:])
     for column, dim in enumerate(SLOPE_DIMS):
-        omega, mu = theory.nonlinear.linear_head(dim, settings.context, settings.noise)
+        omega, mu = theory.linear_head(dim, settings.context, settings.noise)
         short[:, column] = [_shortfall(k, dim, omega, settings.context) for k in DEGREES]
         for run, seed in enumerate((*settings.seeds, OTHER_SEED)):
             rng = np.random.default_rng([seed, dim, 1])
@@ -186,9 +186,7 @@ def overlaps(settings: Settings) -> xr.Dataset:
                 length, z = np.sqrt(rng.chisquare(dim, size)), rng.standard_normal((size, settings.context))
                 p = np.exp(omega * length[:, None] * z)
                 p /= p.sum(axis=1, keepdims=True)
-                averages = [
-                    np.einsum("sn,sn->s", p, theory.nonlinear.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES
-                ]
+                averages = [np.einsum("sn,sn->s", p, theory.hermite_target(np.eye(k + 1)[k])(z)) for k in DEGREES]
                 parts.append([_along(k, length, dim) * one for k, one in zip(DEGREES, averages, strict=True)])
             values = np.concatenate(parts, axis=1) / omega
             if seed == OTHER_SEED:
@@ -241,7 +239,7 @@ def _answer(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarr
 
 def _power(target: Target) -> float:
     r"""$\mathbb Ef^2$, by quadrature."""
-    return float(theory.nonlinear.hermite_coefficients(lambda s: target.function(s) ** 2, 0)[0])
+    return float(theory.hermite_coefficients(lambda s: target.function(s) ** 2, 0)[0])
 
 
 def _smoothed(target: Target, shift: np.ndarray) -> np.ndarray:
@@ -283,21 +281,21 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the "
             "part of first order",
             kind="theory",
-            source="theory.softmax.nonlinear.nonlinear_loss",
+            source="theory.softmax.nonlinear_loss",
         )
         for dim in settings.dims
     ]
     all_claims += [
         worst_point(
             f"degree-{k}",
-            f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of answer and target, in "
+            f"Degree {k} enters as d to the power {(1 - k) / 2:g}: slope of the overlap of prediction and target, in "
             "logarithms, from d = 10 to 80",
             measured=along["slope"].sel(degree=k),
             predicted=-(k - 1) / 2,
             tolerance=DEVIATIONS * along["slope_error"].sel(degree=k) + along["bent"].sel(degree=k),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; corrections of order 1/L over the range of d",
             kind="theory",
-            source="theory.softmax.nonlinear.nonlinear_leading_loss, the degrees it neglects",
+            source="theory.softmax.nonlinear_leading_loss, the degrees it neglects",
         )
         for k in DEGREES
     ]

@@ -79,7 +79,7 @@ def curves(settings: Settings) -> xr.Dataset:
         (
             softmax_moments(root, n).concentration,
             one_rival(squares, n),
-            theory.saturation.hardmax_concentration(root, n),
+            theory.hardmax_concentration(root, n),
         )
         for n in contexts
     ]
@@ -161,7 +161,7 @@ def _second(z: np.ndarray) -> np.ndarray:
 def saturation(settings: Settings) -> xr.Dataset:
     """a² at which R has fallen to a part of e^{a²}/L, and that part as sampled there."""
     lengths = settings.lengths
-    squares = {n: np.array([theory.saturation.saturation_point(n, ratio) for ratio in RATIOS]) for n in lengths}
+    squares = {n: np.array([theory.saturation_point(n, ratio) for ratio in RATIOS]) for n in lengths}
     drawn = _over_contexts(settings, {n: squares[n] for n in settings.contexts}, stream=1)
     sampled_ratio, error = np.full((2, len(settings.seeds), len(lengths), len(RATIOS)), np.nan)
     for column, n in enumerate(settings.contexts):
@@ -173,8 +173,8 @@ def saturation(settings: Settings) -> xr.Dataset:
             "square": (("context", "ratio"), np.array(list(squares.values()))),
             "sampled": (("run", "context", "ratio"), sampled_ratio),
             "error": (("run", "context", "ratio"), error),
-            "annealed": ("context", [theory.saturation.annealed_threshold(n) for n in lengths]),
-            "typical": ("context", [theory.saturation.typical_threshold(n) for n in lengths]),
+            "annealed": ("context", [theory.annealed_threshold(n) for n in lengths]),
+            "typical": ("context", [theory.typical_threshold(n) for n in lengths]),
             "rival": ("context", [one_rival(own[-1:], n)[0] for n, own in squares.items()]),
         },
         coords={"context": lengths, "ratio": list(RATIOS), "run": list(settings.seeds)},
@@ -185,8 +185,8 @@ def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
     exact = [softmax_moments(sharp, n).concentration for n in contexts]
-    law = [theory.saturation.hardmax_concentration(sharp, n) for n in contexts]
-    largest = [theory.saturation.expected_maximum(n) for n in contexts]
+    law = [theory.hardmax_concentration(sharp, n) for n in contexts]
+    largest = [theory.expected_maximum(n) for n in contexts]
     return xr.Dataset(
         {"exact": (("context", "a"), exact), "law": (("context", "a"), law), "largest": ("context", largest)},
         coords={"context": list(contexts), "a": sharp},
@@ -241,7 +241,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             relation="<=",
             counted="lengths",
             kind="theory",
-            source="theory.softmax.saturation.annealed_threshold",
+            source="theory.softmax.annealed_threshold",
         ),
         Claim.over(
             "halved-after",
@@ -277,7 +277,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             basis="twice E[max z]/a, the next order; E[max z] is also the density of the gap to the second token at 0",
             counted="points",
             kind="theory",
-            source="theory.softmax.saturation.hardmax_concentration; Stein's lemma",
+            source="theory.softmax.hardmax_concentration; Stein's lemma",
             explored=True,
         ),
     ]
@@ -297,7 +297,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             late = square > 2 * np.log(n)
             left.plot(square[late], one["hardmax"].values[late], ":", color=BLACK, linewidth=1.4)
             left.plot(drawn["square"], drawn["concentration"].mean("run"), "o", color=color, markersize=4)
-            unit = theory.saturation.annealed_threshold(n)
+            unit = theory.annealed_threshold(n)
             middle.plot(square / unit, one["exact"] * n * np.exp(-square), color=color)
             middle.plot(square / unit, one["rival"], "--", color=color, linewidth=1.1)
             ratio = drawn["concentration"].mean("run") * n * np.exp(-drawn["square"])

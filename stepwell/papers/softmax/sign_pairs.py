@@ -83,21 +83,21 @@ def curves(settings: Settings) -> xr.Dataset:
     single, pair = [], []
     for size in a:
         omega = np.array([[(size / dim) ** 0.5]])
-        single.append(theory.bounds.profile_loss(task, omega).loss[0])
-        pair.append(theory.bounds.sign_pair_loss(task, np.array([size]))[0, 0])
+        single.append(theory.profile_loss(task, omega).loss[0])
+        pair.append(theory.sign_pair_loss(task, np.array([size]))[0, 0])
     variance = float(task.noise_factors[0]) * dim / settings.context
-    flow_limit = theory.limits.flow_limit(task)
+    flow_limit = theory.flow_limit(task)
     return xr.Dataset(
         {
             "single": ("a", np.array(single) / signal),
             "single_exact": ("a", np.array([_best_exact(task, size) for size in a]) / signal),
             "pair": ("a", np.array(pair) / signal),
             "linear": ("a", np.full(a.size, variance / (1 + variance))),
-            "linear_exact": ("a", np.full(a.size, theory.losses.linear_attention_loss(task)[0] / signal)),
-            "flow": theory.limits.flow_limit_loss(task)[0] / signal,
-            "flow_exact": theory.losses.exact_loss(task, *map(theory.limits.as_heads, flow_limit))[0] / signal,
-            "best_exact": theory.losses.exact_optimum(task).loss[0] / signal,
-            "bound": theory.bounds.lower_bound(task, 2)[0] / signal,
+            "linear_exact": ("a", np.full(a.size, theory.linear_attention_loss(task)[0] / signal)),
+            "flow": theory.flow_limit_loss(task)[0] / signal,
+            "flow_exact": theory.exact_loss(task, *map(theory.as_heads, flow_limit))[0] / signal,
+            "best_exact": theory.exact_optimum(task).loss[0] / signal,
+            "bound": theory.lower_bound(task, 2)[0] / signal,
         },
         coords={"a": a},
     )
@@ -106,14 +106,14 @@ def curves(settings: Settings) -> xr.Dataset:
 def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarray]:
     r"""ω, μ of a sign pair at $a = d\omega^2$; best is $2\mu\omega = 1/(1+\gamma\sinh(a)/a)$, $\gamma = \phi d/L$."""
     omega = (size / task.dims[0]) ** 0.5 * np.array([[1.0], [-1.0]])
-    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.lengths.longest * np.sinh(size) / size)
+    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.context.longest * np.sinh(size) / size)
     return omega, reached / (2 * omega)
 
 
 def _best_exact(task: MultiTaskRegression, size: float) -> float:
     """The exact loss of one head with the best μ: a parabola through three points."""
     omega = np.array([[(size / task.dims[0]) ** 0.5]])
-    zero, one, two = (theory.losses.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
+    zero, one, two = (theory.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
     curvature = (two - 2 * one + zero) / 2
     return zero - (one - zero - curvature) ** 2 / (4 * curvature)
 
@@ -153,7 +153,7 @@ def centered_linear_loss(task: MultiTaskRegression, reached: float) -> float:
     average at right angles to s: its square adds $a^2/6$ of the variance, and the finite context $-4a/L$, each times
     moments of $|q|^2/d$ that are less than 2 for the second and less than 6 for the first.
     """
-    dim, context = task.dims[0], task.lengths.longest
+    dim, context = task.dims[0], task.context.longest
     c = reached * (context - 1) / context
     return float((1 - c) ** 2 + c**2 * (dim * task.noise_factors[0] + 1) / (context - 1))
 
@@ -173,16 +173,14 @@ def by_heads(settings: Settings) -> xr.Dataset:
             rounding[row, column] = free.rounding / signal
     # Each task on a contrast of the heads that adds up to zero.
     contrasts = FLATTEST * settings.dim**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
-    contrast_loss = (
-        theory.losses.spectral_loss(task, contrasts, theory.bounds.profile_loss(task, contrasts).mu).sum() / signal
-    )
+    contrast_loss = theory.spectral_loss(task, contrasts, theory.profile_loss(task, contrasts).mu).sum() / signal
     return xr.Dataset(
         {
             "signed": (("heads", "run"), rows[0]),
             "positive": (("heads", "run"), rows[1]),
             "rounding": (("heads", "run"), rounding),
-            "bound": ("heads", [theory.bounds.lower_bound(task, h).sum() / signal for h in heads]),
-            "partition": ("heads", [theory.allocation.best_partition(task, h).loss.sum() / signal for h in heads]),
+            "bound": ("heads", [theory.lower_bound(task, h).sum() / signal for h in heads]),
+            "partition": ("heads", [theory.best_partition(task, h).loss.sum() / signal for h in heads]),
             "contrast": contrast_loss,
         },
         coords={"heads": list(heads), "run": list(settings.seeds)},
@@ -195,7 +193,7 @@ def falling_laws(settings: Settings) -> xr.Dataset:
 
     Readouts are then at their best, $c = 2\mu\omega$ of a pair and $\mu\omega$ of (ω, 0) with (μ, -μ), and move with
     ω. With γ = φd/L the loss over the signal is γg/(1+γg), g = sinh(a)/a = 1 + a²/6 or (e^a-1)/a = 1 + a/2 to leading
-    order. Motion along this valley, with the mobilities of `theory.flow.spectral_velocity`,
+    order. Motion along this valley, with the mobilities of `theory.spectral_velocity`,
     $\dot\omega = -(2s/d)\,\omega\,\partial_\omega L$ and $\dot\mu = -2\mu\,\partial_\mu L$, is
 
     $\tfrac{d}{dt}\omega^{-5}\,(1 + 2a/(sc)) = \tfrac{20}3 S\gamma d^2/(1+\gamma)$ of a pair, and

@@ -1,7 +1,7 @@
 r"""One head for several unequal tasks: what the best is in closed form, and what softmax attention learns.
 
 A head has a budget of attention, $\sum_id_is_i \le 1/e$. One for all tasks divides it by water-filling
-(`theory.limits.single_head_optimum`) and may leave tasks out. That is to leading order in d and L; softmax attention
+(`theory.single_head_optimum`) and may leave tasks out. That is to leading order in d and L; softmax attention
 itself is trained on its exact loss.
 """
 
@@ -117,15 +117,15 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
         until = UNTIL * (size / 4) ** 0.5
         run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=3), progress=False)
         omega = (run["key"] * run["query"]).values[0, :, 0] / np.array(task.dims)
-        best = theory.limits.single_head_optimum(task)
+        best = theory.single_head_optimum(task)
         # Trajectories count time at half the speed.
         growth = (1 / omega[2] - 1 / omega[1]) / (until / 4)
-        several = theory.losses.exact_optimum(task).loss.sum()
+        several = theory.exact_optimum(task).loss.sum()
         law = np.where(best.omega == 0, fading(task, best, 1.0).rate, np.nan)
         rows.append((float(run["loss"][0, -1]), several, np.array(task.dims) * omega[-1] ** 2, growth / law))
     loss, several, square, faded = (np.array(column) for column in zip(*rows, strict=True))
     task = the_task(name)
-    best = theory.limits.single_head_optimum(task)
+    best = theory.single_head_optimum(task)
     return xr.Dataset(
         {
             "loss": ("size", loss),
@@ -133,9 +133,9 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
             "square": (("size", "task"), square),
             "faded": (("size", "task"), faded),
             "best_loss": best.loss.sum(),
-            "best_several": theory.limits.flow_limit_loss(task).sum(),
+            "best_several": theory.flow_limit_loss(task).sum(),
             "best_square": ("task", np.array(task.dims) * best.omega**2),
-            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.lengths.longest for t in _sizes(name, settings)]),
+            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.context.longest for t in _sizes(name, settings)]),
         },
         {"size": list(settings.sizes)},
         {"name": name},
@@ -155,7 +155,7 @@ def unequal(name: str, settings: Settings) -> xr.Dataset:
     scale = models[0].score_scale
     omega = (run["key"] * run["query"]).values[:, :, 0] * scale / np.array(dims)
     time = settings.rate * run["snapshot"].values
-    best = theory.limits.single_head_optimum(task)
+    best = theory.single_head_optimum(task)
     faded, out = fading(task, best, scale), best.omega == 0
     left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * time[-1]), 0.0)
     return xr.Dataset(
@@ -174,10 +174,10 @@ def unequal(name: str, settings: Settings) -> xr.Dataset:
     )
 
 
-def fading(task: MultiTaskRegression, best: theory.limits.SingleHead, scale: float) -> Fading:
+def fading(task: MultiTaskRegression, best: theory.SingleHead, scale: float) -> Fading:
     r"""Small weights of a task that a head leaves out, where the head is at its best for the others.
 
-    With $P = \tfrac eL\sum_kS_k\phi_k\mu_k^2$ of the others, the flow (`theory.flow.spectral_velocity`) is
+    With $P = \tfrac eL\sum_kS_k\phi_k\mu_k^2$ of the others, the flow (`theory.spectral_velocity`) is
     $\dot\omega_i = 4s\,\omega_i(\lambda_i\mu_i - P\omega_i)$,
     $\dot\mu_i = 4\mu_iS_i(\omega_i - \tfrac{e\phi_i}L\mu_i)$.
     Both fall as 1/t once their logarithms fall alike: $\mu_i = r_i\omega_i$,
@@ -186,7 +186,7 @@ def fading(task: MultiTaskRegression, best: theory.limits.SingleHead, scale: flo
     $d_i\omega_i^2[P - 2\lambda_ir_i + \lambda_i\tfrac{e\phi_i}Lr_i^2]$.
     """
     lam, signals = np.array(task.strengths), task.signals
-    spread = np.e * task.noise_factors / task.lengths.longest
+    spread = np.e * task.noise_factors / task.context.longest
     push = float(np.sum(spread * signals * best.mu**2))
     ray = (signals + scale * push) / (scale * lam + spread * signals)
     cost = np.array(task.dims) * (push - 2 * lam * ray + lam * spread * ray**2)
@@ -246,7 +246,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
                 "relative difference",
                 runs["loss"] / runs["best_loss"] - 1,
                 1,
-                "theory.softmax.limits.single_head_optimum",
+                "theory.softmax.single_head_optimum",
             ),
             (
                 "price",
@@ -254,7 +254,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
                 "relative difference",
                 1 - price,
                 2,
-                "abstract: single-head against multi-head; closed forms: theory.softmax.limits",
+                "abstract: single-head against multi-head; theory.softmax.single_head_optimum, flow_limit_loss",
             ),
             (
                 "shares",
@@ -262,7 +262,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
                 "sum of the differences",
                 abs(divided - runs["best_square"]).sum("task"),
                 2,
-                "theory.softmax.limits.single_head_optimum",
+                "theory.softmax.single_head_optimum",
             ),
         )
     ]
@@ -305,7 +305,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
             tolerance=2 * leftover + 1e-6,
             basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
             kind="theory",
-            source="theory.softmax.limits.single_head_optimum, water-filling",
+            source="theory.softmax.single_head_optimum, water-filling",
         ),
         Claim.over(
             f"{slug(name)}-loss",
@@ -315,7 +315,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
             tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
             basis="twice what tasks left out still cost, by the same law; rounding",
             kind="theory",
-            source="theory.softmax.limits.single_head_optimum",
+            source="theory.softmax.single_head_optimum",
         ),
     ]
     out = np.flatnonzero(flows["best_omega"] == 0)
@@ -331,7 +331,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
                 measured=growth / rate,
                 predicted=1.0,
                 tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
-                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the start; twice that",
+                basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
                 kind="theory",
                 source="docstring of fading: tasks left out fade as 1/(K t)",
             )

@@ -102,7 +102,7 @@ def regression_difference(task: RegressionTask, m: int) -> float:
     m = checks.whole("number of components", m, least=0)
     if m > dim:
         raise InvalidInput(f"{m} components are asked for; there are {dim}, so give m from 0 to {dim}")
-    lengths = task.lengths.counts
+    lengths = task.context.counts
     if len(lengths) != 1 or lengths[0] <= m + 1 or not np.array_equal(task.task_covariance, np.eye(dim)):
         raise InvalidInput(
             f"the context lengths are {lengths}, for {m} components; the difference is known for one length above "

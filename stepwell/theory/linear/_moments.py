@@ -30,7 +30,7 @@ def mean_inverse_length(task: LinearTask) -> float:
     >>> print(f"{1 / theory.linear.mean_inverse_length(task):.1f}")
     16.0
     """
-    return float(sum(p / n for n, p in zip(task.lengths.counts, task.lengths.probabilities, strict=True)))
+    return float(sum(p / n for n, p in zip(task.context.counts, task.context.probabilities, strict=True)))
 
 
 @checked

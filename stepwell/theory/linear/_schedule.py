@@ -188,7 +188,7 @@ def _of_model(task: LinearTask, model: PredictedModel | PredictedEnsemble, until
     one: PredictedModel = model.stacked if isinstance(model, PredictedEnsemble) else model
     if one.activation != "linear":
         raise InvalidInput(f"the model has {one.activation} attention; the schedule is for linear attention")
-    given, counts = one.normalization, task.lengths.counts
+    given, counts = one.normalization, task.context.counts
     if given != "1/N" and len(counts) > 1:
         raise InvalidInput(
             f"attention is divided by {given} at {len(counts)} context lengths; the theory is for normalization='1/N'"

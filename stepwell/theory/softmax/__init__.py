@@ -1,34 +1,92 @@
-"""Softmax attention on several regressions at once, by subject.
-
-- `losses`: what attention with given weights costs: to leading order, to first order, exactly, and of linear attention.
-- `limits`: where training ends: the limit of the flow, and the best that a single head can do.
-- `flow`: time courses: the flow of the eigenvalues, its reduced equations, and its end.
-- `emergence`: when tasks emerge, and how long it lasts.
-- `allocation`: which head serves which task, and how tasks share heads.
-- `bayes`: what can be known at all: the risk of the posterior mean and of ridge regression.
-- `bounds`: lower bounds on the loss of any weights, and how a budget of attention is best divided.
-- `lengths`: the loss on contexts of other lengths than that of training.
-- `saturation`: where softmax weights concentrate on few tokens, and leading order ends.
-- `nonlinear`: nonlinear targets, in Hermite coefficients.
-- `conventions`: the numbers of a task that formulas read, and the keywords of training.
+"""Softmax attention on several regressions at once.
 
 After Chen, Sheen, Wang and Yang, "Training Dynamics of Multi-Head Softmax Attention for In-Context Learning"
 (arXiv 2402.19442). The paper's full text could not be consulted, so the formulas are derived anew, and three of its
 conventions are inferred from captions: that strengths are those of one coordinate, that the flow is that of the plain
 squared loss, and the constant of its lower bound.
 
-Weights are arrays (head, task). A loss is given for each task; the loss is their sum. `conventions.Training` has the
-keywords of the flow.
+Weights are arrays (head, task). A loss is given for each task; the loss is their sum. `FlowOptions` has the keywords
+of the flow.
 """
 
-from . import allocation as allocation
-from . import bayes as bayes
-from . import bounds as bounds
-from . import conventions as conventions
-from . import emergence as emergence
-from . import flow as flow
-from . import lengths as lengths
-from . import limits as limits
-from . import losses as losses
-from . import nonlinear as nonlinear
-from . import saturation as saturation
+from ._allocation import HeadAdvantage as HeadAdvantage
+from ._allocation import amplification_exponent as amplification_exponent
+from ._allocation import head_advantage as head_advantage
+from ._allocation import winners as winners
+from ._approximation import ApproximationErrors as ApproximationErrors
+from ._approximation import approximation_errors as approximation_errors
+from ._bayes import Penalized as Penalized
+from ._bayes import RiskEstimate as RiskEstimate
+from ._bayes import bayes_risk as bayes_risk
+from ._bayes import ridge_risk as ridge_risk
+from ._bayes import sampled_bayes_risk as sampled_bayes_risk
+from ._bayes import sampled_ridge_risk as sampled_ridge_risk
+from ._bounds import ProfileLoss as ProfileLoss
+from ._bounds import attention_budget as attention_budget
+from ._bounds import equiangular_budget as equiangular_budget
+from ._bounds import lower_bound as lower_bound
+from ._bounds import profile_loss as profile_loss
+from ._bounds import sign_pair_loss as sign_pair_loss
+from ._emergence import loss_drop_width as loss_drop_width
+from ._emergence import omega_climb_width as omega_climb_width
+from ._exact import ExactOptimum as ExactOptimum
+from ._exact import exact_loss as exact_loss
+from ._exact import exact_optimum as exact_optimum
+from ._first_order import first_order_loss as first_order_loss
+from ._flow import FlowCourse as FlowCourse
+from ._flow import SpectralWeights as SpectralWeights
+from ._flow import spectral_flow as spectral_flow
+from ._flow import spectral_velocity as spectral_velocity
+from ._late import LateRates as LateRates
+from ._late import late_rates as late_rates
+from ._late import losing_head_rate as losing_head_rate
+from ._late import off_task_fading as off_task_fading
+from ._length import DividedBy as DividedBy
+from ._length import exact_length_loss as exact_length_loss
+from ._length import linear_length_loss as linear_length_loss
+from ._length import softmax_length_loss as softmax_length_loss
+from ._limit import OneHeadEach as OneHeadEach
+from ._limit import as_heads as as_heads
+from ._limit import flow_limit as flow_limit
+from ._limit import flow_limit_loss as flow_limit_loss
+from ._linear_limit import linear_attention_loss as linear_attention_loss
+from ._linear_limit import linear_heads_loss as linear_heads_loss
+from ._nonlinear import HeadWeights as HeadWeights
+from ._nonlinear import hermite_coefficients as hermite_coefficients
+from ._nonlinear import hermite_target as hermite_target
+from ._nonlinear import linear_head as linear_head
+from ._nonlinear import nonlinear_leading_loss as nonlinear_leading_loss
+from ._nonlinear import nonlinear_loss as nonlinear_loss
+from ._numbers import FlowOptions as FlowOptions
+from ._numbers import TaskNumbers as TaskNumbers
+from ._numbers import task_numbers as task_numbers
+from ._reduced import SingleHeadCourse as SingleHeadCourse
+from ._reduced import mu_lag as mu_lag
+from ._reduced import nullcline as nullcline
+from ._reduced import reduced_course as reduced_course
+from ._reduced import reduced_velocity as reduced_velocity
+from ._reduced import single_head_course as single_head_course
+from ._saturation import annealed_threshold as annealed_threshold
+from ._saturation import concentration_exponent as concentration_exponent
+from ._saturation import concentration_ratio as concentration_ratio
+from ._saturation import expected_maximum as expected_maximum
+from ._saturation import hardmax_concentration as hardmax_concentration
+from ._saturation import saturation_point as saturation_point
+from ._saturation import typical_threshold as typical_threshold
+from ._sharing import Partition as Partition
+from ._sharing import best_partition as best_partition
+from ._sharing import revival_threshold as revival_threshold
+from ._sharing import revives as revives
+from ._sharing import shared_loss as shared_loss
+from ._single_head import SingleHead as SingleHead
+from ._single_head import single_head_optimum as single_head_optimum
+from ._spectral import spectral_loss as spectral_loss
+from ._warm_up import EmergenceBracket as EmergenceBracket
+from ._warm_up import WarmUp as WarmUp
+from ._warm_up import WarmUpPath as WarmUpPath
+from ._warm_up import emergence_bracket as emergence_bracket
+from ._warm_up import emergence_time as emergence_time
+from ._warm_up import warm_up as warm_up
+from ._warm_up import warm_up_path as warm_up_path
+from ._water_filling import filled_shares as filled_shares
+from ._water_filling import loss_of_shares as loss_of_shares

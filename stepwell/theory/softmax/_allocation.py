@@ -10,14 +10,14 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
-from ._numbers import Training, require_weights
+from ._numbers import FlowOptions, require_weights
 from ._warm_up import warm_up
 
 _LATE = 36.0
 """Logarithm of how much nearer to the ray the differences are judged: what is left is of order rounding."""
 
 
-class Advantage(NamedTuple):
+class HeadAdvantage(NamedTuple):
     r"""The head with the largest `omega`·log ω + `mu`·log μ wins."""
 
     omega: Float[np.ndarray, " task"]
@@ -26,7 +26,7 @@ class Advantage(NamedTuple):
 
 @checked
 def amplification_exponent(
-    task: MultiTask, *, heads: float, **training: Unpack[Training]
+    task: MultiTask, *, heads: float, **training: Unpack[FlowOptions]
 ) -> Float[np.ndarray, " task"]:
     r"""The exponent with which the warm-up amplifies the lead of a head.
 
@@ -37,7 +37,7 @@ def amplification_exponent(
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
     **Returns:** the exponent for each task, above 1. The larger it is, the more the warm-up amplifies small differences
@@ -47,7 +47,7 @@ def amplification_exponent(
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
-    >>> sw.theory.softmax.allocation.amplification_exponent(task, heads=2).round(3).tolist()
+    >>> sw.theory.softmax.amplification_exponent(task, heads=2).round(3).tolist()
     [1.376, 1.376]
     """
     return warm_up(task, heads=heads, **training).exponent ** -0.5
@@ -59,8 +59,8 @@ def head_advantage(
     ratio: Float[np.ndarray, " task"] | None = None,
     *,
     heads: float,
-    **training: Unpack[Training],
-) -> Advantage:
+    **training: Unpack[FlowOptions],
+) -> HeadAdvantage:
     r"""The weights with which small leads in log ω and in log μ decide which head wins a task.
 
     Between two heads, δ = Δ log ω and η = Δ log μ obey δ' = aμη, η' = bωδ (`warm_up`); what heads share cancels. With
@@ -73,19 +73,19 @@ def head_advantage(
     - `ratio`: μ/ω of the heads at the start, about equal in all heads, for each task; above 0. By default that of the
       ray.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
-    **Returns:** `Advantage` with the weights `omega` and `mu` for each task: the head with the largest
+    **Returns:** `HeadAdvantage` with the weights `omega` and `mu` for each task: the head with the largest
     `omega`·log ω + `mu`·log μ wins. Only their ratio matters.
 
     **Example:** from a tenth of the ray's μ/ω, a lead in μ counts for less than on the ray.
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> ray = sw.theory.softmax.emergence.warm_up(task, heads=2).ratio
+    >>> ray = sw.theory.softmax.warm_up(task, heads=2).ratio
     >>> for ratio in (ray, ray / 10):
-    ...     worth = sw.theory.softmax.allocation.head_advantage(task, ratio, heads=2)
+    ...     worth = sw.theory.softmax.head_advantage(task, ratio, heads=2)
     ...     print((worth.mu / worth.omega).round(3).tolist())
     [0.783]
     [0.398]
@@ -95,7 +95,7 @@ def head_advantage(
     if np.any(start <= 0):
         raise InvalidInput("ratio has an entry that is not above 0; give mu/omega of positive weights")
     worth = np.array([_carried_back(alpha, x) for alpha, x in zip(ray.exponent, start, strict=True)])
-    return Advantage(worth[:, 0], worth[:, 1])
+    return HeadAdvantage(worth[:, 0], worth[:, 1])
 
 
 @checked
@@ -103,7 +103,7 @@ def winners(
     task: MultiTask,
     omega: Float[np.ndarray, "head task"],
     mu: Float[np.ndarray, "head task"],
-    **training: Unpack[Training],
+    **training: Unpack[FlowOptions],
 ) -> Int[np.ndarray, " task"]:
     r"""The head that wins each task from small positive weights.
 
@@ -116,7 +116,7 @@ def winners(
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `omega`: initial $\omega_i^h$, above 0 and small.
     - `mu`: initial $\mu_i^h$, above 0 and small.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
     **Returns:** the index of the winning head for each task, from 0.
@@ -127,7 +127,7 @@ def winners(
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> omega = np.array([[0.004, 0.004], [0.008, 0.004], [0.004, 0.008]])
-    >>> sw.theory.softmax.allocation.winners(task, omega, np.full((3, 2), 0.3)).tolist()
+    >>> sw.theory.softmax.winners(task, omega, np.full((3, 2), 0.3)).tolist()
     [1, 2]
     """
     require_weights(task, omega, mu)

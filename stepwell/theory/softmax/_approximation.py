@@ -11,7 +11,7 @@ from .._task import MultiTask
 from ._exact import exact_loss, exact_optimum
 from ._first_order import first_order_loss
 from ._limit import as_heads, flow_limit
-from ._numbers import numbers
+from ._numbers import task_numbers
 from ._spectral import spectral_loss
 
 
@@ -46,11 +46,11 @@ def approximation_errors(task: MultiTask) -> ApproximationErrors:
     **Example:** at L = 100 the spectral loss is too low by 9 %.
 
     >>> import stepwell as sw
-    >>> errors = sw.theory.softmax.losses.approximation_errors(sw.tasks.MultiTaskRegression((10,), context=100))
+    >>> errors = sw.theory.softmax.approximation_errors(sw.tasks.MultiTaskRegression((10,), context=100))
     >>> print(f"{errors.spectral[0]:.3f} {errors.exact[0]:.3f} {errors.spectral_error[0]:.1%}")
     0.214 0.235 -9.2%
     """
-    limit, best, signal = flow_limit(task), exact_optimum(task), numbers(task).signal
+    limit, best, signal = flow_limit(task), exact_optimum(task), task_numbers(task).signal
     heads = [as_heads(weights) for weights in limit]
     spectral, first_order, exact = (loss(task, *heads) for loss in (spectral_loss, first_order_loss, exact_loss))
     return ApproximationErrors(

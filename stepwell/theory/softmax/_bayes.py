@@ -12,13 +12,13 @@ from stepwell._util.memory import require_arrays
 
 from .._task import MultiTask
 from ._marchenko_pastur import resolvent
-from ._numbers import TaskNumbers, numbers
+from ._numbers import TaskNumbers, task_numbers
 
 Penalized = Literal["mean", "sum"]
 r"""What a ridge penalty is added to: the mean $X^\top X/L$ of the squares, or their sum $X^\top X$."""
 
 
-class Estimate(NamedTuple):
+class RiskEstimate(NamedTuple):
     """A mean over random contexts, and its standard error."""
 
     mean: Float[np.ndarray, " task"]
@@ -43,10 +43,10 @@ def bayes_risk(task: MultiTask) -> Float[np.ndarray, " task"]:
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((100,), 1.0, 100, noise_variance=1.0, convention="total")
-    >>> sw.theory.softmax.bayes.bayes_risk(task).round(4).tolist()
+    >>> sw.theory.softmax.bayes_risk(task).round(4).tolist()
     [0.618]
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     z = constants.noise / (constants.strengths * constants.context)
     return constants.signal * resolvent(constants.dims / constants.context, z).shrinkage
 
@@ -74,12 +74,12 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> Floa
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((100,), 1.0, 100, noise_variance=1.0, convention="total")
     >>> for penalty in (0.05, 1.0, 5.0):
-    ...     print(sw.theory.softmax.bayes.ridge_risk(task, penalty, penalized="mean").round(4).tolist())
+    ...     print(sw.theory.softmax.ridge_risk(task, penalty, penalized="mean").round(4).tolist())
     [1.8889]
     [0.618]
     [0.7671]
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     gamma, alpha = (
         constants.dims / constants.context,
         np.full_like(constants.dims, _alpha(constants, penalty, penalized)),
@@ -93,7 +93,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> Floa
 
 
 @checked
-def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generator) -> Estimate:
+def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generator) -> RiskEstimate:
     r"""The risk of the posterior mean at finite d and L, by sampling contexts.
 
     It is the mean over X of $\lambda\,\mathrm{tr}(I+\lambda X^\top X/\sigma^2)^{-1}$. Without noise it is known,
@@ -105,20 +105,20 @@ def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generato
     - `samples`: the number of contexts X drawn for each task, at least 2.
     - `rng`: NumPy's generator of random numbers.
 
-    **Returns:** `Estimate` with the `mean` risk of each task and its `standard_error`.
+    **Returns:** `RiskEstimate` with the `mean` risk of each task and its `standard_error`.
 
     **Example:**
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), 1.0, 10, noise_variance=1.0, convention="total")
-    >>> estimate = sw.theory.softmax.bayes.sampled_bayes_risk(task, 500, rng=np.random.default_rng(0))
+    >>> estimate = sw.theory.softmax.sampled_bayes_risk(task, 500, rng=np.random.default_rng(0))
     >>> print(f"{estimate.mean[0]:.3f} ± {estimate.standard_error[0]:.3f}")
     0.625 ± 0.001
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     if constants.noise == 0:
-        return Estimate(
+        return RiskEstimate(
             constants.strengths * np.maximum(constants.dims - constants.context, 0), np.zeros_like(constants.dims)
         )
 
@@ -131,7 +131,7 @@ def sampled_bayes_risk(task: MultiTask, samples: int, *, rng: np.random.Generato
 @checked
 def sampled_ridge_risk(
     task: MultiTask, penalty: float, samples: int, *, penalized: Penalized, rng: np.random.Generator
-) -> Estimate:
+) -> RiskEstimate:
     r"""The risk of ridge regression at finite d and L, by sampling contexts.
 
     It is the mean over X of $\sum_e[\lambda\alpha^2 + \sigma^2e/L]/(e+\alpha)^2$ over the eigenvalues e of
@@ -145,18 +145,18 @@ def sampled_ridge_risk(
     - `penalized`: what the penalty is added to, `"mean"` or `"sum"`; see `ridge_risk`.
     - `rng`: NumPy's generator of random numbers.
 
-    **Returns:** `Estimate` with the `mean` risk of each task and its `standard_error`.
+    **Returns:** `RiskEstimate` with the `mean` risk of each task and its `standard_error`.
 
     **Example:**
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task, rng = sw.tasks.MultiTaskRegression((10,), context=20, noise_variance=1.0), np.random.default_rng(0)
-    >>> estimate = sw.theory.softmax.bayes.sampled_ridge_risk(task, 1.0, 500, penalized="sum", rng=rng)
+    >>> estimate = sw.theory.softmax.sampled_ridge_risk(task, 1.0, 500, penalized="sum", rng=rng)
     >>> print(f"{estimate.mean[0]:.2f} ± {estimate.standard_error[0]:.2f}")
     0.90 ± 0.01
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     alpha = _alpha(constants, penalty, penalized)
 
     def risk(squares: np.ndarray, lam: float) -> np.ndarray:
@@ -172,7 +172,7 @@ def _alpha(constants: TaskNumbers, penalty: float, penalized: Penalized) -> floa
     return penalty / (constants.context if checks.one_of("penalized", penalized, get_args(Penalized)) == "sum" else 1)
 
 
-def _sampled(constants: TaskNumbers, risk, samples: int, rng: np.random.Generator) -> Estimate:
+def _sampled(constants: TaskNumbers, risk, samples: int, rng: np.random.Generator) -> RiskEstimate:
     """Mean and standard error of `risk(eigenvalues of XᵀX/L, λ)` over contexts X."""
     if checks.whole("samples", samples) < 2:
         raise InvalidInput("samples is 1; a standard error needs at least 2")
@@ -187,4 +187,4 @@ def _sampled(constants: TaskNumbers, risk, samples: int, rng: np.random.Generato
         drawn = risk(squares, lam)
         means.append(drawn.mean())
         errors.append(drawn.std(ddof=1) / samples**0.5)
-    return Estimate(np.array(means), np.array(errors))
+    return RiskEstimate(np.array(means), np.array(errors))

@@ -10,12 +10,12 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
-from ._numbers import numbers, require_weights
+from ._numbers import require_weights, task_numbers
 from ._spectral import gram
 from ._water_filling import filled_shares, loss_of_shares
 
 
-class Profile(NamedTuple):
+class ProfileLoss(NamedTuple):
     """The best `mu` for given scores, the shares $d_is_i$ they give the tasks, and the spectral loss of each task."""
 
     mu: Float[np.ndarray, "head task"]
@@ -24,7 +24,7 @@ class Profile(NamedTuple):
 
 
 @checked
-def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Profile:
+def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> ProfileLoss:
     r"""The spectral loss of given scores with the best μ for them.
 
     It is $\ell_i = S_i/(1+(L/\phi_i)s_i)$, $s_i = \omega_i^\top E^{-1}\omega_i$, where
@@ -38,7 +38,7 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     - `omega`: $\omega_i^h$ (head, task), the eigenvalue of head h's scores on the coordinates of task i, including the
       scale of the scores.
 
-    **Returns:** `Profile` with the best `mu` (head, task), and the `shares` $d_is_i$ and the `loss` of each task.
+    **Returns:** `ProfileLoss` with the best `mu` (head, task), and the `shares` $d_is_i$ and the `loss` of each task.
 
     **Example:** two heads of opposite scores have a larger share than one, which has at most 1/e.
 
@@ -46,17 +46,17 @@ def profile_loss(task: MultiTask, omega: Float[np.ndarray, "head task"]) -> Prof
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> for omega in (np.array([[0.3]]), np.array([[0.3], [-0.3]])):
-    ...     profile = sw.theory.softmax.bounds.profile_loss(task, omega)
+    ...     profile = sw.theory.softmax.profile_loss(task, omega)
     ...     print(profile.shares.round(3).tolist(), profile.loss.round(3).tolist())
     [0.366] [2.146]
     [0.877] [1.024]
     """
     require_weights(task, omega)
-    constants = numbers(task)
+    constants = task_numbers(task)
     # Heads that are alike make E singular: a pseudo-inverse shares their work.
     solved = np.linalg.lstsq(np.exp(gram(task, omega)), omega, rcond=None)[0]
     s = np.sum(omega * solved, axis=0)
-    return Profile(
+    return ProfileLoss(
         solved / (s + constants.phi / constants.context), constants.dims * s, loss_of_shares(task, constants.dims * s)
     )
 
@@ -80,7 +80,7 @@ def attention_budget(heads: int, tasks: int, *, provable: bool = False) -> float
     **Example:**
 
     >>> import stepwell as sw
-    >>> [round(sw.theory.softmax.bounds.attention_budget(heads, 3), 3) for heads in (1, 2, 3, 4, 5)]
+    >>> [round(sw.theory.softmax.attention_budget(heads, 3), 3) for heads in (1, 2, 3, 4, 5)]
     [0.368, 1.0, 2.0, 3.0, 3.0]
     """
     heads, tasks = checks.whole("heads", heads), checks.whole("tasks", tasks)
@@ -110,9 +110,9 @@ def lower_bound(task: MultiTask, heads: int, *, provable: bool = False) -> Float
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
-    >>> [round(float(sw.theory.softmax.bounds.lower_bound(task, heads).sum()), 2) for heads in (1, 2, 3, 4)]
+    >>> [round(float(sw.theory.softmax.lower_bound(task, heads).sum()), 2) for heads in (1, 2, 3, 4)]
     [13.48, 6.92, 3.91, 2.73]
-    >>> round(float(sw.theory.softmax.limits.flow_limit_loss(task).sum()), 2)
+    >>> round(float(sw.theory.softmax.flow_limit_loss(task).sum()), 2)
     6.41
     """
     return loss_of_shares(task, filled_shares(task, attention_budget(heads, len(task.dims), provable=provable)))
@@ -136,7 +136,7 @@ def equiangular_budget(heads: int, size: float, overlap: float) -> float:
     **Example:** three heads of opposed scores approach the budget of 2 as they become flat.
 
     >>> import stepwell as sw
-    >>> [round(sw.theory.softmax.bounds.equiangular_budget(3, a, -a / 2), 3) for a in (1.0, 0.1, 0.01)]
+    >>> [round(sw.theory.softmax.equiangular_budget(3, a, -a / 2), 3) for a in (1.0, 0.1, 0.01)]
     [1.421, 1.949, 1.995]
     """
     heads = checks.whole("heads", heads)
@@ -174,9 +174,9 @@ def sign_pair_loss(task: MultiTask, sharpness: Float[np.ndarray, " *size"]) -> F
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> sw.theory.softmax.bounds.sign_pair_loss(task, np.array([0.0, 0.5, 1.0, 2.0]))[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.sign_pair_loss(task, np.array([0.0, 0.5, 1.0, 2.0]))[:, 0].round(3).tolist()
     [0.909, 0.944, 1.052, 1.535]
-    >>> sw.theory.softmax.bounds.lower_bound(task, 2).round(3).tolist()
+    >>> sw.theory.softmax.lower_bound(task, 2).round(3).tolist()
     [0.909]
     """
     if not np.all(sharpness >= 0):

@@ -12,7 +12,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.softmax_moments import softmax_moments
 
 from .._task import MultiTask
-from ._numbers import TaskNumbers, numbers, require_weights
+from ._numbers import TaskNumbers, require_weights, task_numbers
 from ._quadrature import mean_over_chi_squares
 
 
@@ -60,12 +60,12 @@ def exact_loss(
 
     >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> omega, mu = (theory.limits.as_heads(weights) for weights in theory.limits.flow_limit(task))
-    >>> theory.losses.exact_loss(task, omega, mu).round(3).tolist()
+    >>> omega, mu = (theory.as_heads(weights) for weights in theory.flow_limit(task))
+    >>> theory.exact_loss(task, omega, mu).round(3).tolist()
     [2.355]
     """
     require_weights(task, omega, mu)
-    constants = numbers(task)
+    constants = task_numbers(task)
     if context is not None:
         constants = constants._replace(context=checks.whole("context", context))
     shared = np.count_nonzero(mu, axis=0) > 1
@@ -96,11 +96,11 @@ def exact_optimum(task: MultiTask) -> ExactOptimum:
     **Example:** with many pairs and few coordinates the best ω is below $d^{-1/2} = 0.316$.
 
     >>> import stepwell as sw
-    >>> best = sw.theory.softmax.losses.exact_optimum(sw.tasks.MultiTaskRegression((10,), context=1000))
+    >>> best = sw.theory.softmax.exact_optimum(sw.tasks.MultiTaskRegression((10,), context=1000))
     >>> best.omega.round(3).tolist(), best.loss.round(3).tolist()
     ([0.283], [0.314])
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     omega, mu, loss = np.empty((3, len(constants.dims)))
     for i, d in enumerate(constants.dims):
 

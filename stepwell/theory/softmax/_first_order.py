@@ -7,7 +7,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
-from ._numbers import numbers, require_weights
+from ._numbers import require_weights, task_numbers
 
 
 @checked
@@ -40,7 +40,7 @@ def first_order_loss(
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> theory, task = sw.theory.softmax.losses, sw.tasks.MultiTaskRegression((10,), context=1000)
+    >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10,), context=1000)
     >>> omega, mu = np.array([[0.2]]), np.array([[4.0]])
     >>> for loss in (theory.spectral_loss, theory.first_order_loss, theory.exact_loss):
     ...     print(loss(task, omega, mu).round(3).tolist())
@@ -49,7 +49,7 @@ def first_order_loss(
     [0.658]
     """
     require_weights(task, omega, mu)
-    constants = numbers(task)
+    constants = task_numbers(task)
     products = omega[..., :, None, :] * omega[..., None, :, :]
     if np.any(2 * products >= 1):
         raise InvalidInput(

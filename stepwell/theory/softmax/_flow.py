@@ -10,14 +10,14 @@ from stepwell._util.errors import InvalidInput
 
 from .._integrate import integrate, require_times
 from .._task import MultiTask
-from ._numbers import TaskNumbers, Training, numbers, require_weights, speeds
+from ._numbers import FlowOptions, TaskNumbers, require_weights, speeds, task_numbers
 from ._spectral import spectral_loss
 
 _SCALE = 1e-2
 """Scale of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
 
 
-class Weights(NamedTuple):
+class SpectralWeights(NamedTuple):
     r"""$\omega_i^h$ and $\mu_i^h$, or their velocities."""
 
     omega: Float[np.ndarray, "*lead head task"]
@@ -40,8 +40,8 @@ def spectral_velocity(
     *,
     omega_imbalance: Float[np.ndarray, "head task"] | None = None,
     mu_imbalance: Float[np.ndarray, "head task"] | None = None,
-    **training: Unpack[Training],
-) -> Weights:
+    **training: Unpack[FlowOptions],
+) -> SpectralWeights:
     r"""The velocities dω/dt and dμ/dt where keys, queries, values and outputs descend the spectral loss.
 
     Each eigenvalue is a product, $\omega = s\,kq$ (s scales the scores) and $\mu = ov$. With $k = q$ and $o = v$,
@@ -64,27 +64,27 @@ def spectral_velocity(
     - `mu`: $\mu_i^h$ (head, task), the factor with which the labels of task i that head h attends to enter output i.
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
-    **Returns:** `Weights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the flow
-    (`conventions.Training`).
+    **Returns:** `SpectralWeights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the
+    flow (`FlowOptions`).
 
     **Example:** the limit of the flow is a fixed point.
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> theory, task = sw.theory.softmax, sw.tasks.MultiTaskRegression((10, 20), context=100)
-    >>> omega, mu = (theory.limits.as_heads(weights) for weights in theory.limits.flow_limit(task))
-    >>> print(np.abs(theory.flow.spectral_velocity(task, omega, mu)).max() < 1e-12)
+    >>> omega, mu = (theory.as_heads(weights) for weights in theory.flow_limit(task))
+    >>> print(np.abs(theory.spectral_velocity(task, omega, mu)).max() < 1e-12)
     True
-    >>> theory.flow.spectral_velocity(task, omega / 2, mu).omega.round(3).tolist()
+    >>> theory.spectral_velocity(task, omega / 2, mu).omega.round(3).tolist()
     [[0.16, 0.0], [0.0, 0.14]]
     """
     require_weights(task, omega, mu)
-    constants = numbers(task)
+    constants = task_numbers(task)
     rates = _log_rates(constants, *speeds(task, **training), omega, mu)
-    return Weights(
+    return SpectralWeights(
         rates.omega * np.sqrt(omega**2 + _or_zero(omega_imbalance) ** 2 / 4),
         rates.mu * np.sqrt(mu**2 + _or_zero(mu_imbalance) ** 2 / 4),
     )
@@ -99,7 +99,7 @@ def spectral_flow(
     *,
     omega_imbalance: Float[np.ndarray, "head task"] | None = None,
     mu_imbalance: Float[np.ndarray, "head task"] | None = None,
-    **training: Unpack[Training],
+    **training: Unpack[FlowOptions],
 ) -> FlowCourse:
     r"""The course of the gradient flow of `spectral_velocity` from given weights at time 0.
 
@@ -112,10 +112,10 @@ def spectral_flow(
     - `omega`: $\omega_i^h$ at time 0; see `spectral_velocity`.
     - `mu`: $\mu_i^h$ at time 0.
     - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
-      (`conventions.Training`).
+      (`FlowOptions`).
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
     **Returns:** `FlowCourse` with the weights `omega` and `mu` (time, head, task), and the spectral `loss` (time,
@@ -127,15 +127,15 @@ def spectral_flow(
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
     >>> omega, mu = np.array([[0.008, 0.004], [0.004, 0.008]]), np.full((2, 2), 0.3)
-    >>> course = sw.theory.softmax.flow.spectral_flow(task, omega, mu, np.array([0.0, 4.0, 8.0, 100.0]))
+    >>> course = sw.theory.softmax.spectral_flow(task, omega, mu, np.array([0.0, 4.0, 8.0, 100.0]))
     >>> course.loss.sum(axis=1).round(2).tolist()
     [19.93, 17.47, 4.29, 4.28]
-    >>> round(float(sw.theory.softmax.limits.flow_limit_loss(task).sum()), 2)
+    >>> round(float(sw.theory.softmax.flow_limit_loss(task).sum()), 2)
     4.27
     """
     require_weights(task, omega, mu)
     require_times(times)
-    constants, rates = numbers(task), speeds(task, **training)
+    constants, rates = task_numbers(task), speeds(task, **training)
     start = np.stack([omega, mu])
     half = np.abs(np.stack([_or_zero(omega_imbalance) + 0 * omega, _or_zero(mu_imbalance) + 0 * mu])) / 2
     if not np.all(np.isfinite(start)) or not np.all(np.isfinite(half)):
@@ -170,13 +170,15 @@ def spectral_flow(
     return FlowCourse(course[:, 0], course[:, 1], spectral_loss(task, course[:, 0], course[:, 1]))
 
 
-def _log_rates(constants: TaskNumbers, scores: float, values: float, omega: np.ndarray, mu: np.ndarray) -> Weights:
+def _log_rates(
+    constants: TaskNumbers, scores: float, values: float, omega: np.ndarray, mu: np.ndarray
+) -> SpectralWeights:
     """Velocities of log ω and log μ where the weights are balanced."""
     kernel = np.exp((omega * constants.dims) @ omega.T)
     error = 1 - np.sum(mu * omega, axis=0)
     powers = constants.signal * constants.phi
     together = (mu * powers) @ mu.T * kernel / constants.context
-    return Weights(
+    return SpectralWeights(
         scores * (constants.strengths * mu * error - together @ omega),
         values * (constants.signal * omega * error - powers / constants.context * (kernel @ mu)),
     )

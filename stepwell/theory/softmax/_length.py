@@ -13,7 +13,7 @@ from stepwell._util.errors import InvalidInput
 from .._task import MultiTask
 from ._exact import exact_loss
 from ._limit import as_heads, flow_limit
-from ._numbers import numbers
+from ._numbers import task_numbers
 
 DividedBy = Literal["test", "train"]
 """The context length that linear attention is divided by: that of the test, or for ever that of the training."""
@@ -38,10 +38,10 @@ def softmax_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.nd
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
-    >>> sw.theory.softmax.lengths.softmax_length_loss(task, [50, 100, 1000, 10**6])[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.softmax_length_loss(task, [50, 100, 1000, 10**6])[:, 0].round(3).tolist()
     [4.074, 2.302, 0.707, 0.53]
     """
-    constants, lengths = numbers(task), _lengths(contexts)
+    constants, lengths = task_numbers(task), _lengths(contexts)
     rho = constants.rho
     return constants.signal * ((rho / (1 + rho)) ** 2 + rho / (1 + rho) ** 2 * constants.context / lengths)
 
@@ -64,7 +64,7 @@ def exact_length_loss(task: MultiTask, contexts: Sequence[int]) -> Float[np.ndar
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
-    >>> sw.theory.softmax.lengths.exact_length_loss(task, [50, 100, 1000])[:, 0].round(3).tolist()
+    >>> sw.theory.softmax.exact_length_loss(task, [50, 100, 1000])[:, 0].round(3).tolist()
     [4.208, 2.518, 0.756]
     """
     limit = flow_limit(task)
@@ -96,13 +96,13 @@ def linear_length_loss(
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
     >>> for divided_by in ("test", "train"):
-    ...     loss = sw.theory.softmax.lengths.linear_length_loss(task, [50, 100, 1000], divided_by=divided_by)
+    ...     loss = sw.theory.softmax.linear_length_loss(task, [50, 100, 1000], divided_by=divided_by)
     ...     print(loss[:, 0].round(2).tolist())
     [2.03, 1.07, 0.21]
     [3.54, 1.07, 638.19]
     """
     checks.one_of("divided_by", divided_by, get_args(DividedBy))
-    constants, lengths = numbers(task), _lengths(contexts)
+    constants, lengths = task_numbers(task), _lengths(contexts)
     spread = constants.dims * constants.phi + 1
     c = 1 / (1 + spread / constants.context) * (lengths / constants.context if divided_by == "train" else 1.0)
     return constants.signal * ((1 - c) ** 2 + c**2 * spread / lengths)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 
 from .._task import MultiTask
-from ._numbers import numbers
+from ._numbers import task_numbers
 
 
 class OneHeadEach(NamedTuple):
@@ -37,11 +37,11 @@ def flow_limit(task: MultiTask) -> OneHeadEach:
     **Example:**
 
     >>> import stepwell as sw
-    >>> limit = sw.theory.softmax.limits.flow_limit(sw.tasks.MultiTaskRegression((10, 40), context=100))
+    >>> limit = sw.theory.softmax.flow_limit(sw.tasks.MultiTaskRegression((10, 40), context=100))
     >>> limit.omega.round(3).tolist(), limit.mu.round(3).tolist()
     ([0.316, 0.158], [2.486, 3.03])
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     return OneHeadEach(constants.dims**-0.5, constants.dims**0.5 / (1 + constants.rho))
 
 
@@ -60,12 +60,12 @@ def flow_limit_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
     >>> import stepwell as sw
     >>> for context in (10, 100, 1000):
     ...     task = sw.tasks.MultiTaskRegression((10,), context=context)
-    ...     print(context, sw.theory.softmax.limits.flow_limit_loss(task).round(3).tolist())
+    ...     print(context, sw.theory.softmax.flow_limit_loss(task).round(3).tolist())
     10 [7.311]
     100 [2.137]
     1000 [0.265]
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     return constants.signal * constants.rho / (1 + constants.rho)
 
 
@@ -83,7 +83,7 @@ def as_heads(weights: Float[np.ndarray, " task"]) -> Float[np.ndarray, "head tas
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.limits.as_heads(np.array([0.3, 0.2])).tolist()
+    >>> sw.theory.softmax.as_heads(np.array([0.3, 0.2])).tolist()
     [[0.3, 0.0], [0.0, 0.2]]
     """
     return np.diag(weights)

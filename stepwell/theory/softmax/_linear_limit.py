@@ -6,7 +6,7 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 
 from .._task import MultiTask
-from ._numbers import numbers
+from ._numbers import task_numbers
 from ._spectral import gram, loss_with_overlaps
 
 
@@ -39,13 +39,16 @@ def linear_heads_loss(
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> for omega, mu in ((0.3, 3.0), (0.1, 9.0)):
-    ...     loss = sw.theory.softmax.losses.linear_heads_loss(task, np.array([[omega]]), np.array([[mu]]))
+    ...     loss = sw.theory.softmax.linear_heads_loss(task, np.array([[omega]]), np.array([[mu]]))
     ...     print(loss.round(3).tolist())
     [0.991]
     [0.991]
     """
     c = np.sum(mu * omega, axis=-2)
-    return loss_with_overlaps(task, omega, mu, gram(task, omega)) + numbers(task).signal * c**2 / numbers(task).context
+    return (
+        loss_with_overlaps(task, omega, mu, gram(task, omega))
+        + task_numbers(task).signal * c**2 / task_numbers(task).context
+    )
 
 
 @checked
@@ -65,11 +68,11 @@ def linear_attention_loss(task: MultiTask) -> Float[np.ndarray, " task"]:
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100, noise_variance=1.0)
-    >>> sw.theory.softmax.losses.linear_attention_loss(task).round(3).tolist()
+    >>> sw.theory.softmax.linear_attention_loss(task).round(3).tolist()
     [1.071]
-    >>> sw.theory.softmax.limits.flow_limit_loss(task).round(3).tolist()
+    >>> sw.theory.softmax.flow_limit_loss(task).round(3).tolist()
     [2.302]
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     nu = (constants.dims * constants.phi + 1) / constants.context
     return constants.signal * nu / (1 + nu)

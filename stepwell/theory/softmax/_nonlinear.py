@@ -21,7 +21,7 @@ _MOST_DEGREES = 100
 """The factorials of more than 170 are beyond float64."""
 
 
-class Head(NamedTuple):
+class HeadWeights(NamedTuple):
     r"""ω and μ of one head for d coordinates."""
 
     omega: float
@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
 
 @checked
-def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> Head:
+def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0) -> HeadWeights:
     r"""The head of `flow_limit` for one linear target, $\omega = d^{-1/2}$, $\mu = \sqrt d/(1+\rho)$.
 
     $\rho = e\phi d/L$, and φ is 1 + noise/signal.
@@ -41,18 +41,18 @@ def linear_head(dim: int, context: int, noise: float = 0.0, signal: float = 1.0)
     - `noise`: the variance of the noise of labels.
     - `signal`: the variance of labels without noise, λd; above 0.
 
-    **Returns:** `Head` with `omega` and `mu`.
+    **Returns:** `HeadWeights` with `omega` and `mu`.
 
     **Example:**
 
     >>> import stepwell as sw
-    >>> head = sw.theory.softmax.nonlinear.linear_head(50, 1000, noise=0.1)
+    >>> head = sw.theory.softmax.linear_head(50, 1000, noise=0.1)
     >>> print(f"{head.omega:.4f} {head.mu:.3f}")
     0.1414 6.151
     """
     dim, context = checks.whole("dim", dim), checks.whole("context", context)
     phi = 1 + checks.number("noise", noise, least=0.0) / checks.number("signal", signal, least=0.0, above=True)
-    return Head(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
+    return HeadWeights(dim**-0.5, dim**0.5 / (1 + np.e * phi * dim / context))
 
 
 @checked
@@ -72,7 +72,7 @@ def hermite_coefficients(target: Target, degree: int) -> Float[np.ndarray, " deg
     **Example:** $s^3 = 3\,\mathrm{he}_1 + \sqrt6\,\mathrm{he}_3$.
 
     >>> import stepwell as sw
-    >>> coefficients = sw.theory.softmax.nonlinear.hermite_coefficients(lambda s: s**3, 4)
+    >>> coefficients = sw.theory.softmax.hermite_coefficients(lambda s: s**3, 4)
     >>> coefficients[[1, 3]].round(3).tolist()
     [3.0, 2.449]
     """
@@ -98,7 +98,7 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> f = sw.theory.softmax.nonlinear.hermite_target(np.array([0.0, 0.0, 1.0]))
+    >>> f = sw.theory.softmax.hermite_target(np.array([0.0, 0.0, 1.0]))
     >>> f(np.array([0.0, 1.0, 2.0])).round(3).tolist()
     [-0.707, 0.0, 2.121]
     """
@@ -107,7 +107,7 @@ def hermite_target(coefficients: Float[np.ndarray, " degree"]) -> Target:
 
 
 @checked
-def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise: float = 0.0) -> float:
+def nonlinear_loss(target: Target, dim: int, context: int, head: HeadWeights, *, noise: float = 0.0) -> float:
     r"""The loss of a head on y = f(u·x) + ε, |u| = 1, to first order in 1/L.
 
     With $w = \omega q$, $a = |w|$ and $\tilde f(w) = \mathbb Ef(x+w)$,
@@ -130,7 +130,7 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise:
     **Example:** a head trained on linear targets, tested on a linear and on a quadratic one of the same variance.
 
     >>> import stepwell as sw
-    >>> theory = sw.theory.softmax.nonlinear
+    >>> theory = sw.theory.softmax
     >>> head = theory.linear_head(50, 1000, noise=0.1)
     >>> for target in (lambda s: s, lambda s: (s**2 - 1) / 2**0.5):
     ...     print(f"{theory.nonlinear_loss(target, 50, 1000, head, noise=0.1):.3f}")
@@ -161,7 +161,7 @@ def nonlinear_loss(target: Target, dim: int, context: int, head: Head, *, noise:
 
 @checked
 def nonlinear_leading_loss(
-    coefficients: Float[np.ndarray, " degree"], dim: int, context: int, head: Head, *, noise: float = 0.0
+    coefficients: Float[np.ndarray, " degree"], dim: int, context: int, head: HeadWeights, *, noise: float = 0.0
 ) -> float:
     r"""The `nonlinear_loss` to leading order in d at $\omega = d^{-1/2}$, from Hermite coefficients.
 
@@ -185,7 +185,7 @@ def nonlinear_leading_loss(
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> theory = sw.theory.softmax.nonlinear
+    >>> theory = sw.theory.softmax
     >>> head = theory.linear_head(50, 1000, noise=0.1)
     >>> [round(theory.nonlinear_leading_loss(row, 50, 1000, head, noise=0.1), 3) for row in np.eye(3)]
     [26.547, 0.13, 1.113]

@@ -31,7 +31,7 @@ class TaskNumbers(NamedTuple):
 
 
 @checked
-def numbers(task: MultiTask) -> TaskNumbers:
+def task_numbers(task: MultiTask) -> TaskNumbers:
     """The constants of a task that the formulas use.
 
     Raises `InvalidInput` for tasks for which they do not hold, for instance with several context lengths.
@@ -46,7 +46,7 @@ def numbers(task: MultiTask) -> TaskNumbers:
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 20), context=100, noise_variance=1.0)
-    >>> constants = sw.theory.softmax.conventions.numbers(task)
+    >>> constants = sw.theory.softmax.task_numbers(task)
     >>> constants.phi.tolist(), constants.rho.round(3).tolist()
     ([1.1, 1.05], [0.299, 0.571])
     """
@@ -72,7 +72,7 @@ def require_weights(task: MultiTask, *weights: np.ndarray) -> None:
             )
 
 
-class Training(TypedDict, total=False):
+class FlowOptions(TypedDict, total=False):
     r"""How the weights are trained, as keywords.
 
     The flow is $dW/dt = -\tfrac{c_\ell}2\,\partial_W\,\mathbb E\|y_q - \hat y\|^2$, and times are those of this flow: a
@@ -99,7 +99,7 @@ class Speeds(NamedTuple):
 def speeds(
     task: MultiTask, *, loss_factor: float = 2.0, embedding: float | None = None, score_scale: float | None = None
 ) -> Speeds:
-    """Prefactors of the flow, from the keywords of `Training`."""
+    """Prefactors of the flow, from the keywords of `FlowOptions`."""
     loss_factor = checks.number("loss_factor", loss_factor, least=0.0, above=True)
     width = checks.number("embedding", sum(task.dims) if embedding is None else embedding, least=0.0, above=True)
     scale = width**-0.5 if score_scale is None else checks.number("score_scale", score_scale, least=0.0, above=True)

@@ -32,7 +32,7 @@ def concentration_ratio(sharpness: Float[np.ndarray, " a"], context: int) -> Flo
     >>> import numpy as np
     >>> import stepwell as sw
     >>> squares = np.array([0.5, 1.0, 2.0, 4.0])
-    >>> sw.theory.softmax.saturation.concentration_ratio(np.sqrt(squares), 100).round(3).tolist()
+    >>> sw.theory.softmax.concentration_ratio(np.sqrt(squares), 100).round(3).tolist()
     [0.986, 0.94, 0.719, 0.231]
     """
     return softmax_moments(sharpness, context).concentration * context * np.exp(-(sharpness**2))
@@ -52,7 +52,7 @@ def saturation_point(context: int, ratio: float) -> float:
     **Example:** the leading order is off by 10 %, and by half.
 
     >>> import stepwell as sw
-    >>> [round(sw.theory.softmax.saturation.saturation_point(100, ratio), 2) for ratio in (0.9, 0.5)]
+    >>> [round(sw.theory.softmax.saturation_point(100, ratio), 2) for ratio in (0.9, 0.5)]
     [1.25, 2.77]
     """
     checks.whole("context", context, least=2)
@@ -80,7 +80,7 @@ def annealed_threshold(context: int) -> float:
     **Example:** `saturation_point(1000, 0.5)` is 4.13.
 
     >>> import stepwell as sw
-    >>> print(f"{sw.theory.softmax.saturation.annealed_threshold(1000):.2f}")
+    >>> print(f"{sw.theory.softmax.annealed_threshold(1000):.2f}")
     4.61
     """
     return 2 / 3 * float(np.log(checks.whole("context", context)))
@@ -101,7 +101,7 @@ def typical_threshold(context: int) -> float:
     **Example:**
 
     >>> import stepwell as sw
-    >>> print(f"{sw.theory.softmax.saturation.typical_threshold(1000):.2f}")
+    >>> print(f"{sw.theory.softmax.typical_threshold(1000):.2f}")
     3.45
     """
     return 1 / 2 * float(np.log(checks.whole("context", context)))
@@ -126,7 +126,7 @@ def concentration_exponent(sharpness: Float[np.ndarray, " *a"], context: int) ->
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.saturation.concentration_exponent(np.array([0.0, 1.0, 3.0, 5.0]), 10_000).round(3).tolist()
+    >>> sw.theory.softmax.concentration_exponent(np.array([0.0, 1.0, 3.0, 5.0]), 10_000).round(3).tolist()
     [-1.0, -0.891, -0.134, 0.0]
     """
     u = sharpness**2 / (2 * np.log(checks.whole("context", context, least=2)))
@@ -149,7 +149,7 @@ def expected_maximum(context: int) -> float:
     **Example:** of two normals it is $1/\sqrt\pi$.
 
     >>> import stepwell as sw
-    >>> [round(sw.theory.softmax.saturation.expected_maximum(context), 4) for context in (2, 100)]
+    >>> [round(sw.theory.softmax.expected_maximum(context), 4) for context in (2, 100)]
     [0.5642, 2.5076]
     """
     context = checks.whole("context", context)
@@ -177,7 +177,7 @@ def hardmax_concentration(sharpness: Float[np.ndarray, " *a"], context: int) -> 
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.saturation.hardmax_concentration(np.array([10.0, 20.0]), 100).round(3).tolist()
+    >>> sw.theory.softmax.hardmax_concentration(np.array([10.0, 20.0]), 100).round(3).tolist()
     [0.749, 0.875]
     """
     return 1 - expected_maximum(context) / sharpness

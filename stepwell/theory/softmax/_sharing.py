@@ -45,7 +45,7 @@ def revives(
 
     >>> import numpy as np
     >>> import stepwell as sw
-    >>> sw.theory.softmax.allocation.revives(np.array([0.2, 0.45, 0.5, 0.8]), 0.5).tolist()
+    >>> sw.theory.softmax.revives(np.array([0.2, 0.45, 0.5, 0.8]), 0.5).tolist()
     [False, False, True, True]
     """
     return relative_omega > np.exp(relative_omega * share - 1)
@@ -64,7 +64,7 @@ def revival_threshold(share: float) -> float:
     **Example:** two equal tasks in one head.
 
     >>> import stepwell as sw
-    >>> print(f"{sw.theory.softmax.allocation.revival_threshold(0.5):.3f}")
+    >>> print(f"{sw.theory.softmax.revival_threshold(0.5):.3f}")
     0.464
     """
     share = checks.number("share", share, least=0.0, most=1.0, above=True)
@@ -90,7 +90,7 @@ def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
     >>> for groups in ([[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]):
-    ...     print(sw.theory.softmax.allocation.shared_loss(task, groups).round(2).tolist())
+    ...     print(sw.theory.softmax.shared_loss(task, groups).round(2).tolist())
     [2.14, 2.14, 2.14]
     [3.52, 3.52, 2.14]
     [4.49, 4.49, 4.49]
@@ -125,7 +125,7 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((5, 10, 20), context=100)
-    >>> best = sw.theory.softmax.allocation.best_partition(task, 2)
+    >>> best = sw.theory.softmax.best_partition(task, 2)
     >>> best.groups, best.loss.round(2).tolist()
     (((0, 1), (2,)), [1.45, 2.9, 7.04])
     """
@@ -161,7 +161,7 @@ def best_partition(task: MultiTask, heads: int) -> Partition:
 def _part(task: MultiTask, chosen: Sequence[int]) -> MultiRegression:
     """The description of the `chosen` tasks alone."""
     dims, strengths = tuple(task.dims[i] for i in chosen), tuple(task.strengths[i] for i in chosen)
-    return MultiRegression(dims, strengths, task.noise_variance, task.lengths)
+    return MultiRegression(dims, strengths, task.noise_variance, task.context)
 
 
 def _members(mask: int) -> list[int]:

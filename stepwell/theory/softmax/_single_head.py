@@ -8,7 +8,7 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 
 from .._task import MultiTask
-from ._numbers import numbers
+from ._numbers import task_numbers
 from ._water_filling import filled_shares, loss_of_shares
 
 
@@ -39,11 +39,11 @@ def single_head_optimum(task: MultiTask) -> SingleHead:
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), (1.0, 0.01), context=100)
-    >>> best = sw.theory.softmax.limits.single_head_optimum(task)
+    >>> best = sw.theory.softmax.single_head_optimum(task)
     >>> best.omega.round(3).tolist(), best.loss.round(3).tolist()
     ([0.316, 0.0], [2.137, 0.1])
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     shares = filled_shares(task, 1 / np.e)
     omega = np.sqrt(np.e * shares / constants.dims)
     return SingleHead(

@@ -6,13 +6,13 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 
 from .._task import MultiTask
-from ._numbers import numbers, require_weights
+from ._numbers import require_weights, task_numbers
 
 
 def gram(task: MultiTask, omega: Float[np.ndarray, "*lead head task"]) -> Float[np.ndarray, "*lead head head"]:
     r"""Products of heads, $\langle\omega^h,\omega^{h'}\rangle = \sum_jd_j\omega_j^h\omega_j^{h'}$."""
     require_weights(task, omega)
-    return np.einsum("...hj,j,...gj->...hg", omega, numbers(task).dims, omega)
+    return np.einsum("...hj,j,...gj->...hg", omega, task_numbers(task).dims, omega)
 
 
 @checked
@@ -44,7 +44,7 @@ def spectral_loss(
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
-    >>> sw.theory.softmax.losses.spectral_loss(task, np.array([[0.2, 0.1]]), np.array([[3.0, 2.0]])).round(2).tolist()
+    >>> sw.theory.softmax.spectral_loss(task, np.array([[0.2, 0.1]]), np.array([[3.0, 2.0]])).round(2).tolist()
     [3.08, 7.06]
     """
     return loss_with_overlaps(task, omega, mu, np.exp(gram(task, omega)))
@@ -58,6 +58,6 @@ def loss_with_overlaps(
 ) -> Float[np.ndarray, "*lead task"]:
     r"""$\lambda_id_i[(1-\sum_h\mu_i^h\omega_i^h)^2 + \tfrac{\phi_i}L\sum_{hh'}\mu_i^h\mu_i^{h'}E_{hh'}]$."""
     require_weights(task, omega, mu)
-    constants = numbers(task)
+    constants = task_numbers(task)
     variance = np.einsum("...hi,...hg,...gi->...i", mu, overlaps, mu)
     return constants.signal * ((1 - np.sum(mu * omega, axis=-2)) ** 2 + constants.phi / constants.context * variance)

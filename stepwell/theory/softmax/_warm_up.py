@@ -11,7 +11,7 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from .._task import MultiTask
-from ._numbers import Training, numbers, speeds
+from ._numbers import FlowOptions, speeds, task_numbers
 
 
 class WarmUp(NamedTuple):
@@ -29,7 +29,7 @@ class WarmUpPath(NamedTuple):
     mu: Float[np.ndarray, "ratio task"]
 
 
-class Bracket(NamedTuple):
+class EmergenceBracket(NamedTuple):
     """Predicted emergence times of each task: `early` with one effective head, `late` with all heads equally strong."""
 
     early: Float[np.ndarray, " task"]
@@ -37,7 +37,7 @@ class Bracket(NamedTuple):
 
 
 @checked
-def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) -> WarmUp:
+def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[FlowOptions]) -> WarmUp:
     r"""The ray $\mu = \rho^*\omega$ to which the flow of small weights tends.
 
     While $d\omega^2$ and μω are small, $\dot\omega = a\omega\mu$ and $\dot\mu = b\mu(\omega - H\phi\mu/L)$ with
@@ -47,7 +47,7 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) 
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
     **Returns:** `WarmUp` with the `ratio` ρ* and the `exponent` α for each task; deviations from the ray die as
@@ -57,12 +57,12 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[Training]) 
 
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> ray = sw.theory.softmax.emergence.warm_up(task, embedding=30)
+    >>> ray = sw.theory.softmax.warm_up(task, embedding=30)
     >>> ray.ratio.round(2).tolist(), ray.exponent.round(3).tolist()
     ([35.39], [0.646])
     """
     heads = checks.number("heads", heads, least=0.0, above=True)
-    constants, rates = numbers(task), speeds(task, **training)
+    constants, rates = task_numbers(task), speeds(task, **training)
     over = rates.scores / (rates.values * constants.dims)
     ratio = constants.context / (heads * constants.phi + constants.context * over)
     return WarmUp(ratio, over * ratio)
@@ -75,7 +75,7 @@ def emergence_time(
     mu: Float[np.ndarray, " task"] | None = None,
     *,
     heads: float = 1,
-    **training: Unpack[Training],
+    **training: Unpack[FlowOptions],
 ) -> Float[np.ndarray, " task"]:
     r"""The time at which the small initial weights of each task have grown, and its loss drops.
 
@@ -90,20 +90,20 @@ def emergence_time(
     - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
     - `mu`: the initial μ of the same heads, above 0. By default on the ray, $\rho^*\omega_0$.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
-    **Returns:** the time for each task, in the time of the flow (`conventions.Training`).
+    **Returns:** the time for each task, in the time of the flow (`FlowOptions`).
 
     **Example:** half the initial weight takes twice the time.
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
-    >>> sw.theory.softmax.emergence.emergence_time(task, np.array([0.004, 0.002])).round(2).tolist()
+    >>> sw.theory.softmax.emergence_time(task, np.array([0.004, 0.002])).round(2).tolist()
     [9.05, 18.09]
     """
-    constants, rates = numbers(task), speeds(task, **training)
+    constants, rates = task_numbers(task), speeds(task, **training)
     ray = warm_up(task, heads=heads, **training)
     if np.any(omega <= 0) or (mu is not None and np.any(mu <= 0)):
         raise InvalidInput(
@@ -120,8 +120,8 @@ def emergence_bracket(
     mu: Float[np.ndarray, " task"] | None = None,
     *,
     heads: int,
-    **training: Unpack[Training],
-) -> Bracket:
+    **training: Unpack[FlowOptions],
+) -> EmergenceBracket:
     r"""The predicted bracket of the time at which each task emerges.
 
     Its ends are `emergence_time` with one effective head and with as many as there are heads. The stronger the winning
@@ -134,22 +134,22 @@ def emergence_bracket(
     - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
     - `mu`: the initial μ of the same heads, above 0. By default on the ray of `warm_up`.
     - `heads`: the number of all heads.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
-    **Returns:** `Bracket` with `early` and `late` for each task, in the time of the flow (`conventions.Training`).
+    **Returns:** `EmergenceBracket` with `early` and `late` for each task, in the time of the flow (`FlowOptions`).
 
     **Example:** three heads, of which the winner starts at ω = 0.008 and μ = 0.3.
 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> bracket = sw.theory.softmax.emergence.emergence_bracket(task, np.array([0.008]), np.array([0.3]), heads=3)
+    >>> bracket = sw.theory.softmax.emergence_bracket(task, np.array([0.008]), np.array([0.3]), heads=3)
     >>> print(f"from {bracket.early[0]:.2f} to {bracket.late[0]:.2f}")
     from 3.37 to 4.51
     """
     late = emergence_time(task, omega, mu, heads=checks.whole("heads", heads), **training)
-    return Bracket(emergence_time(task, omega, mu, heads=1, **training), late)
+    return EmergenceBracket(emergence_time(task, omega, mu, heads=1, **training), late)
 
 
 @checked
@@ -160,7 +160,7 @@ def warm_up_path(
     ratios: Float[np.ndarray, "ratio task"],
     *,
     heads: float = 1,
-    **training: Unpack[Training],
+    **training: Unpack[FlowOptions],
 ) -> WarmUpPath:
     r"""The warm-up from weights off the ray, with the ratio ρ = μ/ω as parameter.
 
@@ -173,7 +173,7 @@ def warm_up_path(
     - `mu`: the initial μ of each task, above 0. The ratio $\rho_0 = \mu/\omega$ must not be ρ* itself.
     - `ratios`: values of μ/ω, each from $\rho_0$ to ρ* (`warm_up(task).ratio`), which is never reached.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `conventions.Training`, which set $c_\ell$ and the scale s of the scores, by default 2
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
       and $d^{-1/2}$ with d the sum of the tasks' dimensions.
 
     **Returns:** `WarmUpPath` with `time`, `omega` and `mu` at these ratios, time from the start.
@@ -184,7 +184,7 @@ def warm_up_path(
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
     >>> ratios = np.array([[200.0], [100.0], [50.0]])
-    >>> path = sw.theory.softmax.emergence.warm_up_path(task, np.array([0.001]), np.array([0.2]), ratios)
+    >>> path = sw.theory.softmax.warm_up_path(task, np.array([0.001]), np.array([0.2]), ratios)
     >>> np.column_stack(path).round(4).tolist()
     [[0.0, 0.001, 0.2], [2.615, 0.0019, 0.1893], [5.8908, 0.0043, 0.2139]]
     """

@@ -7,7 +7,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 
 from .._task import MultiTask
-from ._numbers import numbers
+from ._numbers import task_numbers
 
 
 @checked
@@ -30,10 +30,10 @@ def filled_shares(task: MultiTask, budget: float) -> Float[np.ndarray, " task"]:
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), (4.0, 1.0, 0.01), context=100)
-    >>> sw.theory.softmax.bounds.filled_shares(task, 1 / np.e).round(3).tolist()
+    >>> sw.theory.softmax.filled_shares(task, 1 / np.e).round(3).tolist()
     [0.279, 0.089, 0.0]
     """
-    constants, tasks = numbers(task), len(task.dims)
+    constants, tasks = task_numbers(task), len(task.dims)
     budget = min(checks.number("budget", budget, least=0.0, above=True), tasks)
     slope = constants.dims * np.sqrt(constants.strengths * constants.phi / constants.context)
     offset = constants.dims * constants.phi / constants.context
@@ -66,8 +66,8 @@ def loss_of_shares(task: MultiTask, shares: Float[np.ndarray, "*lead task"]) -> 
     >>> import numpy as np
     >>> import stepwell as sw
     >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
-    >>> sw.theory.softmax.bounds.loss_of_shares(task, np.array([[0.0], [1 / np.e], [1.0]])).round(3).tolist()
+    >>> sw.theory.softmax.loss_of_shares(task, np.array([[0.0], [1 / np.e], [1.0]])).round(3).tolist()
     [[10.0], [2.137], [0.909]]
     """
-    constants = numbers(task)
+    constants = task_numbers(task)
     return constants.signal / (1 + constants.context * shares / (constants.dims * constants.phi))
