@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .cache import cache as cache_folder
+from .cache import folder_name
 from .errors import InvalidInput
 
 
@@ -83,15 +84,15 @@ def _set_cache(wanted: bool) -> None:
     chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if "jax" in sys.modules:
         chosen = sys.modules["jax"].config.jax_compilation_cache_dir
-    if folder is None or chosen not in (None, "", folder):
+    if chosen and Path(chosen).name != folder_name():
         return
-    if wanted:
+    if wanted and folder is not None:
         _set("jax_compilation_cache_dir", folder)
         # Most programs here are small and many: reading one is ten times faster than compiling it.
         _set("jax_persistent_cache_min_compile_time_secs", 0.0)
         # A program that another process is just writing, or left half-written, is compiled anew: nothing to warn of.
         warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache entry")
-    elif chosen == folder:
+    elif chosen:  # by an earlier call, or by the process that started this one
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         if "jax" in sys.modules:
             sys.modules["jax"].config.update("jax_compilation_cache_dir", None)
