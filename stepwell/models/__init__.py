@@ -16,7 +16,6 @@ from ._forms import form_advice as form_advice
 from ._forms import form_of as form_of
 from ._forms import is_attention as is_attention
 from ._forms import is_cubic as is_cubic
-from ._forms import is_linear as is_linear
 from ._forms import is_proved as is_proved
 from ._forms import is_separate as is_separate
 from ._forms import is_spectral as is_spectral

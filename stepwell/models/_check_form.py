@@ -17,7 +17,7 @@ from stepwell._util.types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
-from ._forms import form_of, is_attention, is_cubic, is_linear, is_proved, is_separate, is_spectral, map_shape
+from ._forms import form_of, is_attention, is_cubic, is_proved, is_separate, is_spectral, map_shape
 from ._model import TAKEN, AbstractModel, array_names, declared_map, weight_at
 from ._separate import SeparateAttention
 from ._spectral_attention import SpectralAttention
@@ -85,7 +85,7 @@ def check_weights(model: AbstractModel) -> None:
 
 
 _SEQUENCES = 4
-"""How many sequences are answered both by the model and by its formula."""
+"""How many sequences are predicted both by the model and by its formula."""
 _TOLERANCE = 1.5e-8
 """Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py)."""
 _SINGLE_TOLERANCE = 1e-5
@@ -101,9 +101,9 @@ Gaps = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 @checked
 def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | None = None) -> None:
-    """Raise `InvalidInput` unless the answers of a class that declares a form are those of its formula.
+    """Raise `InvalidInput` unless the predictions of a class that declares a form are those of its formula.
 
-    Answers and their gradients by all weights are compared on four sequences: at the weights given, at others like
+    Predictions and their gradients by all weights are compared on four sequences: at the weights given, at others like
     them, and at random weights. Classes of this package, and classes that declare no form, are not compared.
 
     **Arguments:**
@@ -202,19 +202,19 @@ def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], met
 
 
 def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
-    if not (is_attention(model) or is_linear(model)):
-        return {"its answer": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
+    if not (is_attention(model) or form_of(model) == "linear"):
+        return {"its prediction": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
     _, dim = map_shape(model)
     claims: Claims = {}
     for name, length in (("", examples.shape[1] - 1), (" to a shorter context", examples.shape[1] // 2)):
         tokens = prefix(examples, length, dim)
-        claims[f"its answer{name}"] = (
+        claims[f"its prediction{name}"] = (
             lambda m, tokens=tokens: jax.vmap(m)(tokens),
             (lambda m, tokens=tokens: _map(m, _cubic_features(tokens, dim)))
-            if is_linear(model)
+            if form_of(model) == "linear"
             else (lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens)),
         )
-    if is_linear(model):
+    if form_of(model) == "linear":
         return claims
     claims["effective_map()"] = (
         lambda m: m.effective_map(),
@@ -287,7 +287,7 @@ def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) -> Float[Array, "examples ..."]:
-    reads_tokens = is_attention(model) or is_linear(model)
+    reads_tokens = is_attention(model) or form_of(model) == "linear"
     if reads_tokens and tokens is not None:
         return tokens[:_SEQUENCES]
     outputs, dim = map_shape(model)

@@ -78,7 +78,7 @@ def _step(key: Any) -> str:
 
 Self = TypeVar("Self", bound="AbstractModel")
 Form = Literal["linear", "cubic", "attention", "separate", "spectral"]
-"""Which formula gives a model's answers; `_forms.py` says what each means."""
+"""Which formula gives a model's predictions; `_forms.py` says what each means."""
 Theory = Literal["separate", "merged"]
 """The reduced equations that a linear model follows, by their name in `theory.linear.PREDICTORS`."""
 
@@ -90,16 +90,16 @@ class AbstractModel(Remembering):
     included; what is to stay constant is a number, a tuple, or a static field.
 
     A model that reads tokens gets one sequence (tokens, dim + outputs) at a time, the query last with its label zero,
-    and answers with a vector of outputs: that is all that `Sampled` and `online` ask for.
+    and returns a vector of outputs: that is all that `Sampled` and `online` ask for.
 
     Everything else is optional:
 
     - `weight_dims`, a class variable, names the weights and their dimensions, which become the dimensions of a
       trajectory. By default they are named after the fields and their annotations.
-    - `declared_form` says which formula gives the answers. Other objectives compute the loss from the matrices of a
+    - `declared_form` says which formula gives the predictions. Other objectives compute the loss from the matrices of a
       model, without calling it: they take the classes of this package, and classes which declare, in their own body,
-      that a formula gives their answers (see `_forms.py`), which is compared with `__call__` when training starts.
-    - `effective_map()`, with `declared_form = "linear"`: the answers are $\beta^\top A x_q$, which `Population` and
+      that a formula gives their predictions (see `_forms.py`), which is compared with `__call__` when training starts.
+    - `effective_map()`, with `declared_form = "linear"`: the predictions are $\beta^\top A x_q$, which `Population` and
       `Moments` with cubic features take.
     - `head_maps()` beside it: the part of each head in that map, which the probe `winners` reads.
     - `theory`, with a static method `theory_weights`: the reduced equations that training follows. A class of the form
@@ -135,7 +135,7 @@ class AbstractModel(Remembering):
 
         - `example`: one sequence of tokens, or one vector of cubic features, as the class reads them.
 
-        **Returns:** the answer, a vector (outputs,).
+        **Returns:** the prediction, a vector (outputs,).
         """
 
     @property
@@ -150,7 +150,7 @@ class AbstractModel(Remembering):
         labels: Float[Array, "..."],
         query: Float[Array, "*prompts dim"],
     ) -> Float[Array, "..."]:
-        """The answer to one prompt, or to each of a batch: pairs of input and label, and a query.
+        """The prediction for one prompt, or to each of a batch: pairs of input and label, and a query.
 
         **Arguments:**
 
@@ -158,10 +158,10 @@ class AbstractModel(Remembering):
         - `labels`: their labels, (pairs,) or (pairs, outputs), with prompts in front if the inputs have.
         - `query`: the input that is asked about, (dim,), or (prompts, dim).
 
-        **Returns:** the answers, with as many axes as `labels` without that of pairs: for one prompt with labels
+        **Returns:** the predictions, with as many axes as `labels` without that of pairs: for one prompt with labels
         (pairs,) a number.
         """
-        return _answers(self, inputs, labels, query)
+        return _predictions(self, inputs, labels, query)
 
     def __repr__(self) -> str:
         return text.one_line(self, self._facts())
@@ -243,7 +243,7 @@ class AbstractCubicModel(AbstractModel):
 
     @abc.abstractmethod
     def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r, the same for each output and mixing none, can be had.
+        """The highest rank r such that every map of rank r, the same for each output and mixing none, is possible.
 
         None where not even rank one can, or where it is not known.
         """
@@ -303,7 +303,7 @@ def head_maps(model: AbstractModel) -> Float[Array, "head outputs labels dim dim
     )
 
 
-def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
+def _predictions(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
     if inputs.ndim not in (2, 3):
         raise InvalidInput(
             f"inputs have shape {inputs.shape}; give (pairs, dim) for one prompt, or (prompts, pairs, dim)"
@@ -318,9 +318,9 @@ def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -
     shown = labels[..., None] if single else labels
     last = jnp.concatenate([query, jnp.zeros((*query.shape[:-1], shown.shape[-1]))], axis=-1)
     tokens = jnp.concatenate([jnp.concatenate([inputs, shown], axis=-1), last[..., None, :]], axis=-2)
-    answer = jax.vmap(model) if tokens.ndim == 3 else model
+    prediction = jax.vmap(model) if tokens.ndim == 3 else model
     try:
-        answers = answer(tokens)
+        predictions = prediction(tokens)
     except InvalidInput:
         raise
     except (TypeError, ValueError) as error:
@@ -328,4 +328,4 @@ def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -
             f"{type(model).__name__} does not take {tokens.shape[-2]} tokens of width {tokens.shape[-1]}, for inputs "
             f"of dimension {inputs.shape[-1]} with {shown.shape[-1]} labels ({str(error).splitlines()[0]})"
         ) from None
-    return answers[..., 0] if single else answers
+    return predictions[..., 0] if single else predictions

@@ -15,9 +15,9 @@ from stepwell.models import (
     check_form,
     decompose,
     form_advice,
+    form_of,
     is_attention,
     is_cubic,
-    is_linear,
     is_proved,
     is_spectral,
     similar,
@@ -50,7 +50,7 @@ def as_attention(model: AbstractModel) -> AbstractAttention:
 def check_linear(model: AbstractModel, normalization: Normalization) -> None:
     """The model is linear in features of the data, with the normalization that the features have."""
     as_cubic(model)
-    if is_linear(model):
+    if form_of(model) == "linear":
         require(
             normalization == "1/N",
             f"the objective divides the sum over the context by {normalization!r}, and the effective map of "

@@ -241,10 +241,10 @@ class ReducedSampled(AbstractObjective):
         dtype = self.normals.dtype
         sums = softmax_sums(directions.astype(dtype), self.normals, self._largest)
         first, second = (part.astype(self.norms.dtype) for part in sums)
-        answers = jnp.sum(mu[:, :, None] * first, axis=0)
+        predictions = jnp.sum(mu[:, :, None] * first, axis=0)
         squares = jnp.einsum("hi,hgs,gi->is", mu, second, mu)
         strengths, dims = (jnp.array(values)[:, None] for values in (self.task.strengths, self.task.dims))
-        loss = strengths * (self.norms - answers) ** 2
+        loss = strengths * (self.norms - predictions) ** 2
         loss += (strengths * (dims - 1) + self.task.noise_variance) * squares
         if self.control:
             alone = jnp.einsum("hhs->hs", second)

@@ -17,7 +17,7 @@ from stepwell._util.progress import Meter
 from stepwell._util.recipes import remember
 from stepwell._util.text import shown
 from stepwell._util.types import Loss, Normalization, RandomKey
-from stepwell.models import AbstractModel, check_form, effective_map, is_attention, is_linear, map_rank, map_shape
+from stepwell.models import AbstractModel, check_form, effective_map, form_of, is_attention, map_rank, map_shape
 from stepwell.tasks import AbstractTask, Batch, FeatureBatch
 
 from ._abstract_objective import AbstractQuadraticObjective, require
@@ -252,7 +252,7 @@ class Moments(AbstractQuadraticObjective):
             check_linear(model, self.normalization)
         cubic = as_cubic(model) if self.features == "cubic" else as_attention(model)
         require(
-            self.normalization is not None or not (is_attention(model) or is_linear(model)),
+            self.normalization is not None or not (is_attention(model) or form_of(model) == "linear"),
             f"{type(model).__name__} reads tokens, the moments are of feature vectors; gather them from a Batch",
         )
         outputs, dim = map_shape(cubic)

@@ -299,7 +299,7 @@ def assemble(
 
     - `inputs`: x of every token, the query last.
     - `shown`: the labels in the tokens, with noise if there is any; that of the query is not read.
-    - `truth`: the labels that a model should answer.
+    - `truth`: the labels that a model should predict.
     - `context`: the context lengths of the task, of which the longest is one less than the number of tokens.
 
     **Returns:** the `Batch`, with tokens of width dim + outputs and `truth` as its labels.

@@ -46,8 +46,8 @@ class InContextInWeightMixture(AbstractGaussianTask):
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, context=3)
     >>> batch = task.sample(4, key=jax.random.key(0))
-    >>> answers = batch.tokens[..., :2] @ task.fixed_task
-    >>> np.isclose(answers, batch.labels).all(axis=(1, 2)).tolist()
+    >>> predictions = batch.tokens[..., :2] @ task.fixed_task
+    >>> np.isclose(predictions, batch.labels).all(axis=(1, 2)).tolist()
     [False, False, True, True]
     """
 

@@ -1,6 +1,5 @@
 """Random numbers: block by block in threads ahead of their use, and inside compiled programs."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from jaxtyping import Array, Float
 from stepwell import native
 from stepwell._util.types import RandomKey
 
-THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+THREADS = min(8, native.cores())
 """As many as this process has cores; more than a few have nothing left to do."""
 
 Item = TypeVar("Item")

@@ -245,7 +245,7 @@ def principal_component_regression_map(
 
 
 def regression_difference(task: RegressionTask, m: int) -> float:
-    r"""The mean squared difference between the answers at $\mathcal M_m$ and those of regression within the context.
+    r"""The mean squared difference of the predictions at $\mathcal M_m$ from those of regression within the context.
 
     That regression is least squares on the first m principal components of the inputs, in each context by itself. Both
     use the same $\beta$; attention multiplies it by the map $A_m = \sum_{d\le m} a_d\, e_d e_d^\top$, the regression

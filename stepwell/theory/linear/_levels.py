@@ -213,7 +213,7 @@ def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
-    **Returns:** D + 1 mean squared errors, from the loss of a model that answers zero to the `minimal_loss`.
+    **Returns:** D + 1 mean squared errors, from the loss of a model that predicts zero to the `minimal_loss`.
 
     **Example:**
 

@@ -41,8 +41,7 @@ def amplification_exponent(
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the exponent for each task, above 1. The larger it is, the more the warm-up amplifies small differences
     between heads.
@@ -77,8 +76,7 @@ def head_advantage(
     - `ratio`: μ/ω of the heads at the start, about equal in all heads, for each task; above 0. By default that of the
       ray.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `HeadAdvantage` with the weights `omega` and `mu` for each task: the head with the largest
     `omega`·log ω + `mu`·log μ wins. Only their ratio matters.
@@ -120,8 +118,7 @@ def winners(
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `omega`: initial $\omega_i^h$, above 0 and small.
     - `mu`: initial $\mu_i^h$, above 0 and small.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the index of the winning head for each task, from 0.
 

@@ -88,7 +88,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> Floa
 
     **Returns:** the expected squared error of each task; the target has no noise.
 
-    **Example:** at d = L a small penalty is worse than the answer 0, whose risk is 1 here. The penalty
+    **Example:** at d = L a small penalty is worse than the prediction 0, whose risk is 1 here. The penalty
     $\sigma^2/\lambda L = 1$ gives `bayes_risk`.
 
     >>> import stepwell as sw

@@ -47,8 +47,7 @@ def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[FlowOptions
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `WarmUp` with the `ratio` ρ* and the `exponent` α for each task; deviations from the ray die as
     $\omega^{-1/\alpha}$.
@@ -90,8 +89,7 @@ def emergence_time(
     - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
     - `mu`: the initial μ of the same heads, above 0. By default on the ray, $\rho^*\omega_0$.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the time for each task, in the time of the flow (`FlowOptions`).
 
@@ -134,8 +132,7 @@ def emergence_bracket(
     - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
     - `mu`: the initial μ of the same heads, above 0. By default on the ray of `warm_up`.
     - `heads`: the number of all heads.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `EmergenceBracket` with `early` and `late` for each task, in the time of the flow (`FlowOptions`).
 
@@ -173,8 +170,7 @@ def warm_up_path(
     - `mu`: the initial μ of each task, above 0. The ratio $\rho_0 = \mu/\omega$ must not be ρ* itself.
     - `ratios`: values of μ/ω, each from $\rho_0$ to ρ* (`warm_up(task).ratio`), which is never reached.
     - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `WarmUpPath` with `time`, `omega` and `mu` at these ratios, time from the start.
 
@@ -214,8 +210,7 @@ def loss_drop_width(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[n
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the duration for each task, in the time of the flow (`FlowOptions`).
 
@@ -240,8 +235,7 @@ def omega_climb_width(task: MultiTask, **training: Unpack[FlowOptions]) -> Float
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the duration for each task, in the time of the flow (`FlowOptions`).
 

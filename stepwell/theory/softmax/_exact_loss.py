@@ -328,7 +328,7 @@ def linear_length_loss(
 ) -> Float[np.ndarray, "length task"]:
     r"""The loss of linear attention at other context lengths than that of training, exact in d and L'.
 
-    Attention answers $\hat y = \tfrac cN\sum_ly_lx_l^\top q$, and $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's
+    Attention predicts $\hat y = \tfrac cN\sum_ly_lx_l^\top q$, and $c_i = 1/(1+(d_i\phi_i+1)/L)$ is best at the task's
     own L. Divided by the length of the test, N = L', the loss is $S_i[(1-c)^2 + c^2\tfrac{d\phi+1}{L'}]$; by that of
     the training, N = L, c becomes cL'/L, and the loss grows as $(L'/L)^2$.
 

@@ -65,8 +65,7 @@ def spectral_velocity(
     - `mu`: $\mu_i^h$ (head, task), the factor with which the labels of task i that head h attends to enter output i.
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `SpectralWeights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the
     flow (`FlowOptions`).
@@ -116,8 +115,7 @@ def spectral_flow(
       (`FlowOptions`).
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `FlowCourse` with the weights `omega` and `mu` (time, head, task), and the spectral `loss` (time,
     task).
@@ -235,8 +233,7 @@ def reduced_velocity(
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `omega`: ω of the head of each task, with the tasks in the last axis.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** dω/dt, in the shape of `omega`, per unit of the time of the flow (`FlowOptions`).
 
@@ -268,8 +265,7 @@ def reduced_course(
     - `omega`: ω of the head of each task at time 0, above 0.
     - `times`: the times at which ω is returned, increasing and at least 0, in the time of the flow
       (`FlowOptions`).
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** ω at these times (time, task).
 
@@ -313,8 +309,7 @@ def single_head_course(
     - `mu`: μ of the head of each task at time 0.
     - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
       (`FlowOptions`).
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `SingleHeadCourse` with `omega`, `mu` and the spectral `loss`, each (time, task).
 
@@ -343,8 +338,7 @@ def mu_lag(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[np.ndarray
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** κ for each task. It does not depend on $c_\ell$.
 
@@ -382,8 +376,7 @@ def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `LateRates` with the rates `slow` and `fast` and the limit `slow_if_mu_is_fast` for each task, per unit
     of the time of the flow (`FlowOptions`).
@@ -417,8 +410,7 @@ def losing_head_rate(
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `relative_omega`: x, the head's ω over the winner's, with the tasks in the last axis.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the rate, in the shape of `relative_omega`, per unit of the time of the flow (`FlowOptions`).
 
@@ -447,8 +439,7 @@ def off_task_fading(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[n
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** $K_i$ of the winner of each task i, per unit of the time of the flow (`FlowOptions`).
 
