@@ -20,7 +20,7 @@ from stepwell._util.types import RandomKey
 from stepwell.models import AbstractModel
 
 KEY = jax.random.key(0)
-WHOLE = "whole number"
+WHOLE = "integer"
 
 
 def asking(hint: Any) -> Callable[[Any], Any]:
@@ -72,7 +72,7 @@ def test_what_is_right_is_taken_as_it_is(hint: Any, right: list[Any]):
         (dict[str, float], [[], {"a": "b"}, {1: 1.0}], "a dictionary"),
         (AbstractModel, [None, dict], "a model of stepwell.models"),
         (Float[Array, "head dim"], [None, 2, "a", [[1.0], [1.0, 2.0]], 1j, KEY], "an array of numbers, (head, dim)"),
-        (Int[Array, " head"], [[0.5]], "an array of whole numbers, (head)"),
+        (Int[Array, " head"], [[0.5]], "an array of integers, (head)"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(hint: Any, wrong: list[Any], words: str):

@@ -96,7 +96,8 @@ def nearest_fixed_point(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, save=4, progress=False)
+    >>> record = sw.Record(points=4)
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, record=record, progress=False)
     >>> nearest = sw.analysis.nearest_fixed_point(trajectory, task)
     >>> nearest["learned"].values[0].tolist(), nearest["loss"].values[0].round(3).tolist()
     ([0, 1, 2, 2], [1.5, 0.575, 0.132, 0.132])

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
-    from stepwell.experiments import DONE
+    from stepwell._util.outcomes import DONE
     from stepwell.sweeps import compute_in_process, job_result, on_cluster, run_job
 
     shown_progress = not arguments.json or sys.stderr.isatty()

@@ -154,7 +154,7 @@ def trajectory(state: State) -> "xr.Dataset":
     weights = sum(weight.size for weight in experiment.build().model.weights().values())
     if weights * experiment.record.snapshots > _LARGEST:
         raise InvalidInput(f"a run of {weights} weights is too large to be recorded here; run the command instead")
-    return experiment.run(progress=False)
+    return experiment.run(progress=False, throw=False)
 
 
 def store_run(state: State, store: "Store") -> str:

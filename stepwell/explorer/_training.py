@@ -4,6 +4,7 @@ The numbers are those of `Experiment.run`. What differs is that weights are reco
 compiled call, and there are as many as there are points.
 """
 
+import dataclasses
 import time as clock
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from stepwell._util.types import Loss
-from stepwell.dynamics import descend, prepare_lsoda
-from stepwell.experiments import Built, Descent, Experiment, Flow, Online, recording_of, time_of, training_of
+from stepwell.dynamics import Record, descend, prepare_lsoda
+from stepwell.experiments import Built, Descent, Experiment, Flow, Online, record_of, time_of, training_of
 from stepwell.models import AbstractModel, SpectralAttention, is_attention, is_spectral
 from stepwell.objectives import AbstractObjective, Population, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -50,24 +51,24 @@ def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *
     `Cancelled` is raised where `stop` says so. What does not end in time is cut off.
     """
     training, time = training_of(experiment), time_of(experiment)
-    recording, (task, model, objective) = recording_of(experiment), built
+    record, (task, model, objective) = record_of(experiment), built
     if isinstance(objective, Spectral) and is_spectral(model):
         model, objective = traced(built)
         if isinstance(training, Flow):
             compile_jacobian(model, objective)
     if isinstance(training, Descent) and training.plain and not isinstance(objective, Online):
-        run = _Descent(experiment, training, model, objective, recording.steps(training.steps))
+        run = _Descent(experiment, training, model, objective, record.steps(training.steps))
         return run.in_parts(share, stop) if long else run.at_once()
-    options: dict[str, Any] = {"progress": False, "configuration": {"task": task}}
+    options: dict[str, Any] = {"progress": False, "configuration": {"task": task}, "throw": False}
     if isinstance(training, Flow) and _chooses_rodas(model, objective):
         options["solver"] = "rodas5p"  # what would be chosen, without the time that choosing takes
     if isinstance(training, Flow) and not long and task.dim >= _DRAFT_FROM and objective is built.objective:
         draft = Flow(training.until, max(_DRAFT, training.tolerance))
-        rough = draft.run(model, objective, recording._replace(points=_DRAFT_POINTS), time, **options)
+        rough = draft.run(model, objective, dataclasses.replace(record, points=_DRAFT_POINTS), time, **options)
         rough.attrs["outcome"] = "draft"
         share(0.3, rough)
         give_way(model, stop)
-    return training.run(model, objective, recording, time, **options)
+    return training.run(model, objective, record, time, **options)
 
 
 def _chooses_rodas(model: AbstractModel, objective: Any) -> bool:
@@ -148,11 +149,10 @@ class _Descent(NamedTuple):
             self.objective,
             rate=self.training.rate,
             steps=int(steps[-1] - steps[0]),
-            record=steps - steps[0],
-            snapshots=2,
-            observe=_OBSERVED,
+            record=Record(points=steps - steps[0], snapshots=2, observe=_OBSERVED),
             progress=False,
             advice=False,
+            throw=False,
         )
         weights, ended = run[_WEIGHTS].values[0], (run.attrs["outcome"], run.attrs["message"])
         return _Recorded(steps[0] + run["step"].values, run["loss"].values[0], weights, *ended)

@@ -16,8 +16,8 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
 LabelBlocks = Literal["zero", "random"]
-Start = Literal["plain", "per-head", "stacked"]
-"""How the standard deviations of random separate weights follow from one scale; see `start_deviations`."""
+Init = Literal["plain", "per-head", "stacked"]
+"""How the standard deviations of random separate weights follow from one scale; see `init_deviations`."""
 
 
 def gaussians(shapes: tuple[tuple[int, ...], ...], deviations: tuple[float, ...], *, key: RandomKey) -> list[Array]:
@@ -56,7 +56,7 @@ def require_weights(*shapes: tuple[int, ...]) -> None:
     )
 
 
-def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
+def init_deviations(init: Init, scale: float, *, heads: int, rank: int, width: int) -> tuple[float, float]:
     r"""The standard deviations of values, and of keys and queries, for tokens of `width` numbers.
 
     The published script has had three rules (docs/differences.md). With the scale s, they are
@@ -67,11 +67,11 @@ def start_deviations(start: Start, scale: float, *, heads: int, rank: int, width
 
     with H heads of rank R and the width E.
     """
-    checks.one_of("start", start, get_args(Start))
+    checks.one_of("init", init, get_args(Init))
     scale = check_scale(scale)
-    if start == "plain":
+    if init == "plain":
         return scale, scale
-    if start == "per-head":
+    if init == "per-head":
         return scale, scale / (rank * width) ** 0.5
     return scale / (heads * width * width) ** 0.5, scale / (heads * rank * width) ** 0.5
 

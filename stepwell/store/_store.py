@@ -15,9 +15,9 @@ from stepwell._util.run_names import DIGEST, check_names, hexadecimal, is_among,
 from stepwell._util.text import shortened, shown
 
 from . import _index
-from ._column import Column
+from ._query import Chosen
 from ._shard import Shard, file_name
-from ._table import Chosen, checked_limit
+from ._values import Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,11 +87,9 @@ class Store:
 
         **Returns:** the file.
         """
-        from ._reader import Summary, layout
+        from ._reader import Summary
 
-        content = shard.to_bytes()
-        made = Summary(shard.names, shard.common, shard.fields, shard.scalars, layout(shard.data))
-        path = self._write(shard.file_name, content, made, replace=replace)
+        path = self._write(shard.file_name, shard.to_bytes(), Summary.of(shard), replace=replace)
         if replace:
             from ._maintenance import remove
 
@@ -165,7 +163,8 @@ class Store:
 
         **Returns:** names, columns by name, and how many runs match.
         """
-        checked_limit(limit)
+        if limit is not None and limit < 0:
+            raise InvalidInput(f"limit is {limit}; it must be None or an integer from 0 on")
 
         def ask(connection: Any) -> Listing:
             chosen = Chosen(connection, where)
@@ -257,13 +256,9 @@ class Store:
 
         def ask(connection: Any) -> "xr.Dataset":
             chosen = Chosen(connection, where, names)
-            layouts = _index.variables(connection, [piece.shard.id for piece in chosen.pieces])
-            return dataset(self.path, chosen, layouts, variables, self._failed)
+            return dataset(self.path, chosen, variables, lambda file, error: self._index.note(file, None, str(error)))
 
         return self._index.ask(ask)
-
-    def _failed(self, file: str, error: InvalidInput) -> None:
-        self._index.mark(file, str(error))
 
     @checked
     def describe(self, name: str) -> dict[str, Any]:
@@ -283,7 +278,6 @@ class Store:
                 reason = "no run has such a name" if not len(chosen) else f"{len(chosen)} names begin so; add digits"
                 raise InvalidInput(f"{shown(name)} names no run: {reason}")
             ((shard, rows),) = chosen.pieces
-            layout = _index.variables(connection, [shard.id])[shard.id]
             columns = {one: (kind, chosen.column(one).value(0)) for one, kind in chosen.kinds.items()}
             held = chosen.held(shard)
             return {
@@ -295,7 +289,7 @@ class Store:
                 },
                 "recorded": {
                     one: {"sizes": dict(zip(what["dims"], what["shape"], strict=True)), "dtype": what["dtype"]}
-                    for one, what in sorted(layout.items())
+                    for one, what in sorted(shard.variables.items())
                 },
             }
 

@@ -44,6 +44,7 @@ def experiment(*flags: str) -> sw.Experiment:
     return parsed(list(flags))
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_a_run_leaves_its_three_files_named_by_its_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     asked = experiment(*SMALL)
     name = f"merged_h2_seed0_{asked.name[:8]}"
@@ -328,7 +329,7 @@ def test_the_store_is_asked_first_and_told_last(tmp_path: Path, monkeypatch: pyt
         return kept.get(asked.name) if seeds is None else None
 
     room = types.SimpleNamespace(Store=Store, save_run=save_run, load_run=load_run)
-    monkeypatch.setitem(sys.modules, "stepwell.sweeps", room)
+    monkeypatch.setitem(sys.modules, "stepwell.store", room)
     words = [*SMALL, "--store", str(tmp_path / "store")]
     first = report(capsys, tmp_path / "a", *words)
     assert list(kept) == [first["name"]]

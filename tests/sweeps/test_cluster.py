@@ -516,7 +516,7 @@ def test_the_index_is_deleted_under_a_sweep(file: Path, tmp_path: Path):
 def mounted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     if shutil.which("unshare") is None or subprocess.run([*_MOUNTED, "true"], capture_output=True).returncode:
         pytest.skip("there are no mount namespaces")
-    begin = "import subprocess, sys\nfrom stepwell.cli import main\nfrom stepwell.sweeps import Store\n"
+    begin = "import subprocess, sys\nfrom stepwell.cli import main\nfrom stepwell.store import Store\n"
     command = [*_MOUNTED, sys.executable, "-c", begin + code, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
