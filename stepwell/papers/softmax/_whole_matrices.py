@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+from matplotlib.axes import Axes
 
+from stepwell.analysis.style import GRAY
 from stepwell.dynamics import Record, online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.tasks import MultiTaskRegression
@@ -154,3 +156,12 @@ class _Part(eqx.Module):
             return parts.mu
         norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
         return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))
+
+
+def against_batches(axes: Axes, sizes: Int[np.ndarray, " batch"]) -> None:
+    """Both logarithmic, with a tick for each size, and dashed lines named as the law 1/batch."""
+    axes.plot([], [], "--", color=GRAY, linewidth=1.0, label="1/batch")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(sizes, [str(one) for one in sizes])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("sequences in a batch")
