@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Record, flow
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
@@ -42,7 +42,16 @@ def own(model: AbstractModel, objective: AbstractObjective, solver: Any) -> Solv
     """By `stepwell.dynamics.flow`."""
 
     def solve(times: Float[np.ndarray, " time"], rtol: float, atol: float) -> Solved:
-        found = flow(model, objective, until=times[-1], save=times, solver=solver, rtol=rtol, atol=atol, progress=False)
+        found = flow(
+            model,
+            objective,
+            until=times[-1],
+            record=Record(points=times),
+            solver=solver,
+            rtol=rtol,
+            atol=atol,
+            progress=False,
+        )
         return Solved(found.loss[0].values, json.loads(found.attrs["configuration"])["work"])
 
     return solve

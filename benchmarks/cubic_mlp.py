@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from stepwell.dynamics import descend
+from stepwell.dynamics import Record, descend
 from stepwell.models import CubicMLP
 from stepwell.objectives import Moments
 from stepwell.tasks import FeatureBatch, InContextRegression, published_covariance
@@ -33,7 +33,7 @@ def run(quick: bool) -> Iterator[Row]:
     moments = Moments.of_batch(batch, features="cubic")
 
     def ours(steps: int, record: int) -> Any:
-        return descend(model, moments, rate=RATE, steps=steps, record=record, snapshots=2, progress=False)
+        return descend(model, moments, rate=RATE, steps=steps, record=Record(every=record, snapshots=2), progress=False)
 
     yield from compare(
         f"MLP(z), {heads} hidden units, D = {dim}, P = {sequences}: a step",

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -36,7 +36,9 @@ def run(quick: bool) -> Iterator[Row]:
     chosen = np.linspace(0, len(models) - 1, alone).astype(int)
 
     def descent(model: SeparateAttention | Ensemble, steps: int, record: int) -> xr.Dataset:
-        return descend(model, objective, rate=RATE, steps=steps, record=record, snapshots=2, progress=False)
+        return descend(
+            model, objective, rate=RATE, steps=steps, record=Record(every=record, snapshots=2), progress=False
+        )
 
     times = interleaved(
         {

@@ -15,7 +15,7 @@ import diffrax
 import jax
 import numpy as np
 
-from stepwell.dynamics import Ensemble, flow
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.models import AbstractModel, SeparateAttention
 from stepwell.objectives import AbstractObjective, Population
 from stepwell.tasks import InContextRegression, covariance
@@ -114,15 +114,17 @@ def _told(solved: Solved) -> str:
 
 def _tight(model: AbstractModel, objective: AbstractObjective, scale: float, save: np.ndarray) -> np.ndarray:
     options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-10, "atol": 1e-9 * scale, "progress": False}
-    found = flow(model, objective, until=save[-1], save=save, **options)
+    found = flow(model, objective, until=save[-1], record=Record(points=save), **options)
     return found.loss[0].values
 
 
 def _resolving(model: AbstractModel, objective: AbstractObjective) -> np.ndarray:
     """Times up to convergence, more of them where the loss falls fast."""
-    times = flow(model, objective, save=101, progress=False).time.values
+    times = flow(model, objective, record=Record(points=101), progress=False).time.values
     while True:
-        shed = -np.diff(flow(model, objective, until=times[-1], save=times, progress=False).loss[0].values)
+        shed = -np.diff(
+            flow(model, objective, until=times[-1], record=Record(points=times), progress=False).loss[0].values
+        )
         steep = np.flatnonzero(shed > RESOLVED * shed.sum())
         if steep.size == 0:
             return times[1:]

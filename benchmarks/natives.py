@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import MergedAttention, MultiHeadAttention, SeparateAttention, SpectralAttention
 from stepwell.native import KERNELS
 from stepwell.objectives import Population, ReducedSampled, Sampled
@@ -48,7 +48,7 @@ def softmax(precision: Any) -> Callable[[bool], Callable[[], Any]]:
         task = InContextRegression(covariance(SPECTRUM), 31)
         objective = Sampled(task.sample(200 if quick else 5000, key=jax.random.key(0)), precision=precision)
         model = MergedAttention.random(dim=4, heads=8, scale=0.3, activation="softmax", key=jax.random.key(1))
-        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=STEPS, snapshots=2, progress=False)
+        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=Record(points=2), progress=False)
 
     return prepare
 
@@ -58,7 +58,7 @@ def reduced(precision: Any) -> Callable[[bool], Callable[[], Any]]:
         task = MultiTaskRegression((10, 10, 10))
         model = SpectralAttention.balanced(0.004 + 0.004 * np.eye(3), np.full((3, 3), 0.3), task.dims)
         objective = ReducedSampled(task, 64 if quick else 2048, precision=precision, key=jax.random.key(0))
-        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=STEPS, snapshots=2, progress=False)
+        return lambda: descend(model, objective, rate=0.01, steps=STEPS, record=Record(points=2), progress=False)
 
     return prepare
 
@@ -77,7 +77,7 @@ def descents(runs: int) -> Callable[[bool], Callable[[], Any]]:
     def prepare(quick: bool) -> Callable[[], Any]:
         models, steps = population_runs(4, 1, 8 if quick else runs, 0.01), 50 if quick else 1000
         models = models if runs > 1 else models.member(0)
-        return lambda: descend(models, population(4), rate=0.05, steps=steps, record=steps, snapshots=2, progress=False)
+        return lambda: descend(models, population(4), rate=0.05, steps=steps, record=Record(points=2), progress=False)
 
     return prepare
 
@@ -86,7 +86,7 @@ def flows(dim: int, rank: int, runs: int) -> Callable[[bool], Callable[[], Any]]
     def prepare(quick: bool) -> Callable[[], Any]:
         models = population_runs(dim, rank, 2 if quick else runs, 1e-2)
         models = models if runs > 1 else models.member(0)
-        return lambda: flow(models, population(dim), save=2, solver="rodas5p", progress=False)
+        return lambda: flow(models, population(dim), record=Record(points=2), solver="rodas5p", progress=False)
 
     return prepare
 
@@ -99,7 +99,7 @@ def streamed(batch: int) -> Callable[[bool], Callable[[], Any]]:
         model = MultiHeadAttention.random(
             dim=task.dim, outputs=outputs, heads=3, embedding=task.dim, scale=0.1, key=jax.random.key(1)
         )
-        options = {"batch_size": 2 if quick else batch, "rate": 1e-3, "steps": STEPS, "record": STEPS, "snapshots": 2}
+        options = {"batch_size": 2 if quick else batch, "rate": 1e-3, "steps": STEPS, "record": Record(points=2)}
         return lambda: online(model, task, **options, progress=False, key=jax.random.key(2))
 
     return prepare
@@ -167,7 +167,7 @@ def libraries() -> Iterator[Row]:
 
 
 def _normals(shape: tuple[int, ...]) -> Any:
-    from stepwell.tasks._normals import standard_normals
+    from stepwell.tasks._random import standard_normals
 
     return standard_normals(jax.random.key(0), shape)
 

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from stepwell.dynamics import descend
+from stepwell.dynamics import Record, descend
 from stepwell.models import (
     AbstractModel,
     MergedAttention,
@@ -129,7 +129,9 @@ def with_limit(rows: Iterable[Row], machine: Limits, exponentials: int, read: in
 
 def descent(model: AbstractModel, objective: AbstractObjective) -> Callable[[int, int], Any]:
     def ours(steps: int, record: int) -> Any:
-        return descend(model, objective, rate=RATE, steps=steps, record=record, snapshots=2, progress=False)
+        return descend(
+            model, objective, rate=RATE, steps=steps, record=Record(every=record, snapshots=2), progress=False
+        )
 
     return ours
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepwell.dynamics import flow
+from stepwell.dynamics import Record, flow
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -33,14 +33,18 @@ def run(quick: bool) -> Iterator[Row]:
     found = interleaved(
         {
             "theory": lambda: theory.spectral_flow(task, omega, mu, times),
-            "training": lambda: flow(start, objective, until=2 * UNTIL, save=2 * times, progress=False),
+            "training": lambda: flow(
+                start, objective, until=2 * UNTIL, record=Record(points=2 * times), progress=False
+            ),
         },
         rounds=1 if quick else 15,
     )
     predicted = theory.spectral_flow(task, omega, mu, times).loss.sum(axis=1)
     deviations = []
     for rtol, atol in ((1e-6, None), (1e-9, 1e-11)):
-        trained = flow(start, objective, until=2 * UNTIL, save=2 * times, rtol=rtol, atol=atol, progress=False)
+        trained = flow(
+            start, objective, until=2 * UNTIL, record=Record(points=2 * times), rtol=rtol, atol=atol, progress=False
+        )
         deviations.append(float(np.max(np.abs(trained["loss"].values[0] / predicted - 1))))
     yield Row("spectral flow, I = H = 3, L = 100, by theory", found["theory"], "s", most=0.05)
     yield Row("spectral flow, I = H = 3, L = 100, by training", found["training"], "s", most=0.05)

@@ -149,7 +149,7 @@ def _loop(folder: Path, count: int) -> tuple[float, float]:
             begun = time.perf_counter()
         _, model, objective = experiment.build()
         rate, steps = experiment.training.rate, experiment.training.steps
-        keep: Any = {"record": steps // 4, "snapshots": [0, steps]}
+        keep: Any = {"record": sw.Record(every=steps // 4, snapshots=2)}
         made = sw.descend(model, objective, rate=rate, steps=steps, progress=False, **keep)
         arrays: Any = {str(name): made[name].values for name in made}
         np.savez(folder / f"{number}.npz", **arrays)

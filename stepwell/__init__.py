@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .analysis import draw_weights as draw_weights
     from .analysis import effective_map as effective_map
     from .dynamics import Ensemble as Ensemble
+    from .dynamics import Interrupted as Interrupted
+    from .dynamics import Record as Record
+    from .dynamics import RunFailed as RunFailed
     from .dynamics import descend as descend
     from .dynamics import flow as flow
     from .dynamics import online as online

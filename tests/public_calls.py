@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import AbstractArray
 
 import stepwell
-from stepwell import dynamics, experiments, explorer, models, objectives, store, tasks, theory, trajectory
+from stepwell import dynamics, experiments, models, objectives, store, tasks, theory, trajectory
 from stepwell._util.errors import InvalidInput
 
 SECONDS = 60
@@ -218,9 +218,6 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "tasks.SingleIndexRegression.compose": COMPOSED,
     "tasks.InContextRegression.compose": COMPOSED,
     "trajectory.provenance": {"configuration": {}},
-    "explorer.controls": {"section": "model", "kind": "separate"},
-    "explorer.query_all": {"states": [explorer.State.default()]},
-    "explorer.read_all": {"words": {"task.dim": "2"}},
     "store.export": {"path": "exported"},
     "store.Shard": {"common": {"a": 1}, "fields": {"b": [1, 2]}},
     "store.Shard.take": {"rows": np.array([1])},

@@ -13,7 +13,7 @@ import pytest
 
 import stepwell
 from stepwell._util import process
-from stepwell.dynamics import _loop, descend
+from stepwell.dynamics import Record, _loop, descend
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -106,7 +106,9 @@ def test_long_loops_take_the_same_steps(monkeypatch: pytest.MonkeyPatch):
     expected, _ = numpy_descent.merged(objective, *weights, 0.1, 50)
     for shortest in (100_000, 1):
         monkeypatch.setattr(_loop, "_LONG_RUN", shortest)
-        found = descend(model, objective, rate=0.1, steps=50, record=10, progress=False)["loss"].values.ravel()
+        found = descend(model, objective, rate=0.1, steps=50, record=Record(every=10), progress=False)[
+            "loss"
+        ].values.ravel()
         np.testing.assert_allclose(found, expected[::10], rtol=1e-13)
     assert set(asked) == {False, True}
     assert expected[-1] < 0.9 * expected[0]

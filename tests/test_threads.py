@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from stepwell._util.threads import limit_blas_threads, one_blas_thread
-from stepwell.dynamics import LSODA, Rodas5P, flow
+from stepwell.dynamics import LSODA, Record, Rodas5P, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -84,7 +84,7 @@ def test_a_flow_is_solved_with_one_thread(solver, fails, monkeypatch):
     model = SeparateAttention.random(dim=2, heads=2, scale=0.1, key=jax.random.key(0))
     objective = Population(InContextRegression(np.eye(2), 7))
     try:
-        flow(model, objective, until=0.1, save=2, solver=solver, progress=False)
+        flow(model, objective, until=0.1, record=Record(points=2), solver=solver, progress=False)
     except ZeroDivisionError:
         assert fails
     assert observed == [{1}]

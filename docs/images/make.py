@@ -15,7 +15,7 @@ def draw(folder: Path, frames: int = 36) -> list[Path]:
     """Write `staircase.svg`, `staircase.png` and `staircase.gif` into a folder, and return their paths."""
     task = sw.InContextRegression(sw.covariance([0.4, 0.3, 0.2, 0.1], key=jax.random.key(1)), 31)
     model = sw.SeparateAttention.random(dim=4, heads=4, scale=1e-2, key=jax.random.key(0))
-    run = sw.flow(model, sw.Population(task), spacing="steps", progress=False)
+    run = sw.flow(model, sw.Population(task), record=sw.Record(spacing="steps"), progress=False)
     paths = [folder / f"staircase.{ending}" for ending in ("svg", "png", "gif")]
     picture = run.stepwell.plot(task, log=True)
     picture.savefig(paths[0], metadata={"Date": None})

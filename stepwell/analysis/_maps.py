@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
 
+from stepwell import models
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel, is_cubic, measured_map, require_linear
@@ -51,7 +51,7 @@ def effective_map(
     along = recorded(trajectory, model)
     template, axis = along.template, along.axis
     if is_cubic(template):
-        maps, unexplained = along.over(_declared), None
+        maps, unexplained = along.over(models.effective_map), None
     elif batch is None:
         raise InvalidInput(
             f"{type(template).__name__} declares no effective map; give sequences to measure it on, such as "
@@ -65,10 +65,6 @@ def effective_map(
         raise InvalidInput(f"the model has {maps.shape[2]} outputs; this probe is for models with one output")
     made = xr.DataArray(maps[:, :, 0, 0], along.coordinates, ("run", axis, "row", "column"), "effective_map")
     return made if unexplained is None else made.assign_coords(unexplained=(("run", axis), unexplained))
-
-
-def _declared(model: AbstractModel) -> Array:
-    return model.effective_map()
 
 
 @checked
@@ -96,7 +92,8 @@ def nearest_fixed_point(
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
-    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, save=4, progress=False)
+    >>> record = sw.Record(points=4)
+    >>> trajectory = sw.dynamics.flow(model, sw.objectives.Population(task), until=60.0, record=record, progress=False)
     >>> nearest = sw.analysis.nearest_fixed_point(trajectory, task)
     >>> nearest["learned"].values[0].tolist(), nearest["loss"].values[0].round(3).tolist()
     ([0, 1, 2, 2], [1.5, 0.575, 0.132, 0.132])

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(plan._asdict()) if arguments.json else _planned(plan))
         return 0
 
-    from stepwell.experiments import DONE
+    from stepwell._util.outcomes import DONE
     from stepwell.sweeps import run_job
 
     for line in job.remarks():

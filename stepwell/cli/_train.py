@@ -108,7 +108,8 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
     experiment, seeds = job.experiment, job.seeds
 
     from stepwell._util.files import writable_folder
-    from stepwell.experiments import DONE, check_memory, find_previous, resume, run_name, stored_run
+    from stepwell._util.outcomes import DONE
+    from stepwell.experiments import check_memory, find_previous, resume, run_name, stored_run
 
     check_memory(experiment, len(seeds or (0,)))
     folder = writable_folder(arguments.out)
@@ -137,7 +138,7 @@ def train_to_files(job: Job, arguments: argparse.Namespace) -> int:
     with Interruptible(holding=True) as signals:
         run = complete
         if run is None:
-            run = resume(experiment, stored, seeds=seeds, checkpoint=checkpoint)
+            run = resume(experiment, stored, seeds=seeds, checkpoint=checkpoint, throw=False)
         recorded = run.sizes[run["loss"].dims[-1]]
         if recorded == 0 and run.attrs["outcome"] == "interrupted":
             raise KeyboardInterrupt
@@ -222,7 +223,8 @@ def _drawn_task(experiment: Experiment, theory: _Theory) -> Any:
 
 
 def _is_complete(stored: "xr.Dataset", experiment: Experiment) -> bool:
-    from stepwell.experiments import DONE, experiment_of
+    from stepwell._util.outcomes import DONE
+    from stepwell.experiments import experiment_of
 
     return stored.attrs["outcome"] in DONE and experiment_of(stored) == experiment
 
@@ -266,7 +268,7 @@ def _resuming(path: "Path", stored: "xr.Dataset | None", complete: bool, checkpo
 
 def _status(job: Job, run: "xr.Dataset") -> int:
     """The exit status, with a line where the run did not come to its end."""
-    from stepwell.experiments import DONE
+    from stepwell._util.outcomes import DONE
 
     outcome, message = run.attrs["outcome"], run.attrs["message"]
     if outcome == "interrupted":

@@ -1,5 +1,8 @@
 """How weights move: gradient descent, gradient flow, fresh data at each step; one run or an ensemble."""
 
+from stepwell._util.outcomes import Interrupted as Interrupted
+from stepwell._util.outcomes import RunFailed as RunFailed
+
 from ._checkpoint import Checkpoint as Checkpoint
 from ._conversions import flow_time as flow_time
 from ._conversions import rate_for as rate_for
@@ -15,5 +18,6 @@ from ._lsoda import LSODA as LSODA
 from ._lsoda import prepare_lsoda as prepare_lsoda
 from ._named_optimizer import named_optimizer as named_optimizer
 from ._online import online as online
+from ._record import Record as Record
 from ._rodas import Rodas5P as Rodas5P
 from ._solver import AbstractFlowSolver as AbstractFlowSolver

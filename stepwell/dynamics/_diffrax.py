@@ -91,7 +91,7 @@ class Diffrax(AbstractFlowSolver):
         state = _State(np.zeros(runs), start, np.full(runs, _FIRST))
         ends = np.full(runs, plan.patience if plan.until is None else plan.until)
         targets, arrived = plan.targets, np.zeros(runs, bool)
-        times = None if plan.until is None or plan.spacing == "steps" else plan.times(plan.until)
+        times = None if plan.until is None or plan.record.spacing == "steps" else plan.times(plan.until)
         path = _Path(start, times)
         outcome, message, work = "", "", 0
         if plan.checkpoint.state is not None:

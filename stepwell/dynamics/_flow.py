@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from stepwell._util.arguments import checked
 from stepwell._util.interrupt import interruptible
 from stepwell._util.memory import require_memory
+from stepwell._util.outcomes import return_or_raise
 from stepwell._util.threads import one_blas_thread
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -19,10 +20,10 @@ from stepwell.trajectory import build
 from ._checkpoint import CheckpointPath, open_saves
 from ._choice import Solver, choose_solver
 from ._descend import check_fit
-from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
+from ._ensemble import Ensemble, as_ensemble, flatten, skeleton_of, unflatten
 from ._field import curves, losses, losses_and_rates, make_fields
-from ._options import Observable
-from ._plan import Plan, Solution, Spacing, Start, make_plan
+from ._plan import Plan, Solution, Start, make_plan
+from ._record import Record
 from ._solver import AbstractFlowSolver
 
 
@@ -33,17 +34,16 @@ def flow(
     objective: AbstractObjective | Ensemble,
     *,
     until: float | Literal["converged"] = "converged",
-    save: int | Float[np.ndarray, " time"] = 401,
-    spacing: Spacing = "linear",
     solver: Solver = "auto",
     rtol: float = 1e-6,
     atol: float | None = None,
     gap: float = 1e-8,
     time_factor: float = 1.0,
-    observe: dict[str, Observable] | None = None,
+    record: Record | None = None,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
     checkpoint: CheckpointPath = None,
+    throw: bool = True,
 ) -> xr.Dataset:
     r"""Train by gradient flow, $\tau\, dW/dt = -\tfrac12\, \partial L/\partial W$: one model, or an ensemble of them.
 
@@ -60,23 +60,21 @@ def flow(
 
     **Arguments:**
 
-    - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
+    - `model`: the model at its initial weights; or an `Ensemble` of models, which are trained side by side, or a model
+      stacked by `eqx.filter_vmap`, whose class says how many axes its weights have.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
       lowest loss the model can reach (`objective.floor`), from the start or from zero weights, whichever is lower; and
       exceeds it by no more than a thousandth of it and of the last drop (`objective.last_drop`), as far as rounding
       lets them be seen. A small gradient is no sign of convergence: plateaus have one too.
-    - `save`: at how many times to save, from 0 to the end (401 by default); or the times themselves, rising.
-    - `spacing`: of the save times where `save` is a number, "linear"; "log": from $10^{-4}$ of the end on, and 0; or
-      "steps", dense where the solver takes small steps, so that early and late drops are resolved alike.
+    - `record`: what is kept, and at which times; a `Record`. By default losses and weights at 401 times.
     - `solver`: "auto", another name, or an object, as above.
     - `rtol`: the relative tolerance of the solver.
     - `atol`: its absolute tolerance; by default 10⁻⁵ times the root mean square of the initial weights, and not above
       `rtol`: it must lie far below their scale, or the way off a saddle is lost.
     - `gap`: see `until`; not used if that is a time.
     - `time_factor`: what times are multiplied by in messages and on the progress bar, where the caller reports them in
-      another unit. The times of the data set, `until` and `save` are $t/\tau$.
-    - `observe`: further curves by name: functions of the model, which return a number or an array. By default none.
+      another unit. The times of the data set, `until` and `record` are $t/\tau$.
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, such as the task and the keys. By default nothing.
     - `checkpoint`: the path of a file where the state of the run is saved about every half minute, or a `Checkpoint`,
@@ -84,11 +82,14 @@ def flow(
       trajectory that it would have had otherwise, bit for bit. By default nothing is saved.
       LSODA can be saved before its end since SciPy 1.17. A solver of your own is saved at its end, and before that if
       it calls `plan.checkpoint`.
+    - `throw`: whether a run that does not come to its end raises `RunFailed`, or `Interrupted`, which have its
+      trajectory so far. If not, that is returned, and its attribute `outcome` says how it ended.
 
-    **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …).
-    The attribute `outcome` is "finished" or "converged"; or "stuck", at a fixed point above the lowest loss; "solver
-    failed", among others where 100,000 steps did not lead to the end; "interrupted", as for `descend`. The attribute
-    `message` explains the last three. Where a run does not get to the end, there is what it came to.
+    **Returns:** a data set with `loss` and the observed curves over (run, time), and every weight over (run, time, …),
+    or over (run, snapshot, …) where fewer snapshots than points are asked for. The attribute `outcome` is "finished" or
+    "converged". Otherwise `RunFailed` or `Interrupted` is raised, and the outcome of its trajectory is "stuck", at a
+    fixed point above the lowest loss; "solver failed", among others where 100,000 steps did not lead to the end; or
+    "interrupted", as for `descend`.
 
     **Example:**
 
@@ -100,12 +101,14 @@ def flow(
     >>> run.attrs["outcome"], round(float(run["loss"][0, -1]), 3)
     ('converged', 0.132)
     """
+    record, observe = record or Record(), (record or Record()).observe
+    model = as_ensemble(model)
     check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     chosen = choose_solver(solver, model, objective)
     initial = jax.device_put(np.atleast_2d(flatten(model)))
-    arguments = {"dynamics": "flow", "model": model, "objective": objective, "until": until, "save times": save}
-    arguments |= {"spacing": spacing, "solver": chosen, "rtol": rtol, "atol": atol, "gap": gap}
+    arguments = {"dynamics": "flow", "model": model, "objective": objective, "until": until, "points": record.points}
+    arguments |= {"spacing": record.spacing, "solver": chosen, "rtol": rtol, "atol": atol, "gap": gap}
     saves = open_saves(checkpoint, arguments)
     fields = make_fields(objective, template, chosen.form)
     plan = make_plan(
@@ -114,8 +117,7 @@ def flow(
         initial,
         _start(fields, initial) if until == "converged" else None,
         until=until,
-        save=save,
-        spacing=spacing,
+        record=record,
         rtol=rtol,
         atol=atol,
         gap=gap,
@@ -138,25 +140,29 @@ def flow(
         "solver": chosen.name,
         "rtol": plan.rtol,
         "atol": plan.atol,
-        "save": save,
-        "spacing": spacing,
+        "record": record.described(),
         "gap": gap,
         "observed": sorted(observe or ()),
         "work": solution.work,
         **(configuration or {}),
     }
-    return build(
+    places = record.places(solution.times)
+    every = places.size == solution.times.size
+    trajectory = build(
         axis="time",
         points=solution.times,
         curves={name: np.asarray(values) for name, values in along.items()},
-        weight_axis="time",
-        weight_points=solution.times,
-        weights={name: np.asarray(values) for name, values in weights.items()},
+        weight_axis="time" if every else "snapshot",
+        weight_points=solution.times[places],
+        weights={
+            name: np.asarray(values) if every else np.asarray(values)[:, places] for name, values in weights.items()
+        },
         model=template,
         configuration=settings,
         outcome=solution.outcome,
         message=solution.message,
     )
+    return return_or_raise(trajectory, throw)
 
 
 def _solution(solver: AbstractFlowSolver, fields: Any, initial: Array, plan: Plan) -> Solution:
@@ -178,9 +184,9 @@ def _start(fields: Any, initial: Array) -> Start:
 
 def _require_memory(initial: Array, plan: Plan, solver: AbstractFlowSolver) -> None:
     runs, weights = initial.shape
-    saves = plan.saves if isinstance(plan.saves, int) else plan.saves.size
+    saves = plan.points
     require_memory(
         8 * runs * (2 * saves * weights + solver.numbers_held(weights, plan)),
         what=f"a flow of {runs} runs of {weights} weights with a Jacobian, saved at {saves} times",
-        instead="save fewer times (save=), take fewer heads, or use descend",
+        instead="record fewer times (Record(points=…)), take fewer heads, or use descend",
     )

@@ -28,7 +28,7 @@ from ._ensemble import Ensemble, skeleton_of, unflatten
 from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimizer, ScheduledRate, TrainLoop, advance
 from ._named_optimizer import named_optimizer
 from ._options import TrainOptions
-from ._record import record_steps, snapshot_places
+from ._record import SNAPSHOTS
 
 _CAPACITY = 4096
 """Records in a chunk at the most."""
@@ -39,10 +39,10 @@ _FIRST_STEPS = 16
 class _Plan(NamedTuple):
     """Which steps are recorded, and the weights from which the run starts."""
 
-    start: int
+    first_step: int
     steps: int
     recorded: np.ndarray
-    """Steps at which losses are kept, counted from `start`."""
+    """Steps at which losses are kept, counted from `first_step`."""
     places: np.ndarray
     """Places among them at which weights are kept."""
     initial: Array
@@ -121,7 +121,7 @@ def train(
     """Follow the gradients of a source and return the trajectory. `about` says what the source is, for provenance."""
     template = model.member(0) if isinstance(model, Ensemble) else model
     runs = model.size if isinstance(model, Ensemble) else None
-    rule, observables = _rule(model, options), dict(options.observe or {})
+    rule, observables = _rule(model, options), dict(options.record.observe or {})
     reserved = {"loss", *template.weight_dims} & set(observables)
     if reserved:
         raise InvalidInput(
@@ -129,10 +129,12 @@ def train(
         )
     loop = TrainLoop(skeleton_of(template), source, rule, observables, runs)
     steps = checks.whole("steps", options.steps)
-    start = checks.whole("start", options.start, least=0)
-    recorded = record_steps(options.record, steps)
-    initial, state, step = loop.begin(model, start)
-    plan = _Plan(start, steps, recorded, snapshot_places(options.snapshots, recorded), initial)
+    first = checks.whole("first_step", options.first_step, least=0)
+    record = options.record
+    recorded = record.steps(steps)
+    kept = dataclasses.replace(record, snapshots=SNAPSHOTS) if record.snapshots is None else record
+    initial, state, step = loop.begin(model, first)
+    plan = _Plan(first, steps, recorded, kept.places(recorded), initial)
     _require_memory(loop, plan)
     arguments = {
         **about,
@@ -140,7 +142,7 @@ def train(
         "rate": float(options.rate) if _is_number(options.rate) else options.rate,
         "optimizer": (options.optimizer, state) if options.optimizer is not None else None,
         "steps": steps,
-        "start": start,
+        "first step": first,
         "recorded steps": recorded,
         "snapshots": plan.places,
         "observables": observables,
@@ -176,7 +178,7 @@ def _rule(model: AbstractModel | Ensemble, options: TrainOptions) -> AbstractRul
         return Optimizer(options.optimizer)
     if callable(rate):
         _check_schedule(rate)
-        return ScheduledRate(rate, jnp.asarray(options.start, dtype=jnp.int64))
+        return ScheduledRate(rate, jnp.asarray(options.first_step, dtype=jnp.int64))
     if not isinstance(rate, list | tuple) and np.ndim(rate) == 0:
         return ConstantRate(jnp.asarray(checks.number("rate", rate, least=0.0, above=True)))
     rates = checks.numbers_in("rate", rate).ravel()
@@ -196,7 +198,7 @@ def _require_memory(loop: TrainLoop, plan: _Plan) -> None:
     require_memory(
         2 * needed,
         what=f"recording {records} losses and {snapshots} snapshots of {weights} weights",
-        instead="record fewer steps (record=, snapshots=)",
+        instead="record less: Record(every=…, snapshots=…)",
     )
 
 
@@ -302,10 +304,10 @@ def _assemble(
     models = unflatten(with_run(np.stack(list(snapshots.values()))), loop.skeleton)
     return build(
         axis="step",
-        points=plan.start + plan.recorded[:kept],
+        points=plan.first_step + plan.recorded[:kept],
         curves={name: with_run(values[:kept]) for name, values in curves.items()},
         weight_axis="snapshot",
-        weight_points=plan.start + np.array(list(snapshots)),
+        weight_points=plan.first_step + np.array(list(snapshots)),
         weights={name: np.asarray(weight) for name, weight in models.weights().items()},
         model=template,
         configuration=configuration,
@@ -334,7 +336,7 @@ def _message(loop: TrainLoop, plan: _Plan, progress: _Progress, advised: bool) -
         advice = "lower the rate"
     else:
         advice = stable_rate(loop, plan.initial, run, step)
-    return f"the loss{which} is not finite at step {plan.start + step}; {advice}"
+    return f"the loss{which} is not finite at step {plan.first_step + step}; {advice}"
 
 
 def _is_number(rate: Any) -> bool:

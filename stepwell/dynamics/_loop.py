@@ -17,7 +17,8 @@ from stepwell.tasks import AbstractTask
 
 from ._devices import Divided, beside, placed
 from ._ensemble import Ensemble, flatten, unflatten
-from ._options import Observable, Transformation
+from ._options import Transformation
+from ._record import Observable
 from .fast import AbstractMultiStep, gradient_form
 
 Model = TypeVar("Model", bound=AbstractModel)

@@ -8,6 +8,7 @@ import xarray as xr
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.memory import require_memory
+from stepwell._util.outcomes import return_or_raise
 from stepwell._util.types import RandomKey
 from stepwell.models import AbstractModel
 from stepwell.objectives import Reduce, Sampled
@@ -16,12 +17,12 @@ from stepwell.tasks import AbstractTask
 from ._checkpoint import CheckpointPath
 from ._descend import check_fit
 from ._devices import divides, everywhere
-from ._ensemble import Ensemble
+from ._ensemble import Ensemble, as_ensemble
 from ._host import train
 from ._loop import Fresh
 from ._on_host import OnHost
-from ._options import Observable, TrainOptions, Transformation
-from ._record import Steps
+from ._options import TrainOptions, Transformation
+from ._record import Record
 
 
 @checked
@@ -34,24 +35,24 @@ def online(
     rate=None,
     steps: int,
     optimizer: Transformation | str | None = None,
-    record: Steps = 1,
-    snapshots: Steps = 101,
-    observe: dict[str, Observable] | None = None,
-    start: int = 0,
+    record: Record | None = None,
+    first_step: int = 0,
     progress: bool = True,
     configuration: dict[str, Any] | None = None,
     checkpoint: CheckpointPath = None,
+    throw: bool = True,
     key: RandomKey,
 ) -> xr.Dataset:
     """Train by gradient descent on new sequences at every step: one model, or an ensemble of them.
 
     The task's `centered` and `whitened` do not apply: each batch is a new sample. Step number t draws the same
-    sequences whenever it is taken, so a run can be resumed with `start`. Where JAX sees several devices, each draws its
-    part of the batch.
+    sequences whenever it is taken, so a run can be resumed with `first_step`. Where JAX sees several devices, each
+    draws its part of the batch.
 
     **Arguments:**
 
-    - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same batches.
+    - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same
+      batches; or one stacked by `eqx.filter_vmap`, as in `descend`.
     - `task`: the distribution that sequences are drawn from. One that JAX cannot trace, such as one written in NumPy,
       is called from the compiled loop at every step; it must draw the same sequences from the same key.
     - `batch_size`: the number of sequences in a step.
@@ -59,15 +60,13 @@ def online(
     - `rate`: the learning rate; one number, for an ensemble one for each run, or a schedule; as in `descend`.
     - `steps`: the number of gradient steps.
     - `optimizer`: an optax optimizer, in place of `rate`, or the name of one beside it; as in `descend`.
-    - `record`: record the loss every so many steps, or at the steps listed; as in `descend`.
-    - `snapshots`: at how many of the recorded steps to keep all weights, or at which; as in `descend`.
-    - `observe`: further curves by name: functions of the model, such as the `Population` loss of the task. By default
-      none.
-    - `start`: the number of the first step, to resume a previous run; 0 by default.
+    - `record`: what is kept, and at which steps; a `Record`, as in `descend`.
+    - `first_step`: the number of the first step, to resume a previous run; 0 by default.
     - `progress`: whether to show a progress bar.
     - `configuration`: what else the trajectory should remember, by default nothing. The task and the key it has
       already.
     - `checkpoint`: the path of a file where the state of the run is saved, or a `Checkpoint`; as in `descend`.
+    - `throw`: whether a run that does not come to its end raises, or its trajectory is returned; as in `descend`.
     - `key`: the random key that all sequences are drawn from.
 
     **Returns:** a data set as `descend` returns it. The recorded loss is that of the step's own batch, before the step.
@@ -87,7 +86,7 @@ def online(
     ...     batch_size=64,
     ...     rate=0.05,
     ...     steps=300,
-    ...     observe={"population": sw.objectives.Population(task)},
+    ...     record=sw.Record(observe={"population": sw.objectives.Population(task)}),
     ...     progress=False,
     ...     key=jax.random.key(0),
     ... )
@@ -95,6 +94,7 @@ def online(
     [1.4, 0.1]
     """
     batch_size = checks.whole("batch_size", batch_size)
+    model = as_ensemble(model)
     runs = model.size if isinstance(model, Ensemble) else 1
     tokens = 8 * batch_size * task.context.tokens * (task.dim + task.outputs)
     require_memory(
@@ -112,16 +112,14 @@ def online(
         rate=rate,
         steps=steps,
         optimizer=optimizer,
-        record=record,
-        snapshots=snapshots,
-        observe=observe,
-        start=start,
+        record=record or Record(),
+        first_step=first_step,
         progress=progress,
         configuration=configuration,
         checkpoint=checkpoint,
     )
     about = {"dynamics": "online", "task": task, "batch_size": batch_size, "reduce": reduce, "key": key}
-    return train(model, source, options, about)
+    return return_or_raise(train(model, source, options, about), throw)
 
 
 def _is_traceable(task: AbstractTask, key: RandomKey) -> bool:

@@ -4,16 +4,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Array
-
 from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import recorded_rate
 from stepwell._util.text import shown
 
 from ._checkpoint import CheckpointPath
-from ._record import Steps
-
-Observable = Callable[[Any], Array]
+from ._record import Record
 
 
 @runtime_checkable
@@ -34,10 +30,8 @@ class TrainOptions:
     rate: Any
     steps: int
     optimizer: Transformation | str | None
-    record: Steps
-    snapshots: Steps
-    observe: dict[str, Observable] | None
-    start: int
+    record: Record
+    first_step: int
     progress: bool
     configuration: dict[str, Any] | None
     checkpoint: CheckpointPath
@@ -57,9 +51,8 @@ class TrainOptions:
             if self.optimizer is None or isinstance(self.optimizer, str)
             else "given as an optax transformation",
             "steps": self.steps,
-            "start": self.start,
-            "record": self.record,
-            "snapshots": self.snapshots,
-            "observed": sorted(self.observe or ()),
+            "first_step": self.first_step,
+            "record": self.record.described(),
+            "observed": sorted(self.record.observe or ()),
             **(self.configuration or {}),
         }

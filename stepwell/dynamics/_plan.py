@@ -1,6 +1,6 @@
 """What a solver of the flow is asked to do, and what it returns."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,8 +11,7 @@ from stepwell.models import AbstractModel
 
 from ._checkpoint import Saves
 from ._ensemble import Ensemble
-
-Spacing = Literal["linear", "log", "steps"]
+from ._record import FLOW_POINTS, Record
 
 _PATIENCE = 1e24
 """A run to convergence is given up after so many of the times in which its initial weights move by their own size."""
@@ -25,8 +24,6 @@ _ROUNDING = 32 * float(np.finfo(float).eps)
 """Error of a computed loss, relative to that of zero weights: it is a difference of such numbers."""
 _ALMOST = 0.99
 """More than this is not done before the end."""
-_FIRST_LOG_TIME = 1e-4
-"""Log-spaced save times begin at this fraction of the last."""
 
 
 class Plan(NamedTuple):
@@ -38,9 +35,8 @@ class Plan(NamedTuple):
     """Losses at which a run counts as converged."""
     starts: Float[np.ndarray, " run"] | None
     """The losses of the runs at the start."""
-    saves: int | Float[np.ndarray, " time"]
-    """Save times, or how many over the whole run."""
-    spacing: Spacing
+    record: Record
+    """At which times weights are saved."""
     rtol: float
     atol: float
     patience: float
@@ -114,16 +110,16 @@ class Plan(NamedTuple):
         Spaced by steps they are dense where the weights move fast: as many in every step, or one in every so many. A
         solver that does not say where its steps were has them evenly spaced in time.
         """
-        if not isinstance(self.saves, int):
-            return self.saves[self.saves <= end]
-        if end == 0.0:
-            return np.zeros(1)
-        if self.spacing == "steps" and steps is not None:
+        if end > 0.0 and self.record.spacing == "steps" and steps is not None:
             taken = np.unique(np.concatenate([[0.0], steps[(steps > 0.0) & (steps < end)], [end]]))
-            return np.interp(np.linspace(0.0, taken.size - 1.0, self.saves), np.arange(taken.size), taken)
-        if self.spacing != "log":
-            return np.linspace(0.0, end, self.saves)
-        return np.concatenate([[0.0], np.geomspace(_FIRST_LOG_TIME * end, end, self.saves - 1)])
+            return np.interp(np.linspace(0.0, taken.size - 1.0, self.points), np.arange(taken.size), taken)
+        return self.record.times(end)
+
+    @property
+    def points(self) -> int:
+        """How many times are saved in a run that comes to its end."""
+        points = self.record.points
+        return len(points) if isinstance(points, tuple) else FLOW_POINTS if points is None else int(points)  # pyright: ignore
 
 
 class Solution(NamedTuple):
@@ -155,8 +151,7 @@ def make_plan(
     start: Start | None,
     *,
     until: float | Literal["converged"],
-    save: int | np.ndarray,
-    spacing: Spacing,
+    record: Record,
     rtol: float,
     atol: float | None,
     gap: float,
@@ -165,15 +160,14 @@ def make_plan(
     time_factor: float = 1.0,
 ) -> Plan:
     """The plan that the keywords of `flow` describe. What the runs begin with is needed where they shall converge."""
-    checks.one_of("spacing", spacing, get_args(Spacing))
+    _check_points(record, until)
     if start is not None and not np.all(np.isfinite(start.losses)):
         raise InvalidInput("the loss of the initial weights is not finite; start from smaller ones")
     return Plan(
         until=None if until == "converged" else checks.number("until", until, least=0.0, above=True),
         targets=None if start is None else _targets(template, objective, start, gap),
         starts=None if start is None else start.losses,
-        saves=_saves(save, until),
-        spacing=spacing,
+        record=record,
         rtol=checks.number("rtol", rtol, least=0.0, above=True),
         atol=_tolerance(atol, rtol, initial),
         patience=np.inf if start is None else _patience(start),
@@ -190,17 +184,14 @@ def _levels(template: AbstractModel, objective: Any) -> np.ndarray | None:
     return None if levels is None or levels.size < 2 or np.any(np.diff(levels) >= 0) else levels
 
 
-def _saves(save: int | np.ndarray, until) -> int | np.ndarray:
-    if isinstance(save, int | np.integer):
-        return checks.whole("save", save, least=2)
-    times = np.asarray(save, dtype=np.float64)
-    if times.ndim != 1 or times.size == 0 or np.any(np.diff(times) <= 0) or times[0] < 0:
-        raise InvalidInput("save times must be a rising list of times from 0 on; or give a number of them")
-    if until != "converged" and times[-1] > until:
+def _check_points(record: Record, until: float | Literal["converged"]) -> None:
+    if record.every is not None:
+        raise InvalidInput("every counts steps, and a flow has times; give the record points=, a number or the times")
+    if isinstance(record.points, tuple) and until != "converged" and record.points[-1] > until:
         raise InvalidInput(
-            f"the last save time, {times[-1]:g}, is after the end, {until:g}; give earlier times, or a larger until="
+            f"the last of the points, {record.points[-1]:g}, is after the end, {until:g}; give earlier times, or a "
+            "larger until="
         )
-    return times
 
 
 def _tolerance(atol: float | None, rtol: float, initial: Array) -> float:

@@ -78,7 +78,7 @@ class Rodas5P(AbstractFlowSolver):
     >>> task = sw.tasks.InContextRegression(sw.tasks.covariance([1.0, 0.5]), 31)
     >>> model = sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     >>> loss, solver = sw.objectives.Population(task), sw.dynamics.Rodas5P()
-    >>> run = sw.dynamics.flow(model, loss, until=60.0, save=3, solver=solver, progress=False)
+    >>> run = sw.dynamics.flow(model, loss, until=60.0, record=sw.Record(points=3), solver=solver, progress=False)
     >>> run["loss"].values[0].round(2).tolist()
     [1.5, 0.54, 0.13]
     """

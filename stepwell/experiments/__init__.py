@@ -76,12 +76,11 @@ if TYPE_CHECKING:
     from ._prediction import predict as predict
     from ._prediction import theory_name as theory_name
     from ._remarks import remarks as remarks
-    from ._resume import DONE as DONE
     from ._resume import last_step as last_step
     from ._resume import resume as resume
     from ._run import experiment_and_seeds as experiment_and_seeds
     from ._run import experiment_of as experiment_of
-    from ._run import recording_of as recording_of
+    from ._run import record_of as record_of
     from ._run import remembering as remembering
     from ._run import run as run
     from ._run import time_of as time_of
@@ -90,7 +89,6 @@ if TYPE_CHECKING:
     from ._training import Descent as Descent
     from ._training import Flow as Flow
     from ._training import Online as Online
-    from ._training import Recording as Recording
     from ._training import require_spacing as require_spacing
 
 __getattr__, _ = _lazy_names(__name__, __file__)

@@ -313,7 +313,7 @@ class Experiment:
 
         **Arguments:**
 
-        - `**options`: `seeds`, `progress`, `checkpoint`.
+        - `**options`: `seeds`, `progress`, `checkpoint`, `throw`.
 
         **Returns:** the trajectory; its attribute `experiment` says what it is of. Times are the paper's t/τ.
         """

@@ -13,11 +13,12 @@ import numpy as np
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
+from stepwell._util.outcomes import DONE
 from stepwell.trajectory import load
 
 from ._build import IN_CONTEXT, IN_WEIGHT, VALUE_WEIGHTS
 from ._experiment import Experiment, canonical_text
-from ._resume import DONE, is_beginning, last_step
+from ._resume import is_beginning, last_step
 from ._run import experiment_and_seeds
 
 Held = tuple[Experiment, list[int] | None]

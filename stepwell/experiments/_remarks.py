@@ -2,7 +2,7 @@
 
 from ._experiment import Experiment, sections_of
 from ._kinds._models import dimension
-from ._training import Recording
+from ._run import record_of
 
 
 def remarks(experiment: Experiment) -> list[str]:
@@ -28,10 +28,10 @@ def remarks(experiment: Experiment) -> list[str]:
         made.append("scale 0 is a fixed point: the weights will not move")
     given, steps = experiment.record.given, experiment.training.get("steps")
     if isinstance(steps, int) and ("points" in given or "snapshots" in given):
-        recording = Recording(experiment.record.points, experiment.record.spacing, experiment.record.snapshots)
-        kept = recording.steps(steps).size
-        spaced = " at log spacing" if recording.spacing == "log" else ""
-        for name, count in {"points": kept, "snapshots": recording.places(kept).size}.items():
+        record = record_of(experiment)
+        kept = record.steps(steps)
+        spaced = " at log spacing" if record.spacing == "log" else ""
+        for name, count in {"points": kept.size, "snapshots": record.places(kept).size}.items():
             if given.get(name, 0) > count:
                 made.append(f"{name} is {given[name]}, of which {steps} steps have {count}{spaced}")
     return made

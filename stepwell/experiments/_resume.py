@@ -9,17 +9,15 @@ import numpy as np
 import xarray as xr
 
 from stepwell._util.errors import AnotherRun, InvalidInput
-from stepwell.dynamics import Checkpoint, descend
+from stepwell._util.outcomes import return_or_raise
+from stepwell.dynamics import Checkpoint, Record, descend
 from stepwell.trajectory import model_at
 
 from ._build import build_model, build_objective, build_task, observables
 from ._experiment import Experiment, training_of
 from ._keys import keys_of
-from ._run import recording_of, remembering, run, time_of
+from ._run import record_of, remembering, run, time_of
 from ._training import Descent, in_paper_time
-
-DONE = ("finished", "converged")
-"""Outcomes of a run that came to its end."""
 
 
 def is_beginning(stored: Experiment, asked: Experiment) -> bool:
@@ -43,6 +41,7 @@ def resume(
     seeds: Sequence[int] | None = None,
     checkpoint: Checkpoint | None = None,
     progress: bool = True,
+    throw: bool = True,
 ) -> xr.Dataset:
     """Train an experiment, from its initial weights or from where a stored run ended.
 
@@ -57,6 +56,7 @@ def resume(
     - `checkpoint`: where the state of the run is saved now and then. If it says so, a run that was killed or
       interrupted continues from there.
     - `progress`: whether to show a progress bar.
+    - `throw`: whether a run that does not come to its end raises, or its trajectory is returned; as in `run`.
 
     **Returns:** the whole trajectory, as `Experiment.run` returns it.
 
@@ -71,7 +71,7 @@ def resume(
     """
 
     def whole() -> xr.Dataset:
-        return run(experiment, seeds=seeds, progress=progress, checkpoint=checkpoint)
+        return run(experiment, seeds=seeds, progress=progress, checkpoint=checkpoint, throw=throw)
 
     begun = checkpoint is not None and checkpoint.resume and checkpoint.file.exists()
     if trajectory is None:
@@ -87,7 +87,7 @@ def resume(
         or not isinstance(training, Descent)
         or not training.plain
         or experiment.objective.kind == "online"
-        or recording_of(experiment).steps(training.steps).size <= training.steps
+        or record_of(experiment).steps(training.steps).size <= training.steps
         or not np.array_equal(trajectory["step"], np.arange(trajectory.sizes["step"]))
     ):
         raise InvalidInput(
@@ -102,14 +102,14 @@ def resume(
             raise
         # Ctrl-C saved both, and this run has another end than that one.
         rest = _rest(experiment, training, trajectory, start, dataclasses.replace(checkpoint, resume=False), progress)
-    return _joined(trajectory, rest, start, _grid(experiment, training))
+    return return_or_raise(_joined(trajectory, rest, start, _grid(experiment, training)), throw)
 
 
 def _grid(experiment: Experiment, training: Descent) -> np.ndarray:
     """The steps of the snapshots of the whole run."""
-    recording = recording_of(experiment)
-    steps = recording.steps(training.steps)
-    return steps[recording.places(steps.size)]
+    record = record_of(experiment)
+    steps = record.steps(training.steps)
+    return steps[record.places(steps)]
 
 
 def _rest(
@@ -130,12 +130,12 @@ def _rest(
         build_objective(experiment, task, template, keys),
         **rule,
         steps=training.steps - start,
-        start=start,
-        snapshots=grid[grid > start] - start,
-        observe=observables(experiment, task, keys) or None,
+        first_step=start,
+        record=Record(snapshots=grid[grid > start] - start, observe=observables(experiment, task, keys) or None),
         progress=progress,
         configuration={"task": task, **remembered},
         checkpoint=checkpoint,
+        throw=False,
     )
     return remembering(in_paper_time(made, time_of(experiment)), experiment)
 

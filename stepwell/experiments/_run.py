@@ -1,20 +1,23 @@
 """Run an experiment, from its initial weights or from a checkpoint."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
+from stepwell._util.outcomes import return_or_raise
 
 from ._build import build_model, build_objective, build_task, observables
 from ._experiment import Experiment, training_of
 from ._keys import keys_of
 from ._times import TimeScale, time_scale
-from ._training import Online, Recording
+from ._training import Online
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from stepwell.dynamics import Record
 
 
 @checked
@@ -24,6 +27,7 @@ def run(
     seeds: Sequence[int] | None = None,
     progress: bool = True,
     checkpoint: Any = None,
+    throw: bool = True,
 ) -> "xr.Dataset":
     """Train what an experiment describes.
 
@@ -35,6 +39,8 @@ def run(
     - `progress`: whether to show a progress bar.
     - `checkpoint`: the path of a file where the state of the run is saved now and then, or a `Checkpoint`; as in
       `descend`. The same call continues a run that was killed.
+    - `throw`: whether a run that does not come to its end raises `RunFailed`, or `Interrupted`, which have its
+      trajectory so far. If not, that is returned, and its attribute `outcome` says how it ended.
 
     **Returns:** the trajectory. Its attribute `experiment` has the experiment, and `rerun` needs nothing else; with
     `seeds` its coordinate `run` has them. Times are the paper's t/τ, with steps beside where there are steps.
@@ -69,19 +75,23 @@ def run(
     made = training_of(experiment).run(
         model,
         objective,
-        recording_of(experiment),
+        record_of(experiment, watched),
         time_of(experiment),
-        observe=watched or None,
         progress=progress,
         configuration={"task": built[0][0]} if len(members) == 1 else None,
         checkpoint=checkpoint,
+        throw=False,
     )
-    return remembering(made, members[0], None if seeds is None else [member.seed for member in members])
+    made = remembering(made, members[0], None if seeds is None else [member.seed for member in members])
+    return return_or_raise(made, throw)
 
 
-def recording_of(experiment: Experiment) -> Recording:
+def record_of(experiment: Experiment, observe: dict[str, Callable[[Any], Any]] | None = None) -> "Record":
     """What is kept of a run of the experiment."""
-    return Recording(experiment.record.points, experiment.record.spacing, experiment.record.snapshots)
+    from stepwell.dynamics import Record
+
+    section = experiment.record
+    return Record(points=section.points, spacing=section.spacing, snapshots=section.snapshots, observe=observe or None)
 
 
 def time_of(experiment: Experiment) -> TimeScale:

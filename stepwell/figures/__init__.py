@@ -10,8 +10,6 @@ from ._claim import Claim as Claim
 from ._claim import Known as Known
 from ._claim import Origin as Origin
 from ._claim import slug as slug
-from ._completed import RunFailed as RunFailed
-from ._completed import completed as completed
 from ._figure import Data as Data
 from ._figure import Figure as Figure
 from ._figure import SeedWords as SeedWords

@@ -14,9 +14,9 @@ from stepwell._util.types import RandomKey
 from stepwell.tasks import MultiTaskRegression, random_rotation
 
 from ._attention import AbstractAttention
+from ._initialization import require_weights
 from ._multihead import MultiHeadAttention
-from ._spectral import SpectralAttention
-from ._starts import require_weights
+from ._spectral_attention import SpectralAttention
 
 
 @checked

@@ -13,7 +13,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.tasks import Batch, prefix
 
 from ._forms import is_cubic
-from ._model import AbstractModel
+from ._model import AbstractModel, declared_map
 
 _TOLERANCE = 1.5e-8
 """Half of the digits, as for a declared form."""
@@ -68,7 +68,7 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
     [[8.0, 0.0], [0.0, 0.0]]
     """
     if is_cubic(model):
-        return model.effective_map()
+        return declared_map(model)
     if batch is None:
         raise InvalidInput(
             f"{type(model).__name__} declares no effective map; give sequences to measure it on, such as "

@@ -32,9 +32,9 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from ._attention import AbstractAttention
-from ._model import AbstractCubicModel, AbstractModel, Form
+from ._model import AbstractCubicModel, AbstractModel, Form, Theory, declared_map
 from ._separate import SeparateAttention
-from ._spectral import SpectralAttention
+from ._spectral_attention import SpectralAttention
 
 _BASES: dict[Form, type[AbstractModel]] = {
     "separate": SeparateAttention,
@@ -234,7 +234,7 @@ def map_rank(model: AbstractModel) -> int | None:
         return SeparateAttention.map_rank(model)
     if not is_cubic(model):
         return None
-    return model.map_rank() if is_proved(model) else _rank_at_random(model)
+    return model.map_rank() if isinstance(model, AbstractCubicModel) and is_proved(model) else _rank_at_random(model)
 
 
 def _rank_at_random(model: AbstractModel) -> int | None:
@@ -242,7 +242,7 @@ def _rank_at_random(model: AbstractModel) -> int | None:
     rng, ranks = np.random.default_rng(0), []
     for _ in range(_DRAWS):
         weights = {name: rng.standard_normal(weight.shape) for name, weight in model.weights().items()}
-        maps = np.asarray(model.with_weights(weights).effective_map())
+        maps = np.asarray(declared_map(model.with_weights(weights)))
         ranks += [int(np.linalg.matrix_rank(each)) for each in np.einsum("ooij->oij", maps) if np.isfinite(each).all()]
     return max(ranks, default=0) or None
 
@@ -269,7 +269,7 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
         return model.shape
     name = type(model).__name__
     try:
-        shape = jnp.shape(jax.eval_shape(lambda: model.effective_map()))
+        shape = jnp.shape(jax.eval_shape(lambda: declared_map(model)))
     except InvalidInput:
         raise
     except Exception as error:
@@ -332,3 +332,27 @@ def _allowed(kind: type[AbstractModel]) -> list[Form]:
     forms: list[Form] = [form for form, base in _BASES.items() if issubclass(kind, base)]
     unfit = {"cubic": AbstractAttention, "linear": AbstractCubicModel}
     return [form for form in forms if form not in unfit or not issubclass(kind, unfit[form])]
+
+
+def theory_of(model_class: type) -> Theory | None:
+    """Return the equations of `theory.linear` that linear models of a class follow.
+
+    **Arguments:**
+
+    - `model_class`: the class of a model.
+
+    **Returns:** "separate" or "merged", a name in `theory.linear.PREDICTORS`, where the class declares `theory`, or the
+    form "separate", in its own body; the static method `theory_weights` of the class has what these equations read.
+    None where it does not: a subclass may change the dynamics, and inherits no declaration.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> class Own(sw.SeparateAttention): pass
+    >>> [sw.models.theory_of(each) for each in (sw.SeparateAttention, sw.models.CubicMLP, Own)]
+    ['separate', 'merged', None]
+    """
+    if not issubclass(model_class, AbstractModel):
+        return None
+    own = vars(model_class)
+    return own.get("theory") or ("separate" if own.get("declared_form") == "separate" else None)

@@ -15,8 +15,8 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 from ._model import Form, Theory
-from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 
 
 class MergedAttention(AbstractAttention):

@@ -13,9 +13,8 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import ScoreScale, check_scale, gaussians, require_weights, score_scale_of
 from ._model import Form
-from ._score_scale import ScoreScale, score_scale_of
-from ._starts import check_scale, gaussians, require_weights
 
 
 class MultiHeadOptions(AttentionOptions, total=False):

@@ -16,8 +16,17 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import (
+    Init,
+    LabelBlocks,
+    clear,
+    gaussians,
+    head_scales,
+    init_deviations,
+    require_weights,
+    scaled_to,
+)
 from ._model import Form
-from ._starts import LabelBlocks, Start, clear, gaussians, head_scales, require_weights, scaled_to, start_deviations
 
 
 class SeparateAttention(AbstractAttention):
@@ -125,7 +134,7 @@ class SeparateAttention(AbstractAttention):
         rank: int = 1,
         scale: float,
         outputs: int = 1,
-        start: Start = "plain",
+        init: Init = "plain",
         label_blocks: LabelBlocks = "zero",
         key: RandomKey,
         **options: Unpack[AttentionOptions],
@@ -137,13 +146,13 @@ class SeparateAttention(AbstractAttention):
         - `dim`: the dimension of an input x.
         - `heads`: the number of heads.
         - `rank`: the number of pairs of key and query in a head. Above `dim` it is allowed, with a warning.
-        - `scale`: the standard deviation of a weight, or what `start` makes of it.
+        - `scale`: the standard deviation of a weight, or what `init` makes of it.
         - `outputs`: the number of labels of a token.
-        - `start`: the rule of the standard deviations, with width = dim + outputs. "plain": `scale` for all weights, as
-          in Fig 3 of the linear-attention paper. "per-head": `scale` for values and scale/√(rank · width) for keys and
-          queries, as in its Figs 4 and 12. "stacked": scale/√size, the size counting the entries of a whole matrix
-          over all heads (heads · width² for the value, heads · rank · width for key and query), as in the published
-          script since December 2025.
+        - `init`: the initialization scheme: how the standard deviations follow, with width = dim + outputs. "plain":
+          `scale` for all weights, as in Fig 3 of the linear-attention paper. "per-head": `scale` for values and
+          scale/√(rank · width) for keys and queries, as in its Figs 4 and 12. "stacked": scale/√size, the size counting
+          the entries of a whole matrix over all heads (heads · width² for the value, heads · rank · width for key and
+          query), as in the published script since December 2025.
         - `label_blocks`: "zero" sets the label blocks of value and key to zero; "random" leaves them random.
         - `key`: a JAX random key.
         - `**options`: `activation`, `normalization` and `attends_query`, as in the constructor.
@@ -154,7 +163,7 @@ class SeparateAttention(AbstractAttention):
         if rank > dim:
             warnings.warn(f"rank {rank} is above the dimension {dim}; rank {dim} can do the same", stacklevel=2)
         width = dim + checks.whole("outputs", outputs)
-        square, thin = start_deviations(start, scale, heads=heads, rank=rank, width=width)
+        square, thin = init_deviations(init, scale, heads=heads, rank=rank, width=width)
         shapes = (heads, outputs, width), (heads, rank, width), (heads, rank, dim)
         value, keys, queries = gaussians(shapes, (square, thin, thin), key=key)
         return cls(

@@ -15,7 +15,7 @@ from stepwell._util.types import Loss, Precision
 from stepwell.models import AbstractModel, check_form, check_weights, is_attention, is_proved
 from stepwell.tasks import Batch, FeatureBatch, prefix
 
-from ._abstract import AbstractObjective, require
+from ._abstract_objective import AbstractObjective, require
 
 Reduce = Literal["mean", "sum"]
 """How the squared errors of several outputs become one: their mean, or their sum."""

@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from stepwell._util.memory import free_programs_if_many
-from stepwell.dynamics import descend, flow, online
-from stepwell.experiments import Descent, Flow, Online, Recording, TimeScale, recording_of
+from stepwell.dynamics import Record, descend, flow, online
+from stepwell.experiments import Descent, Flow, Online, TimeScale, record_of
 from stepwell.store import Column, Shard
 
 from ._plan import Work, fine_steps, fine_times, is_stacked
@@ -83,22 +83,23 @@ def _shard(work: Work, groups: list[_Group]) -> Shard:
 
 def _trained(built: Built) -> tuple[Measured, xr.Dataset]:
     """What is measured of a group of runs, and what is kept of it."""
-    training, recording = built.training, recording_of(built.experiment)
+    training, keeping = built.training, record_of(built.experiment)
     if isinstance(training, Descent):
-        return _descended(built, training, recording)
+        return _descended(built, training, keeping)
     if isinstance(training, Flow) and training.until != "converged":
-        return _flowed(built, training, recording, float(training.until))
-    return _alone(built, recording)
+        return _flowed(built, training, keeping, float(training.until))
+    return _alone(built, keeping)
 
 
-def _descended(built: Built, training: Descent, recording: Recording) -> tuple[Measured, xr.Dataset]:
-    kept = recording.steps(training.steps)
+def _descended(built: Built, training: Descent, keeping: Record) -> tuple[Measured, xr.Dataset]:
+    kept = keeping.steps(training.steps)
     steps = np.union1d(fine_steps(training.steps), kept)
-    snapshots = kept[recording.places(kept.size)]
+    snapshots = kept[keeping.places(kept)]
     single = built.size == 1 and built.rates is not None
     rates: Any = float(built.rates[0]) if single else built.rates  # pyright: ignore[reportOptionalSubscript]
     rule, _ = training.rule(built.models, rates)
-    common: Any = {"steps": training.steps, "record": steps, "snapshots": snapshots, "progress": False, **rule}
+    record = Record(points=steps, snapshots=snapshots)
+    common: Any = {"steps": training.steps, "record": record, "progress": False, "throw": False, **rule}
     loss = built.losses
     if isinstance(loss, Online):
         run = online(built.models, loss.task, batch_size=loss.batch_size, key=loss.key, **common)
@@ -116,11 +117,11 @@ def _descended(built: Built, training: Descent, recording: Recording) -> tuple[M
     return Measured(built, losses, steps, built.step_times(), _last(weights)), data
 
 
-def _flowed(built: Built, training: Flow, recording: Recording, until: float) -> tuple[Measured, xr.Dataset]:
+def _flowed(built: Built, training: Flow, keeping: Record, until: float) -> tuple[Measured, xr.Dataset]:
     """Gradient flow until a time; where the solver gives up, in smaller parts."""
-    kept = recording.times(until)
+    kept = keeping.times(until)
     times = np.union1d(fine_times(until), kept) if "drops" in built.experiment.record.measure else kept
-    snapshots = kept[recording.places(kept.size)]
+    snapshots = kept[keeping.places(kept)]
     # The smallest initial weights of any run: what they need is enough for all.
     flat = np.concatenate([part.reshape(built.size, -1) for part in built.weights().values()], axis=1)
     largest = np.abs(flat).max()
@@ -130,16 +131,17 @@ def _flowed(built: Built, training: Flow, recording: Recording, until: float) ->
         built.models,
         built.losses,
         until=float(scaled[-1]),
-        save=scaled,
+        record=Record(points=scaled),
         rtol=training.tolerance,
         atol=min(_TOLERANCE * smallest, training.tolerance),
         progress=False,
+        throw=False,
     )
     _check_interruption(run)
     reached = run.sizes["time"]
     if reached < times.size and built.size > 1:
         parts = np.array_split(np.arange(built.size), min(_PARTS, built.size))
-        made = [_flowed(built.take(part), training, recording, until) for part in parts]
+        made = [_flowed(built.take(part), training, keeping, until) for part in parts]
         return Measured.joined(built, [one for one, _ in made]), xr.concat([one for _, one in made], "run")
     losses = _whole(run["loss"].values, reached, times.size)
     run = run.assign_coords(time=times[:reached])
@@ -149,16 +151,16 @@ def _flowed(built: Built, training: Flow, recording: Recording, until: float) ->
     return Measured(built, losses, times, np.ones(built.size), _last(weights), failed), data
 
 
-def _alone(built: Built, recording: Recording) -> tuple[Measured, xr.Dataset]:
+def _alone(built: Built, keeping: Record) -> tuple[Measured, xr.Dataset]:
     """One run by its own training: until it has converged, or as a kind of the user's says."""
     scale = TimeScale(float(built.factors[0]), built.unit)
-    options = {"observe": None, "progress": False, "configuration": None, "checkpoint": None}
-    run = built.training.run(built.models, built.losses, recording, scale, **options)
+    options = {"progress": False, "configuration": None, "checkpoint": None, "throw": False}
+    run = built.training.run(built.models, built.losses, keeping, scale, **options)
     _check_interruption(run)
     axis = "step" if "step" in run["loss"].dims else "time"
     outcome = run.attrs.get("outcome", "finished")
     if isinstance(built.training, Flow) and "drops" in built.experiment.record.measure and outcome == "converged":
-        measured, _ = _flowed(built, built.training, recording, float(run["time"].values[-1]))
+        measured, _ = _flowed(built, built.training, keeping, float(run["time"].values[-1]))
         losses, points, last = measured.losses, measured.points, measured.last
     else:
         losses = _whole(run["loss"].values, run.sizes[axis], run.sizes[axis])

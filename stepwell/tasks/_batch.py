@@ -14,7 +14,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import Remembering, remembered
 from stepwell._util.types import Normalization, SequenceLabels, SequenceTokens
 
-from ._lengths import ContextLengths, attention_scale
+from ._context_lengths import ContextLengths, attention_scale
 
 
 class Batch(Remembering):

@@ -11,12 +11,12 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
-from ._abstract import assemble
+from ._abstract_task import assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import square_root
 from ._gaussian import AbstractGaussianTask
-from ._generator import generator
-from ._lengths import ContextLengths, as_lengths
+from ._random import generator
 from ._regression import InContextRegression
 
 

@@ -15,11 +15,11 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
-from ._abstract import assemble
+from ._abstract_task import assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import random_rotation
 from ._gaussian import AbstractGaussianTask
-from ._lengths import ContextLengths, as_lengths
 
 Convention = Literal["per-coordinate", "total"]
 """What a strength is: the variance of each coordinate of a task vector, or the mean of its squared length."""

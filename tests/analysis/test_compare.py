@@ -10,7 +10,7 @@ import pytest
 from stepwell._util.errors import InvalidInput
 from stepwell._util.paper_time import PAPER_UNIT
 from stepwell.analysis import compare, level_drops, sample_task, staircase
-from stepwell.dynamics import Ensemble, descend, flow, renormalized, time_factor
+from stepwell.dynamics import Ensemble, Record, descend, flow, renormalized, time_factor
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -127,11 +127,11 @@ def test_weights_that_were_recorded_too_seldom_tell_no_drop_from_another(task):
     """Of the first and the last weights alone both drops would be of the component that grew most."""
     model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.1)
     options = {"rate": 0.05, "steps": 600, "progress": False}
-    few = compare(descend(model, Population(task), snapshots=2, **options), task).table
+    few = compare(descend(model, Population(task), record=Record(snapshots=2), **options), task).table
     assert few["status"].tolist() == ["measured"] * 2
     for column in ("measured_component", "measured_head", "in_order"):
         assert bool(few[column].isna().all())
-    enough = compare(descend(model, Population(task), snapshots=20, **options), task).table
+    enough = compare(descend(model, Population(task), record=Record(snapshots=20), **options), task).table
     assert enough["measured_component"].tolist() == enough["measured_head"].tolist() == [1, 2]
     np.testing.assert_allclose(few["measured"], enough["measured"], rtol=1e-12)
 
@@ -179,7 +179,7 @@ def test_a_finite_sample_is_better_predicted_by_its_own_driving(task):
     model, errors = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=0.02), []
     for seed in range(4):
         sample = Moments.of_task(task, 300, features="cubic", progress=False, key=jax.random.key(seed))
-        run = descend(model, sample, rate=0.1, steps=1500, record=1, progress=False)
+        run = descend(model, sample, rate=0.1, steps=1500, progress=False)
         table = compare(run, task, sample=sample).table
         assert "finite sample" in table.attrs["remarks"][0]
         errors.append((table["error"][0], table["measured"][0] / table["population"][0] - 1))

@@ -11,7 +11,7 @@ from PIL import Image, ImageSequence
 from stepwell._util.errors import InvalidInput
 from stepwell.analysis import animate, compare, draw_map, draw_staircase, draw_weights
 from stepwell.analysis.style import new_figure
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import MultiHeadAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -54,7 +54,12 @@ def test_without_a_task_any_run_is_drawn(softmax):
 
 def test_a_logarithmic_axis_begins_shortly_before_the_loss_moves(run):
     """A solver's first steps are many decades earlier; what happens last is not at the very edge."""
-    fine = flow(SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1e-3), Population(TASK), spacing="steps", **QUIET)
+    fine = flow(
+        SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1e-3),
+        Population(TASK),
+        record=Record(spacing="steps"),
+        **QUIET,
+    )
     first = float(compare(fine, TASK).table["measured"].to_numpy()[0])
     last = float(fine["time"][-1])
     for figure in (draw_staircase(fine, TASK, log=True), draw_weights(fine, log=True)):

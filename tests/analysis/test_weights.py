@@ -19,7 +19,7 @@ from stepwell.analysis import (
     pcr_test,
     winners,
 )
-from stepwell.dynamics import descend, flow
+from stepwell.dynamics import Record, descend, flow
 from stepwell.models import AbstractModel, Form, MergedAttention, SeparateAttention
 from stepwell.objectives import Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -52,8 +52,10 @@ def task():
 def run(request, task):
     model = SeparateAttention.random(dim=3, heads=3, rank=2, scale=0.2, key=jax.random.key(0))
     if request.param == "descend":
-        return model, descend(model, Population(task), rate=0.02, steps=2000, snapshots=11, progress=False)
-    return model, flow(model, Population(task), until=500.0, save=11, progress=False)
+        return model, descend(
+            model, Population(task), rate=0.02, steps=2000, record=Record(snapshots=11), progress=False
+        )
+    return model, flow(model, Population(task), until=500.0, record=Record(points=11), progress=False)
 
 
 def test_alignment_of_turned_vectors():
@@ -91,7 +93,7 @@ def test_effective_map_is_the_models(run):
 
 def test_effective_map_of_merged(task):
     model = MergedAttention.random(dim=3, heads=2, scale=0.3, key=jax.random.key(1))
-    trajectory = descend(model, Population(task), rate=0.02, steps=50, snapshots=3, progress=False)
+    trajectory = descend(model, Population(task), rate=0.02, steps=50, record=Record(snapshots=3), progress=False)
     expected = model_at(trajectory, model).effective_map()[0, 0]
     np.testing.assert_allclose(effective_map(trajectory)[0, -1], expected, atol=1e-14)
     with pytest.raises(InvalidInput, match="merged"):
@@ -155,7 +157,9 @@ def test_random_label_blocks_are_counted_in(task, kind):
     model = made.random(dim=3, heads=2, scale=0.3, label_blocks="random", key=jax.random.key(2))
     moments = Moments.of_batch(task.sample(200, key=jax.random.key(3)))
     coarse, fine = (
-        conserved_drift(descend(model, moments, rate=0.02 / f, steps=400 * f, snapshots=2, progress=False))
+        conserved_drift(
+            descend(model, moments, rate=0.02 / f, steps=400 * f, record=Record(snapshots=2), progress=False)
+        )
         for f in (1, 4)
     )
     for name in coarse:
@@ -217,7 +221,7 @@ def test_the_nearest_fixed_point_is_that_of_the_plateau(task):
 
 def test_a_run_visits_fixed_points_in_turn(task):
     model = SeparateAttention.random(dim=3, heads=3, scale=1e-5, key=jax.random.key(1)).balanced()
-    found = nearest_fixed_point(flow(model, Population(task), save=201, progress=False), task)
+    found = nearest_fixed_point(flow(model, Population(task), record=Record(points=201), progress=False), task)
     learned = found["learned"].values[0]
     assert learned[0] == 0 and learned[-1] == 3 and np.all(np.diff(learned) >= 0)
     assert float(found["distance"][0, -1]) < 1e-3
@@ -311,5 +315,5 @@ class Scaled(AbstractModel):
 
 
 def test_a_flow_that_cannot_reach_the_bound_says_so(task):
-    run = flow(Scaled(jnp.asarray(0.1)), Population(task), progress=False)
+    run = flow(Scaled(jnp.asarray(0.1)), Population(task), progress=False, throw=False)
     assert run.attrs["outcome"] == "stuck" and "cannot have the best map" in run.attrs["message"]

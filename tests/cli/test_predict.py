@@ -10,7 +10,7 @@ import pytest
 import stepwell as sw
 from stepwell._util.paper_time import PAPER_UNIT
 from stepwell.cli import main
-from stepwell.dynamics import flow
+from stepwell.dynamics import Record, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import ContextLengths, InContextRegression
@@ -55,7 +55,7 @@ def test_a_run_of_separate_heads_follows(capsys: pytest.CaptureFixture[str]):
     task = InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
     times = [drop["time"] for drop in found["drops"]]
     points = np.linspace(0, 1.2 * times[-1], 4001)
-    run = flow(model, Population(task), until=points[-1], save=points, progress=False)
+    run = flow(model, Population(task), until=points[-1], record=Record(points=points), progress=False)
     # The schedule is exact as the scale becomes small; at 1e-2 it is within 5 %. The run is recorded on a grid.
     np.testing.assert_allclose(halfway(run, found["levels"]), times, rtol=0.05, atol=points[1])
     assert [drop["component"] for drop in found["drops"]] == [1, 2, 3, 4]
@@ -74,7 +74,7 @@ def test_a_run_of_merged_heads_follows(capsys: pytest.CaptureFixture[str]):
     model = MergedAttention.random(dim=4, heads=8, scale=1e-4, key=jax.random.key(0)).balanced()
     points = np.linspace(0, 2 * drop["time"], 2001)
     task = InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
-    run = flow(model, Population(task), until=points[-1], save=points, progress=False)
+    run = flow(model, Population(task), until=points[-1], record=Record(points=points), progress=False)
     assert halfway(run, found["levels"]) == pytest.approx([drop["time"]], abs=2 * points[1])
 
 

@@ -16,7 +16,7 @@ import optax
 import pytest
 
 from stepwell._util.errors import AnotherRun, InvalidInput
-from stepwell.dynamics import Checkpoint, Ensemble, _checkpoint, _lsoda_state, descend, flow, online
+from stepwell.dynamics import Checkpoint, Ensemble, Record, _checkpoint, _lsoda_state, descend, flow, online
 from stepwell.dynamics._checkpoint_format import Contents, pack, unpack
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -36,24 +36,24 @@ def scaled(factor):
 
 
 DESCENT = functools.partial(descend, model(), Population(TASK), rate=0.1, steps=20)
-OBSERVED = functools.partial(DESCENT, observe={"scaled": scaled(2)})
+OBSERVED = functools.partial(DESCENT, record=Record(observe={"scaled": scaled(2)}))
 ADAM = functools.partial(descend, model(), Population(TASK), optimizer=optax.adam(1e-2), steps=20)
-FLOW = functools.partial(flow, model(), Population(TASK), until=2.0, save=5)
+FLOW = functools.partial(flow, model(), Population(TASK), until=2.0, record=Record(points=5))
 ONLINE = functools.partial(online, model(), TASK, batch_size=8, rate=0.1, steps=5, key=KEY)
 
 OTHERS = {
     "rate": (DESCENT, {"rate": 0.2}, "rate 0.1 there and 0.2 here"),
     "steps": (DESCENT, {"steps": 21}, "steps 20 there and 21 here"),
-    "start": (DESCENT, {"start": 5}, "start 0 there and 5 here"),
-    "records": (DESCENT, {"record": 2}, "different recorded steps"),
-    "snapshots": (DESCENT, {"snapshots": 5}, "different snapshots"),
-    "observed": (DESCENT, {"observe": {"scaled": scaled(2)}}, "different observables"),
-    "its value": (OBSERVED, {"observe": {"scaled": scaled(3)}}, "different observables"),
+    "first step": (DESCENT, {"first_step": 5}, "first step 0 there and 5 here"),
+    "records": (DESCENT, {"record": Record(every=2)}, "different recorded steps"),
+    "snapshots": (DESCENT, {"record": Record(snapshots=5)}, "different snapshots"),
+    "observed": (DESCENT, {"record": Record(observe={"scaled": scaled(2)})}, "different observables"),
+    "its value": (OBSERVED, {"record": Record(observe={"scaled": scaled(3)})}, "different observables"),
     "optimizer": (DESCENT, {"rate": None, "optimizer": optax.adam(1e-2)}, "different rate, different optimizer"),
     "its rate": (ADAM, {"optimizer": optax.adam(2e-2)}, "different optimizer"),
     "its kind": (ADAM, {"optimizer": optax.rmsprop(1e-2)}, "different optimizer"),
     "time": (FLOW, {"until": 3.0}, "until 2.0 there and 3.0 here"),
-    "save times": (FLOW, {"save": 6}, "save times 5 there and 6 here"),
+    "points": (FLOW, {"record": Record(points=6)}, "points 5 there and 6 here"),
     "solver": (FLOW, {"solver": "lsoda"}, "different solver"),
     "tolerance": (FLOW, {"rtol": 1e-7}, "rtol 1e-06 there and 1e-07 here"),
     "key": (ONLINE, {"key": jax.random.key(1)}, "different key"),
@@ -103,7 +103,7 @@ def test_what_does_not_change_the_numbers_may_differ(tmp_path):
     assert json.loads(second.attrs["configuration"])["note"] == "again"
     np.testing.assert_array_equal(second.loss, first.loss)
     FLOW(checkpoint=tmp_path / "flow")
-    observed = FLOW(checkpoint=tmp_path / "flow", observe={"scaled": scaled(2)})
+    observed = FLOW(checkpoint=tmp_path / "flow", record=Record(points=5, observe={"scaled": scaled(2)}))
     np.testing.assert_array_equal(observed["scaled"], 2 * observed["value"])
 
 

@@ -14,7 +14,7 @@ import optax
 import pytest
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, _checkpoint, _chunk_size, _host, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, _checkpoint, _chunk_size, _host, descend, flow, online
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -49,25 +49,52 @@ def noisy():
 
 
 RUNS = {
-    "rate": lambda **how: descend(merged(), MOMENTS, rate=0.05, steps=90, observe={"exact": POPULATION}, **how),
-    "native": lambda **how: descend(separate(), POPULATION, rate=0.05, steps=90, record=40, **how),
-    "adam": lambda **how: descend(separate(), MOMENTS, optimizer=optax.adam(1e-2), steps=90, record=7, **how),
-    "noise": lambda **how: descend(merged(), MOMENTS, optimizer=noisy(), steps=60, snapshots=3, start=5, **how),
-    "ensemble": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 0.05, 0.02], steps=60, record=25, **how),
-    "softmax": lambda **how: descend(softmax(), SEQUENCES, rate=0.1, steps=40, record=15, **how),
-    "diverging": lambda **how: descend(ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=25, **how),
-    "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=100, **how),
+    "rate": lambda **how: descend(
+        merged(), MOMENTS, rate=0.05, steps=90, record=Record(observe={"exact": POPULATION}), **how
+    ),
+    "native": lambda **how: descend(separate(), POPULATION, rate=0.05, steps=90, record=Record(every=40), **how),
+    "adam": lambda **how: descend(
+        separate(), MOMENTS, optimizer=optax.adam(1e-2), steps=90, record=Record(every=7), **how
+    ),
+    "noise": lambda **how: descend(
+        merged(), MOMENTS, optimizer=noisy(), steps=60, record=Record(snapshots=3), first_step=5, **how
+    ),
+    "ensemble": lambda **how: descend(
+        ensemble(merged), MOMENTS, rate=[0.1, 0.05, 0.02], steps=60, record=Record(every=25), **how
+    ),
+    "softmax": lambda **how: descend(softmax(), SEQUENCES, rate=0.1, steps=40, record=Record(every=15), **how),
+    "diverging": lambda **how: descend(
+        ensemble(merged), MOMENTS, rate=[0.1, 50.0, 0.1], steps=60, record=Record(every=25), **how
+    ),
+    "diverging alone": lambda **how: descend(merged(), MOMENTS, rate=50.0, steps=300, record=Record(every=100), **how),
     "online": lambda **how: online(softmax(), TASK, batch_size=8, rate=0.1, steps=40, key=KEY, **how),
     "online adam": lambda **how: online(
-        ensemble(separate), TASK, batch_size=8, optimizer=optax.adam(1e-2), steps=40, record=9, key=KEY, **how
+        ensemble(separate),
+        TASK,
+        batch_size=8,
+        optimizer=optax.adam(1e-2),
+        steps=40,
+        record=Record(every=9),
+        key=KEY,
+        **how,
     ),
-    "rodas5p": lambda **how: flow(separate(), POPULATION, solver="rodas5p", save=20, **how),
-    "rodas5p moments": lambda **how: flow(merged(), MOMENTS, solver="rodas5p", until=90.0, save=20, rtol=1e-8, **how),
-    "rodas5p ensemble": lambda **how: flow(ensemble(separate), POPULATION, solver="rodas5p", save=20, **how),
-    "lsoda": lambda **how: flow(merged(), POPULATION, solver="lsoda", save=20, observe={"exact": POPULATION}, **how),
+    "rodas5p": lambda **how: flow(separate(), POPULATION, solver="rodas5p", record=Record(points=20), **how),
+    "rodas5p moments": lambda **how: flow(
+        merged(), MOMENTS, solver="rodas5p", until=90.0, record=Record(points=20), rtol=1e-8, **how
+    ),
+    "rodas5p ensemble": lambda **how: flow(
+        ensemble(separate), POPULATION, solver="rodas5p", record=Record(points=20), **how
+    ),
+    "lsoda": lambda **how: flow(
+        merged(), POPULATION, solver="lsoda", record=Record(points=20, observe={"exact": POPULATION}), **how
+    ),
     "lsoda softmax": lambda **how: flow(softmax(), SEQUENCES, solver="lsoda", until=30.0, **how),
-    "kvaerno5": lambda **how: flow(ensemble(separate), POPULATION, solver="kvaerno5", save=20, rtol=1e-9, **how),
-    "tsit5": lambda **how: flow(separate(), POPULATION, solver="tsit5", until=300.0, save=20, rtol=1e-12, **how),
+    "kvaerno5": lambda **how: flow(
+        ensemble(separate), POPULATION, solver="kvaerno5", record=Record(points=20), rtol=1e-9, **how
+    ),
+    "tsit5": lambda **how: flow(
+        separate(), POPULATION, solver="tsit5", until=300.0, record=Record(points=20), rtol=1e-12, **how
+    ),
 }
 
 
@@ -104,7 +131,7 @@ def saved_at_once(monkeypatch):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, cut, monkeypatch, tmp_path):
-    run, path = RUNS[name], tmp_path / "run.checkpoint"
+    run, path = functools.partial(RUNS[name], throw=False), tmp_path / "run.checkpoint"
     whole = run()
     cut(0)
     same(run(), whole)
@@ -134,7 +161,7 @@ def test_a_run_killed_again_and_again_is_the_run_that_was_not(name, cut, monkeyp
 
 @pytest.mark.parametrize("name", ["native", "adam", "diverging", "rodas5p", "lsoda", "tsit5"])
 def test_a_run_ended_by_ctrl_c_saves_its_checkpoint(name, cut, monkeypatch, tmp_path):
-    run, path = RUNS[name], tmp_path / "run.checkpoint"
+    run, path = functools.partial(RUNS[name], throw=False), tmp_path / "run.checkpoint"
     whole = run()
     cut(3)
     with monkeypatch.context() as patch:
@@ -153,7 +180,10 @@ def test_a_run_ended_by_ctrl_c_saves_its_checkpoint(name, cut, monkeypatch, tmp_
 
 
 def test_a_run_given_up_as_a_snapshot_is_kept_has_all_of_them_when_it_continues(monkeypatch, tmp_path):
-    run, path = functools.partial(descend, merged(), MOMENTS, rate=0.05, steps=60, snapshots=4), tmp_path / "run"
+    run, path = (
+        functools.partial(descend, merged(), MOMENTS, rate=0.05, steps=60, record=Record(snapshots=4)),
+        tmp_path / "run",
+    )
     step, calls = _host._Plan.step, itertools.count()
 
     def given_up(self, now):
@@ -164,23 +194,25 @@ def test_a_run_given_up_as_a_snapshot_is_kept_has_all_of_them_when_it_continues(
     whole = run()
     with monkeypatch.context() as patch:
         patch.setattr(_host._Plan, "step", given_up)
-        assert run(checkpoint=path).attrs["outcome"] == "interrupted"
+        assert run(checkpoint=path, throw=False).attrs["outcome"] == "interrupted"
     same(run(checkpoint=path), whole)
 
 
 def test_an_interruption_between_two_records_keeps_the_weights_it_came_to(cut, monkeypatch):
-    run = functools.partial(descend, objective=MOMENTS, rate=0.05)
-    whole = run(merged(), steps=90, record=45)
+    run = functools.partial(descend, objective=MOMENTS, rate=0.05, throw=False)
+    whole = run(merged(), steps=90, record=Record(every=45))
     cut(3)
     with monkeypatch.context() as patch:
         calls = itertools.count()
         patch.setattr(
             _checkpoint.Saves, "save_if_due", lambda *_: next(calls) == 2 and signal.raise_signal(signal.SIGINT)
         )
-        partial = run(merged(), steps=90, record=45)
+        partial = run(merged(), steps=90, record=Record(every=45))
     start = int(partial.snapshot[-1])
     assert partial.step.values.tolist() == [0] and 0 < start < 45
-    rest = run(model_at(partial, merged()), steps=90 - start, start=start, record=[45 - start, 90 - start])
+    rest = run(
+        model_at(partial, merged()), steps=90 - start, first_step=start, record=Record(points=[45 - start, 90 - start])
+    )
     # The step after a record is another copy of the same instructions in the program, and may round otherwise.
     xr.testing.assert_allclose(rest.isel(step=[1, 2]).loss, whole.isel(step=[1, 2]).loss, rtol=1e-13)
 
@@ -198,7 +230,7 @@ task = InContextRegression(covariance([0.5, 0.3], key=jax.random.key(1)), 10)
 moments, sequences = Moments.of_task(task, 60, key=jax.random.key(2)), Sampled(task.draw(64, key=jax.random.key(3)))
 models = [MergedAttention.random(dim=2, heads=2, scale=0.01, key=jax.random.key(s)) for s in range(3)]
 softmax = MergedAttention.random(dim=2, heads=2, scale=0.2, activation="softmax", key=jax.random.key(5))
-adam = {"optimizer": optax.adam(1e-4), "steps": 30_000, "record": 7}
+adam = {"optimizer": optax.adam(1e-4), "steps": 30_000, "record": Record(every=7)}
 print("ready", flush=True)
 for name, run in {
     "descend": lambda **how: descend(Ensemble.of(models), moments, **adam, **how),

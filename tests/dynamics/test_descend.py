@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import Ensemble, descend, online
+from stepwell.dynamics import Ensemble, Interrupted, Record, RunFailed, descend, online
 from stepwell.dynamics import _divergence as divergence_module
 from stepwell.dynamics import _host as host_module
 from stepwell.models import CubicMLP, MergedAttention, SeparateAttention
@@ -36,7 +36,9 @@ def test_descent_is_the_textbook_loop(with_and_without):
     weights = np.asarray(start.value)[:, 0, -1], np.asarray(start.key)[:, 0, :2], np.asarray(start.query)[:, 0]
     losses, models = numpy_descent.separate(OBJECTIVE, *weights, 0.1, 40)
     recorded = [0, 3, 4, 17, 40]
-    runs = with_and_without(lambda: descend(start, OBJECTIVE, rate=0.1, steps=40, record=recorded, snapshots=[4, 40]))
+    runs = with_and_without(
+        lambda: descend(start, OBJECTIVE, rate=0.1, steps=40, record=Record(points=recorded, snapshots=[4, 40]))
+    )
     assert losses[-1] < 0.9 * losses[0]
     for found in runs:
         np.testing.assert_array_equal(found.step, recorded)
@@ -61,9 +63,11 @@ def test_an_ensemble_is_its_runs_side_by_side():
     models = [separate(seed) for seed in range(3)]
     rates = [0.1, 0.05, 0.2]
     objectives = [Moments.of_task(TASK, 50, key=jax.random.key(seed)) for seed in range(3)]
-    together = descend(Ensemble.of(models), Ensemble.of(objectives), rate=rates, steps=50, observe={"exact": OBJECTIVE})
+    together = descend(
+        Ensemble.of(models), Ensemble.of(objectives), rate=rates, steps=50, record=Record(observe={"exact": OBJECTIVE})
+    )
     for run, (model, objective, rate) in enumerate(zip(models, objectives, rates, strict=True)):
-        alone = descend(model, objective, rate=rate, steps=50, observe={"exact": OBJECTIVE})
+        alone = descend(model, objective, rate=rate, steps=50, record=Record(observe={"exact": OBJECTIVE}))
         np.testing.assert_allclose(together.loss[run], alone.loss[0], rtol=1e-10)
         np.testing.assert_allclose(together.exact[run], alone.exact[0], rtol=1e-10)
         np.testing.assert_allclose(together["key"][run], alone["key"][0], rtol=1e-8, atol=1e-12)
@@ -88,7 +92,7 @@ def test_any_optax_optimizer_runs_and_each_run_of_an_ensemble_has_its_own_state(
 def test_a_run_that_goes_on_from_another_is_the_same_run():
     whole = descend(separate(), OBJECTIVE, rate=0.1, steps=60)
     first = descend(separate(), OBJECTIVE, rate=0.1, steps=25)
-    second = descend(model_at(first, separate()), OBJECTIVE, rate=0.1, steps=35, start=25)
+    second = descend(model_at(first, separate()), OBJECTIVE, rate=0.1, steps=35, first_step=25)
     assert second.step[0] == 25 and second.step[-1] == 60
     np.testing.assert_array_equal(np.concatenate([first.loss[0, :-1], second.loss[0]]), whole.loss[0])
 
@@ -100,8 +104,10 @@ def test_the_time_axis_is_the_flow_time():
 
 
 def test_divergence_keeps_what_was_finite_and_names_a_rate_that_is_stable():
-    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
-    assert found.attrs["outcome"] == "diverged"
+    with pytest.raises(RunFailed, match="diverged: the loss is not finite at step") as failed:
+        descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    found = failed.value.trajectory
+    assert found.attrs["outcome"] == "diverged" and found.attrs["message"] in str(failed.value)
     assert np.all(np.isfinite(found.loss)) and 0 < found.sizes["step"] < 500
     step = int(re.search(r"step (\d+)", found.attrs["message"])[1])  # pyright: ignore[reportOptionalSubscript]
     assert step == int(found.step[-1]) + 1
@@ -111,7 +117,9 @@ def test_divergence_keeps_what_was_finite_and_names_a_rate_that_is_stable():
 
 
 def test_one_diverging_run_does_not_stop_the_others():
-    found = descend(Ensemble.of([separate(0, 1.0), separate(1, 1.0)]), OBJECTIVE, rate=[50.0, 0.1], steps=200)
+    with pytest.raises(RunFailed, match="partly diverged: the loss of run 0") as failed:
+        descend(Ensemble.of([separate(0, 1.0), separate(1, 1.0)]), OBJECTIVE, rate=[50.0, 0.1], steps=200)
+    found = failed.value.trajectory
     assert found.attrs["outcome"] == "partly diverged" and "run 0" in found.attrs["message"]
     assert "1 diverged, at rates from 50 on" in found.attrs["message"]
     alone = descend(separate(1, 1.0), OBJECTIVE, rate=0.1, steps=200)
@@ -130,15 +138,17 @@ def test_an_interrupt_keeps_what_was_done(monkeypatch):
         return advance(*arguments, **options)
 
     monkeypatch.setattr(host_module, "advance", interrupted)
-    found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
+    with pytest.raises(Interrupted, match="32 of 1001 records") as stopped:
+        descend(separate(), OBJECTIVE, rate=0.1, steps=1000, record=Record(snapshots=2))
     monkeypatch.undo()
+    found = stopped.value.trajectory
     whole = descend(separate(), OBJECTIVE, rate=0.1, steps=1000)
     assert found.attrs["outcome"] == "interrupted"
     done = found.sizes["step"]
     assert 0 < done < 1000
     np.testing.assert_array_equal(found.loss[0], whole.loss[0, :done])
     assert int(found.snapshot[-1]) == done  # the weights from which to go on: those of the next step
-    rest = descend(model_at(found, separate()), OBJECTIVE, rate=0.1, steps=1000 - done, start=done)
+    rest = descend(model_at(found, separate()), OBJECTIVE, rate=0.1, steps=1000 - done, first_step=done)
     np.testing.assert_array_equal(rest.loss[0], whole.loss[0, done:])
 
 
@@ -156,7 +166,7 @@ def test_an_online_run_that_goes_on_from_another_sees_the_batches_that_follow():
     model = separate()
     whole = online(model, TASK, batch_size=8, rate=0.1, steps=10, key=KEY)
     first = online(model, TASK, batch_size=8, rate=0.1, steps=4, key=KEY)
-    second = online(model_at(first, model), TASK, batch_size=8, rate=0.1, steps=6, start=4, key=KEY)
+    second = online(model_at(first, model), TASK, batch_size=8, rate=0.1, steps=6, first_step=4, key=KEY)
     np.testing.assert_array_equal(second.loss[0], whole.loss[0, 4:])
 
 
@@ -165,20 +175,20 @@ def test_an_interrupted_search_for_a_stable_rate_keeps_the_run(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(divergence_module, "advance", interrupted)
-    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500, throw=False)
     assert found.attrs["outcome"] == "diverged" and "interrupted" in found.attrs["message"]
     assert np.all(np.isfinite(found["value"])) and int(found.snapshot[-1]) <= int(found.step[-1])
 
 
 def test_a_rate_is_not_called_stable_if_there_was_no_time_to_try_it(monkeypatch):
     monkeypatch.setattr(divergence_module, "_SECONDS", 0.0)
-    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500)
+    found = descend(separate(scale=1.0), OBJECTIVE, rate=50.0, steps=500, throw=False)
     assert "time to try" in found.attrs["message"] and "stayed stable" not in found.attrs["message"]
 
 
 @pytest.mark.parametrize("rate", [1e30, 1e308])
 def test_a_rate_that_is_far_too_large_is_named_as_the_cause(rate):
-    found = descend(separate(), OBJECTIVE, rate=rate, steps=50)
+    found = descend(separate(), OBJECTIVE, rate=rate, steps=50, throw=False)
     told = found.attrs["message"]
     assert found.attrs["outcome"] == "diverged" and "initial weights" not in told
     stable = float(re.findall(r"rate of ([\d.e+-]+) stayed stable", told)[0])
@@ -189,14 +199,14 @@ def test_a_rate_at_which_the_loss_jumps_for_ever_is_not_called_stable():
     task = InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
     model = SeparateAttention.random(dim=4, heads=4, scale=0.3, key=jax.random.key(0))
     # At 2.5 the loss ends at .192 and .162 in turn; the lowest is .136.
-    found = descend(model, Population(task), rate=20.0, steps=50)
+    found = descend(model, Population(task), rate=20.0, steps=50, throw=False)
     stable = float(re.findall(r"rate of ([\d.e+-]+) stayed stable", found.attrs["message"])[0])
     losses = descend(model, Population(task), rate=stable, steps=4000).loss[0].values
     assert losses[-1] == pytest.approx(linear.minimal_loss(task), rel=1e-9)
 
 
 def test_weights_that_are_far_too_large_are_named_as_the_cause():
-    found = descend(separate(scale=1e40), OBJECTIVE, rate=1e-3, steps=50)
+    found = descend(separate(scale=1e40), OBJECTIVE, rate=1e-3, steps=50, throw=False)
     assert found.attrs["outcome"] == "diverged" and "make the initial weights smaller" in found.attrs["message"]
 
 
@@ -214,8 +224,11 @@ def test_the_trajectory_says_how_it_came_about():
         (lambda: descend(separate(), OBJECTIVE, rate=-0.1, steps=10), "rate"),
         (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=0), "steps"),
         (lambda: descend(separate(), OBJECTIVE, rate=[0.1, 0.2], steps=5), "one for each run"),
-        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, record=[7]), "from 0 to 5"),
-        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, observe={"loss": OBJECTIVE}), "uses itself"),
+        (lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, record=Record(points=[7])), "from 0 to 5"),
+        (
+            lambda: descend(separate(), OBJECTIVE, rate=0.1, steps=5, record=Record(observe={"loss": OBJECTIVE})),
+            "uses itself",
+        ),
         (lambda: descend(separate(), Ensemble.of([OBJECTIVE] * 2), rate=0.1, steps=5), "as many models"),
         (lambda: descend(CubicMLP.random(dim=3, heads=1, scale=1.0, key=KEY), OBJECTIVE, rate=0.1, steps=5), "agree"),
         (lambda: Ensemble.of([separate(), SeparateAttention.random(dim=2, heads=3, scale=1.0, key=KEY)]), "one shape"),
@@ -241,7 +254,9 @@ def test_ctrl_c_ends_a_run_between_two_chunks(monkeypatch):
 
     monkeypatch.setattr(host_module, "advance", pressed)
     before = signal.getsignal(signal.SIGINT)
-    found = descend(separate(), OBJECTIVE, rate=0.1, steps=1000, snapshots=2)
+    with pytest.raises(Interrupted) as stopped:
+        descend(separate(), OBJECTIVE, rate=0.1, steps=1000, record=Record(snapshots=2))
+    found = stopped.value.trajectory
     assert found.attrs["outcome"] == "interrupted" and len(calls) == 3  # the third chunk is finished and kept
     assert int(found.snapshot[-1]) == found.sizes["step"]
     assert signal.getsignal(signal.SIGINT) is before
@@ -250,7 +265,7 @@ def test_ctrl_c_ends_a_run_between_two_chunks(monkeypatch):
 def test_without_advice_no_smaller_rate_is_searched_for():
     task = InContextRegression(np.diag([1.0, 0.5]), 8)
     model = SeparateAttention.aligned(jnp.eye(2), heads=2, scale=1.0)
-    options = {"rate": 1e3, "steps": 50, "progress": False}
+    options = {"rate": 1e3, "steps": 50, "progress": False, "throw": False}
     advised, plain = (descend(model, Population(task), advice=advice, **options) for advice in (True, False))
     assert advised.attrs["outcome"] == plain.attrs["outcome"] == "diverged"
     assert "stable" in advised.attrs["message"]

@@ -6,14 +6,15 @@ import optax
 import pytest
 
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
 
 TASK = InContextRegression(covariance([0.5, 0.3, 0.2], key=jax.random.key(0)), 7, noise_variance=0.1)
 OTHER = InContextRegression(covariance([0.7, 0.2, 0.1]), 9, task_covariance=np.diag([1.0, 2.0, 3.0]))
-OPTIONS = {"steps": 30, "record": 3, "snapshots": 3, "progress": False}
+OPTIONS = {"steps": 30, "progress": False}
+THIRD = Record(every=3, snapshots=3)
 
 
 def models(rank=1):
@@ -41,9 +42,9 @@ def test_an_ensemble_in_population_is_its_runs(basis, rank):
     objective = Population(TASK, basis=basis)
     members = models(rank)
     rates = np.linspace(0.05, 0.2, len(members))
-    together = descend(Ensemble.of(members), objective, rate=rates, **OPTIONS)
+    together = descend(Ensemble.of(members), objective, rate=rates, record=THIRD, **OPTIONS)
     for run in (0, 3):
-        alone = descend(members[run], objective, rate=float(rates[run]), **OPTIONS)
+        alone = descend(members[run], objective, rate=float(rates[run]), record=THIRD, **OPTIONS)
         for name in ("loss", "value", "key", "query"):
             np.testing.assert_allclose(together[name][run], alone[name][0], rtol=1e-12, atol=1e-15)
         losses = by_loop(members[run], objective, rates[run], 30)
@@ -53,16 +54,16 @@ def test_an_ensemble_in_population_is_its_runs(basis, rank):
 def test_each_run_may_have_its_own_task_and_optimizer_state():
     members = models()
     tasks = [TASK, OTHER] * 3
-    curves = {"first": lambda model: model.query[0, 0]}
+    record = Record(every=3, snapshots=3, observe={"first": lambda model: model.query[0, 0]})
     together = descend(
         Ensemble.of(members),
         Ensemble.of([Population(task) for task in tasks]),
         optimizer=optax.adam(0.01),
-        observe=curves,
+        record=record,
         **OPTIONS,
     )
     for run in (1, 4):
-        alone = descend(members[run], Population(tasks[run]), optimizer=optax.adam(0.01), observe=curves, **OPTIONS)
+        alone = descend(members[run], Population(tasks[run]), optimizer=optax.adam(0.01), record=record, **OPTIONS)
         for name in ("loss", "first", "query"):
             np.testing.assert_allclose(together[name][run], alone[name][0], rtol=1e-11)
 

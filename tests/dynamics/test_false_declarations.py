@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import Form, MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression
@@ -80,7 +80,7 @@ def positive():
 RUNS = {
     "descend in population": lambda m: descend(m, Population(TASK), rate=0.01, steps=2, progress=False),
     "descend on moments": lambda m: descend(m, Moments.of_batch(BATCH), rate=0.01, steps=2, progress=False),
-    "flow": lambda m: flow(m, Population(TASK), until=1.0, save=3, progress=False),
+    "flow": lambda m: flow(m, Population(TASK), until=1.0, record=Record(points=3), progress=False),
 }
 
 
@@ -122,7 +122,7 @@ def test_single_precision_and_true_is_taken():
 
 @pytest.mark.parametrize("objective", [Population(TASK), Moments.of_batch(BATCH)], ids=["population", "moments"])
 def test_a_stiff_flow_moves_what_hides_nans(objective):
-    options = {"until": 5.0, "save": 4, "solver": "rodas5p", "progress": False}
+    options = {"until": 5.0, "record": Record(points=4), "solver": "rodas5p", "progress": False}
     found, plain = (flow(random(kind), objective, **options) for kind in (Careful, SeparateAttention))
     np.testing.assert_allclose(found.loss, plain.loss, rtol=1e-8)
     assert float(found.loss[0, -1]) < float(found.loss[0, 0]) - 1e-3
@@ -158,7 +158,7 @@ def test_tied_weights_that_cannot_reach_the_lowest_loss_of_their_rank_are_not_ca
             return self.bilinear() @ query
 
     start = MergedAttention.random(dim=2, heads=1, scale=0.3, key=jax.random.key(0))
-    run = flow(made(Tied, start.value, start.key_query), Population(TASK), progress=False)
+    run = flow(made(Tied, start.value, start.key_query), Population(TASK), progress=False, throw=False)
     assert run.attrs["outcome"] in ("stuck", "solver failed")
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from stepwell._util.types import Activation
-from stepwell.dynamics import descend, flow
+from stepwell.dynamics import Record, descend, flow
 from stepwell.dynamics.fast import AbstractMultiStep, gradient_form, multi_step_form, stiff_form
 from stepwell.models import SeparateAttention, SpectralAttention
 from stepwell.objectives import AbstractObjective, Population, ReducedSampled, Sampled
@@ -60,8 +60,8 @@ def test_an_objective_that_changes_the_loss_is_not_served_by_the_forms_of_its_ba
     third = descend(model, objective, rate=0.3, steps=20, progress=False)
     whole = descend(model, plain, rate=0.1, steps=20, progress=False)
     np.testing.assert_allclose(3 * third.loss, whole.loss, rtol=1e-10)
-    third = flow(model, objective, until=6.0, save=5, rtol=1e-9, progress=False)
-    whole = flow(model, plain, until=2.0, save=5, rtol=1e-9, progress=False)
+    third = flow(model, objective, until=6.0, record=Record(points=5), rtol=1e-9, progress=False)
+    whole = flow(model, plain, until=2.0, record=Record(points=5), rtol=1e-9, progress=False)
     np.testing.assert_allclose(3 * third.loss, whole.loss, rtol=1e-6)
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell.dynamics import _lsoda, _rodas, flow
+from stepwell.dynamics import Record, _lsoda, _rodas, flow
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -68,7 +68,9 @@ def test_a_start_at_the_minimum_has_converged_and_one_at_a_saddle_is_stuck():
         values = np.zeros((2, 1, 3))
         values[:, 0, 2] = sizes
         weights = {"value": values, "key": keys, "query": keys[..., :2]}
-        return flow(start(SeparateAttention, 1.0).with_weights(weights), Population(task), progress=False).attrs
+        return flow(
+            start(SeparateAttention, 1.0).with_weights(weights), Population(task), progress=False, throw=False
+        ).attrs
 
     assert at(end)["outcome"] == "converged"
     assert at(end * [1.0, 0.0])["outcome"] == "stuck"
@@ -78,7 +80,15 @@ def test_a_start_at_the_minimum_has_converged_and_one_at_a_saddle_is_stuck():
 def test_a_time_that_is_never_reached_is_given_up(solver, module, monkeypatch):
     monkeypatch.setattr(module, "MOST_STEPS", 50)
     task = InContextRegression(np.diag(SPECTRUM), 31)
-    run = flow(start(SeparateAttention, 1e-3), Population(task), until=1e30, solver=solver, save=5, progress=False)
+    run = flow(
+        start(SeparateAttention, 1e-3),
+        Population(task),
+        until=1e30,
+        solver=solver,
+        record=Record(points=5),
+        progress=False,
+        throw=False,
+    )
     assert run.attrs["outcome"] == "solver failed" and "not followed beyond time" in run.attrs["message"]
     assert run.sizes["time"] == 5 and np.all(np.isfinite(run.loss))
     assert json.loads(run.attrs["configuration"])["work"]["steps"] <= 128

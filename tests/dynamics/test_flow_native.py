@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from stepwell.dynamics import Ensemble, flow
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._field import Field
 from stepwell.dynamics.fast import FusedSampled
@@ -27,7 +27,7 @@ def separate(seed: int) -> SeparateAttention:
 def test_a_flow_is_the_same_by_the_native_pass(monkeypatch: pytest.MonkeyPatch):
     models = [separate(seed) for seed in range(2)]
     objectives = [Sampled(TASK.sample(30, key=jax.random.key(seed))) for seed in range(2)]
-    options = {"until": 1000.0, "save": 20, "rtol": RTOL, "progress": False}
+    options = {"until": 1000.0, "record": Record(points=20), "rtol": RTOL, "progress": False}
     native = flow(models[0], objectives[0], **options)
     together = flow(Ensemble.of(models), Ensemble.of(objectives), solver="tsit5", **options)
     monkeypatch.setenv("STEPWELL_NATIVE", "off")

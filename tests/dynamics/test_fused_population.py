@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.dynamics.fast import AbstractMultiStep, multi_step_form, stiff_form
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -96,8 +96,7 @@ def test_every_run_has_its_own_weights_rate_and_task(runs, own):
         Ensemble.of([Population(task) for task in tasks]) if own else Population(tasks[0]),
         rate=rates if own else 0.02,
         steps=500,
-        record=500,
-        snapshots=2,
+        record=Record(every=500, snapshots=2),
         progress=False,
     )
     for run in range(runs):
@@ -110,7 +109,7 @@ def test_every_run_has_its_own_weights_rate_and_task(runs, own):
 
 def test_a_run_that_diverges_leaves_its_neighbors_alone():
     models = [model_of(4, 3, seed=seed) for seed in range(3)]
-    options = {"steps": 100, "record": 10, "snapshots": 2, "progress": False}
+    options = {"steps": 100, "record": Record(every=10, snapshots=2), "progress": False}
     found = descend(Ensemble.of(models), Population(task_of(4)), rate=np.array([0.02, 50.0, 0.02]), **options)
     assert not np.isfinite(found.loss[1]).all()
     for run in (0, 2):
@@ -121,13 +120,13 @@ def test_a_run_that_diverges_leaves_its_neighbors_alone():
 def test_records_every_step_or_at_the_end_are_of_one_run():
     model, objective = model_of(4, 3), Population(task_of(4))
     every = descend(model, objective, rate=0.02, steps=60, progress=False)
-    seldom = descend(model, objective, rate=0.02, steps=60, record=20, progress=False)
+    seldom = descend(model, objective, rate=0.02, steps=60, record=Record(every=20), progress=False)
     np.testing.assert_array_equal(every.loss[:, ::20], seldom.loss)
 
 
 def test_without_native_functions_the_descent_is_the_same(with_and_without):
     model, objective = model_of(4, 3), Population(task_of(4))
-    options = {"rate": 0.02, "steps": 60, "record": 20, "progress": False}
+    options = {"rate": 0.02, "steps": 60, "record": Record(every=20), "progress": False}
     native, plain = with_and_without(lambda: descend(model, objective, **options))
     np.testing.assert_allclose(native.loss, plain.loss, rtol=1e-12)
     np.testing.assert_allclose(native["query"], plain["query"], rtol=1e-10)
@@ -157,6 +156,8 @@ def test_rounding_does_not_lead_off_a_saddle():
     for name in ("key", "query"):
         weights[name][..., 1:] = 0.0
     start = model_of(4, 2).with_weights(weights)
-    found = descend(start, Population(task, basis="eigen"), rate=0.05, steps=5000, record=5000, progress=False)
+    found = descend(
+        start, Population(task, basis="eigen"), rate=0.05, steps=5000, record=Record(every=5000), progress=False
+    )
     assert np.all(found["key"].values[..., 1:] == 0.0)
     assert found["loss"].values.ravel()[-1] < found["loss"].values.ravel()[0]

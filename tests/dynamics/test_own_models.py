@@ -13,7 +13,7 @@ import scipy.integrate
 from jaxtyping import Array
 
 from stepwell._util.errors import InvalidInput, WouldNotFit
-from stepwell.dynamics import Ensemble, descend, flow, online, renormalized
+from stepwell.dynamics import Ensemble, Record, descend, flow, online, renormalized
 from stepwell.dynamics.fast import (
     FusedPopulation,
     FusedSampled,
@@ -112,9 +112,9 @@ def assert_same_weights(found: Any, expected: Any, **tolerance) -> None:
 TRAININGS: dict[str, Callable[[Any], Any]] = {
     "descend": lambda model: descend(model, Sampled(BATCH), rate=RATE, steps=STEPS, **QUIET),
     "online": lambda model: online(model, TASK, batch_size=16, rate=RATE, steps=STEPS, key=KEY, **QUIET),
-    "flow": lambda model: flow(model, Sampled(BATCH), until=2.0, save=3, **QUIET),
-    "rodas5p": lambda model: flow(model, Sampled(BATCH), until=2.0, save=3, solver="rodas5p", **QUIET),
-    "tsit5": lambda model: flow(model, Sampled(BATCH), until=2.0, save=3, solver="tsit5", **QUIET),
+    "flow": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), **QUIET),
+    "rodas5p": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), solver="rodas5p", **QUIET),
+    "tsit5": lambda model: flow(model, Sampled(BATCH), until=2.0, record=Record(points=3), solver="tsit5", **QUIET),
 }
 
 
@@ -150,18 +150,20 @@ BY_MATRICES: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
     "descend": lambda model, objective: descend(model, objective, rate=RATE, steps=STEPS, **QUIET),
-    "flow": lambda model, objective: flow(model, objective, until=1.0, save=3, **QUIET),
-    "lsoda": lambda model, objective: flow(model, objective, until=1.0, save=3, solver="lsoda", **QUIET),
+    "flow": lambda model, objective: flow(model, objective, until=1.0, record=Record(points=3), **QUIET),
+    "lsoda": lambda model, objective: flow(
+        model, objective, until=1.0, record=Record(points=3), solver="lsoda", **QUIET
+    ),
     "ensemble": lambda model, objective: descend(Ensemble.of([model] * 2), objective, rate=RATE, steps=STEPS, **QUIET),
     "own objectives": lambda model, objective: flow(
-        Ensemble.of([model] * 2), Ensemble.of([objective] * 2), until=1.0, save=3, **QUIET
+        Ensemble.of([model] * 2), Ensemble.of([objective] * 2), until=1.0, record=Record(points=3), **QUIET
     ),
     "observed": lambda model, objective: descend(
         made(own.Silent, separate()),
         Sampled(BATCH),
         rate=RATE,
         steps=1,
-        observe={"it": lambda _: objective(model)},
+        record=Record(observe={"it": lambda _: objective(model)}),
         **QUIET,
     ),
     "value": lambda model, objective: objective(model),
@@ -209,7 +211,9 @@ def test_a_changed_answer_is_what_flows(solver, with_and_without):
     expected = flow_by_hand(model, BATCH, 2.0)
 
     def run_it():
-        return flow(model, Sampled(BATCH), until=2.0, save=3, solver=solver, rtol=1e-8, atol=1e-9, **QUIET)
+        return flow(
+            model, Sampled(BATCH), until=2.0, record=Record(points=3), solver=solver, rtol=1e-8, atol=1e-9, **QUIET
+        )
 
     for run in with_and_without(run_it):
         assert_same_weights(model_at(run, model), expected, rtol=0, atol=1e-6)
@@ -283,7 +287,9 @@ def test_a_declaration_brings_what_it_says_and_no_more(dim, with_and_without):
         solved = scipy.integrate.solve_ivp(
             lambda _, w: np.asarray(field(w)), (0.0, 2.0), np.asarray(flat), method="DOP853", rtol=1e-11, atol=1e-12
         )
-        for run in with_and_without(lambda: flow(start, Population(task), until=2.0, save=3, rtol=1e-8, **QUIET)):
+        for run in with_and_without(
+            lambda: flow(start, Population(task), until=2.0, record=Record(points=3), rtol=1e-8, **QUIET)
+        ):
             assert_same_weights(model_at(run, start), unravel(jnp.asarray(solved.y[:, -1])), rtol=0, atol=1e-6)
 
 
@@ -373,7 +379,9 @@ def test_a_model_from_the_ground_up_descends(with_and_without):
 def test_a_model_from_the_ground_up_flows():
     expected = flow_by_hand(gated(), BATCH, 2.0)
     for solver in ("lsoda", "rodas5p"):
-        run = flow(gated(), Sampled(BATCH), until=2.0, save=3, solver=solver, rtol=1e-8, atol=1e-9, **QUIET)
+        run = flow(
+            gated(), Sampled(BATCH), until=2.0, record=Record(points=3), solver=solver, rtol=1e-8, atol=1e-9, **QUIET
+        )
         assert_same_weights(model_at(run, gated()), expected, rtol=0, atol=1e-6)
 
 
@@ -425,7 +433,9 @@ def test_a_weight_that_hides_what_is_not_a_number_moves():
 
     model = Rectified.random(dim=2, heads=2, scale=0.7, key=KEY)
     model = model.with_weights(model.weights() | {"gate": jnp.array([0.6, 0.2])})
-    run = flow(model, Sampled(BATCH), until=2.0, save=3, solver="rodas5p", rtol=1e-8, atol=1e-9, **QUIET)
+    run = flow(
+        model, Sampled(BATCH), until=2.0, record=Record(points=3), solver="rodas5p", rtol=1e-8, atol=1e-9, **QUIET
+    )
     assert_same_weights(model_at(run, model), flow_by_hand(model, BATCH, 2.0), rtol=0, atol=1e-6)
 
 

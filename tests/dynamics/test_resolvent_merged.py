@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.dynamics import Ensemble, flow
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.dynamics.fast import AbstractResolvent, ResolventMerged, stiff_form
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
@@ -63,7 +63,7 @@ def test_systems_are_those_of_the_whole_jacobian(dim, heads, shift):
 def test_a_flow_is_that_by_lsoda():
     objective, model = Population(task_of(4)), model_of(4, 3, scale=0.03)
     assert isinstance(stiff_form(objective, model), AbstractResolvent)
-    options = {"until": 60.0, "save": 20, "rtol": 1e-9, "atol": 1e-10, "progress": False}
+    options = {"until": 60.0, "record": Record(points=20), "rtol": 1e-9, "atol": 1e-10, "progress": False}
     fast, plain = (flow(model, objective, solver=solver, **options) for solver in ("rodas5p", "lsoda"))
     # Each of some hundred steps has an error of its own.
     np.testing.assert_allclose(fast.loss, plain.loss, rtol=1e3 * 1e-9)
@@ -73,7 +73,7 @@ def test_a_flow_is_that_by_lsoda():
 def test_an_ensemble_of_losses_is_its_runs():
     losses = [Population(task_of(2, seed)) for seed in (0, 1)]
     models = [model_of(2, 2, scale=0.1, seed=seed) for seed in (0, 1)]
-    options = {"until": 20.0, "save": 5, "solver": "rodas5p", "progress": False}
+    options = {"until": 20.0, "record": Record(points=5), "solver": "rodas5p", "progress": False}
     together = flow(Ensemble.of(models), Ensemble.of(losses), **options)
     for run, (model, loss) in enumerate(zip(models, losses, strict=True)):
         np.testing.assert_allclose(together.loss[run], flow(model, loss, **options).loss[0], rtol=1e-5)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.dynamics import Ensemble, _rodas, _stiffness, flow
+from stepwell.dynamics import Ensemble, Record, _rodas, _stiffness, flow
 from stepwell.dynamics._ensemble import flatten, skeleton_of
 from stepwell.dynamics._field import Field
 from stepwell.dynamics._rosenbrock import RODAS5P, Pace, between, next_pace, step
@@ -125,13 +125,20 @@ def test_default_curves_are_within_a_ten_thousandth_of_a_tight_run_of_lsoda(scal
     if way != "native":
         monkeypatch.setattr(_rodas, "stiff_form", lambda objective, model: objective)
     model, objective = separate(scale), Population(TASK)
-    found = flow(model, objective, save=201, progress=False)
+    found = flow(model, objective, record=Record(points=201), progress=False)
     assert found.attrs["outcome"] == "converged"
     times, loss = found.time.values[1:], found.loss[0].values[1:]
     near = np.stack([times * (1 - 1e-4), times * (1 + 1e-4)])
     save, places = np.unique(near, return_inverse=True)
     tight = flow(
-        model, objective, until=save[-1], save=save, solver="lsoda", rtol=1e-10, atol=1e-9 * scale, progress=False
+        model,
+        objective,
+        until=save[-1],
+        record=Record(points=save),
+        solver="lsoda",
+        rtol=1e-10,
+        atol=1e-9 * scale,
+        progress=False,
     )
     early, late = tight.loss[0].values[places.reshape(near.shape)]
     assert np.all(loss <= early * (1 + 1e-4))
@@ -141,11 +148,11 @@ def test_default_curves_are_within_a_ten_thousandth_of_a_tight_run_of_lsoda(scal
 def test_an_ensemble_is_its_runs_though_their_steps_differ():
     models = [separate(scale, seed) for seed, scale in enumerate((1e-1, 1e-3, 1e-2))]
     objective = Population(TASK)
-    together = flow(Ensemble.of(models), objective, save=50, rtol=1e-9, atol=1e-9, progress=False)
+    together = flow(Ensemble.of(models), objective, record=Record(points=50), rtol=1e-9, atol=1e-9, progress=False)
     assert together.attrs["outcome"] == "converged"
     for run, model in enumerate(models):
         end = float(together.time[-1])
-        alone = flow(model, objective, until=end, save=50, rtol=1e-9, atol=1e-9, progress=False)
+        alone = flow(model, objective, until=end, record=Record(points=50), rtol=1e-9, atol=1e-9, progress=False)
         np.testing.assert_allclose(together.loss[run], alone.loss[0], rtol=1e-6)
         np.testing.assert_allclose(together["query"][run], alone["query"][0], atol=1e-6)
 
@@ -154,7 +161,7 @@ def test_auto_takes_it_where_the_loss_depends_on_few_numbers():
     def chosen(dim, heads=2):
         model = SeparateAttention.random(dim=dim, heads=heads, scale=0.1, key=jax.random.key(0))
         objective = Population(InContextRegression(np.eye(dim) / dim, 20))
-        found = flow(model, objective, until=0.1, save=2, progress=False)
+        found = flow(model, objective, until=0.1, record=Record(points=2), progress=False)
         return json.loads(found.attrs["configuration"])["solver"]
 
     assert chosen(4) == "rodas5p" and chosen(20) == "lsoda" and chosen(20, heads=10) == "rodas5p"
@@ -165,9 +172,14 @@ def test_softmax_sequences_and_single_precision():
     task = InContextRegression(np.diag([0.7, 0.3]), 6)
     model = SeparateAttention.random(dim=2, heads=2, scale=0.5, activation="softmax", key=jax.random.key(0))
     objective = Sampled(task.sample(20, key=jax.random.key(1)))
-    rodas, lsoda = (flow(model, objective, solver=s, until=2.0, save=3, progress=False) for s in ("rodas5p", "lsoda"))
+    rodas, lsoda = (
+        flow(model, objective, solver=s, until=2.0, record=Record(points=3), progress=False)
+        for s in ("rodas5p", "lsoda")
+    )
     np.testing.assert_allclose(rodas["loss"], lsoda["loss"], rtol=1e-5)
     linear = SeparateAttention.random(dim=2, heads=2, scale=0.5, key=jax.random.key(0))
     single = linear.with_weights({name: np.float32(weight) for name, weight in linear.weights().items()})
-    double, rounded = (flow(m, Population(task), until=2.0, save=3, progress=False) for m in (linear, single))
+    double, rounded = (
+        flow(m, Population(task), until=2.0, record=Record(points=3), progress=False) for m in (linear, single)
+    )
     np.testing.assert_allclose(rounded["loss"], double["loss"], rtol=1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepwell._util.progress import Meter
-from stepwell.dynamics import descend, flow, online
+from stepwell.dynamics import Interrupted, descend, flow, online
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -40,7 +40,9 @@ def test_a_signal_ends_a_run_which_is_kept(run, number: int, monkeypatch: pytest
         update(self, done, note)
 
     monkeypatch.setattr(Meter, "update", struck)
-    trajectory = run()
+    with pytest.raises(Interrupted) as stopped:
+        run()
+    trajectory = stopped.value.trajectory
     assert trajectory.attrs["outcome"] == "interrupted"
     assert signal.Signals(number).name in trajectory.attrs["message"] and "kept" in trajectory.attrs["message"]
     assert trajectory["loss"].size > 0 and np.all(np.isfinite(trajectory["loss"]))
@@ -62,8 +64,10 @@ Meter.update = struck
 
 objective = sw.objectives.Population(sw.tasks.InContextRegression(np.eye(2), 10))
 model = sw.models.MergedAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-run = sw.dynamics.descend(model, objective, rate=1e-4, steps=10**6, record=1000)
-sw.trajectory.save(run, sys.argv[1])
+try:
+    sw.dynamics.descend(model, objective, rate=1e-4, steps=10**6, record=sw.Record(every=1000))
+except sw.Interrupted as stopped:
+    sw.trajectory.save(stopped.trajectory, sys.argv[1])
 os.kill(os.getpid(), signal.SIGTERM)
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.objectives import Exact, ReducedSampled, Sampled, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -50,7 +50,7 @@ def eigenvalue_flow(start, task):
 def test_plain_flow_of_the_weights_is_the_flow_of_the_eigenvalues(options):
     start = random_start(1, 3, **options)
     times = np.linspace(0, 3, 13)
-    found = flow(start, Spectral(TASK), until=3.0, save=times, rtol=1e-9, atol=1e-11, progress=False)
+    found = flow(start, Spectral(TASK), until=3.0, record=Record(points=times), rtol=1e-9, atol=1e-11, progress=False)
     first = np.stack([np.asarray(start.omega()), np.asarray(start.mu())]).reshape(-1)
     expected = solve_ivp(eigenvalue_flow(start, TASK), (0, 3), first, t_eval=times, rtol=1e-10, atol=1e-12).y
     expected = expected.T.reshape(13, 2, 3, 4)
@@ -75,7 +75,7 @@ def test_flow_of_the_exact_loss_ends_at_its_recorded_minimum():
     """ω√d = 1.007 and μ = 0.998 of the leading order, found by minimization in another program."""
     task = MultiTaskRegression((10,), context=100)
     start = SpectralAttention.balanced(np.array([[0.2]]), np.array([[2.0]]), (10,))
-    last = model_at(flow(start, Exact(task), until=60.0, save=3, progress=False), start)
+    last = model_at(flow(start, Exact(task), until=60.0, record=Record(points=3), progress=False), start)
     assert abs(float(last.omega()[0, 0]) * np.sqrt(10) - 1.007) < 1e-3
     assert abs(float(last.mu()[0, 0]) / (np.sqrt(10) / (1 + np.e / 10)) - 0.998) < 1e-3
 

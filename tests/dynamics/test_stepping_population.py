@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepwell import native as kernels
-from stepwell.dynamics import Ensemble, flow
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.dynamics._rosenbrock import RODAS5P, step
 from stepwell.dynamics.fast import (
     AbstractResolvent,
@@ -158,7 +158,7 @@ def test_steps_are_those_with_the_whole_jacobian_however_long(length, form):
     """On plateaus, where a step is longer than all that decays, and at the end. Bends are sums of large terms."""
     digits = float(np.finfo(float).eps * np.abs(RODAS5P.d).sum())
     objective, model = Population(diagonal()), model_of(4, 4, scale=1e-6)
-    run = flow(model, objective, save=401, progress=False)
+    run = flow(model, objective, record=Record(points=401), progress=False)
     loss, fall = run.loss[0].values, np.abs(np.diff(run.loss[0].values))
     shed = (loss[0] - loss[:-1]) / (loss[0] - loss[-1])
     for least, most in ((0.3, 0.6), (0.6, 0.8), (0.999, 1.0)):
@@ -184,7 +184,7 @@ def test_columns_of_a_slope_may_cancel_to_the_last_digit(inputs, form):
     objective, model = Population(InContextRegression(inputs, 9)), model_of(len(inputs), 2, 2, scale=0.1)
     for length in (1e-4, 0.3):
         assert_same_step(form, objective, model, length, 1e-11)
-    assert flow(model, objective, save=3, progress=False).attrs["outcome"] == "converged"
+    assert flow(model, objective, record=Record(points=3), progress=False).attrs["outcome"] == "converged"
 
 
 @FORMS
@@ -215,7 +215,7 @@ def test_every_run_has_its_own_weights_length_and_task(runs, own):
 
 def test_without_native_functions_the_flow_is_the_same(with_and_without):
     model, objective = model_of(3, 3, rank=2, scale=1e-3), Population(task_of(3))
-    options = {"save": 50, "rtol": 1e-8, "progress": False}
+    options = {"record": Record(points=50), "rtol": 1e-8, "progress": False}
     native, plain = with_and_without(lambda: flow(model, objective, **options))
     assert native.attrs["outcome"] == plain.attrs["outcome"] == "converged"
     work = [json.loads(found.attrs["configuration"])["work"] for found in (native, plain)]
@@ -229,7 +229,7 @@ def test_without_native_functions_the_flow_is_the_same(with_and_without):
 def test_a_tiny_start_leaves_saddles_when_it_does_without(with_and_without):
     """What leads off a saddle is rounded by its own last digit, some 10⁻²⁴ here, not by that of other weights."""
     model, objective = model_of(4, 4, scale=1e-8), Population(diagonal())
-    native, plain = with_and_without(lambda: flow(model, objective, save=3, progress=False))
+    native, plain = with_and_without(lambda: flow(model, objective, record=Record(points=3), progress=False))
     assert native.attrs["outcome"] == plain.attrs["outcome"] == "converged"
     np.testing.assert_allclose(native.time[-1], plain.time[-1], rtol=1e-9)
 
@@ -245,7 +245,7 @@ def test_the_form_taken_has_the_smallest_system(dim, heads, kind):
 def test_a_flow_by_resolvent_is_that_by_lsoda():
     objective = Population(InContextRegression(covariance(1 / np.arange(1, 10)), 31))
     model = model_of(9, 7, scale=0.03)
-    options = {"until": 400.0, "save": 30, "rtol": 1e-9, "atol": 1e-10, "progress": False}
+    options = {"until": 400.0, "record": Record(points=30), "rtol": 1e-9, "atol": 1e-10, "progress": False}
     found, tight = (flow(model, objective, solver=solver, **options) for solver in ("auto", "lsoda"))
     assert json.loads(found.attrs["configuration"])["solver"] == "rodas5p"
     assert isinstance(stiff_form(objective, model), AbstractResolvent)

@@ -26,7 +26,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.analysis import sample_task
 from stepwell.cli import main
 from stepwell.dynamics import named_optimizer, time_factor
-from stepwell.experiments import Experiment, Recording, command_of, experiment_of, keys_of, no_comparison, no_theory
+from stepwell.experiments import Experiment, command_of, experiment_of, keys_of, no_comparison, no_theory
 from stepwell.models import theory_of
 from stepwell.objectives import Moments
 from stepwell.store import Store, load_run, save_run
@@ -212,23 +212,24 @@ def by_hand(experiment: Experiment, folder: Path) -> Answer:
     """Task, model and objective as they are built, trained by `flow`, `descend` or `online`, and compared."""
     task, model, objective = experiment.build()
     training, record = experiment.training, experiment.record
-    recording = Recording(record.points, record.spacing, record.snapshots)
+    kept = sw.Record(points=record.points, spacing=record.spacing, snapshots=record.snapshots)
     factor = _factor(experiment, model)
     if training.kind == "flow":
         until: Any = training.until if training.until == "converged" else training.until / factor
-        alone = training.until == "converged" or record.spacing == "steps"
-        save = record.points if alone else recording.times(float(until))
         run = sw.flow(
-            model, objective, until=until, save=save, spacing=record.spacing, rtol=training.tolerance, progress=False
+            model,
+            objective,
+            until=until,
+            record=sw.Record(points=record.points, spacing=record.spacing),
+            rtol=training.tolerance,
+            progress=False,
         )
     else:
         rule: dict[str, Any] = {"rate": training.rate}
         if (training.optimizer, training.schedule) != ("sgd", "constant"):
             given = {"rate": training.rate, "steps": training.steps, "model": model}
             rule = {"optimizer": named_optimizer(training.optimizer, training.schedule, **given).optimizer}
-        kept = recording.steps(training.steps)
         rule |= {"steps": training.steps, "record": kept, "progress": False}
-        rule["snapshots"] = kept[recording.places(kept.size)]
         if experiment.objective.kind == "online":
             run = sw.online(model, task, batch_size=objective.batch_size, key=keys_of(experiment.seed).train, **rule)
         else:
@@ -414,7 +415,7 @@ def swept(experiment: Experiment, folder: Path) -> Answer | None:
 
 def _state(experiment: Experiment) -> Any:
     """The state of the page, from the words of an address where the page's own bounds allow them."""
-    from stepwell.explorer import State
+    from stepwell.explorer._state import State
 
     words = {name: _word(value) for name, value in experiment.canonical().items() if name != "numerics"}
     state, problems = State.read(words)

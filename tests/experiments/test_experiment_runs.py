@@ -16,7 +16,7 @@ from stepwell._util import paper_time
 from stepwell._util.errors import InvalidInput
 from stepwell.analysis import sample_task
 from stepwell.dynamics import _diffrax, _lsoda, _rodas
-from stepwell.experiments import Experiment, Recording, _kind, compare_run, experiment_of, keys_of, resume, time_scale
+from stepwell.experiments import Experiment, _kind, compare_run, experiment_of, keys_of, resume, time_scale
 from stepwell.experiments._keys import NAMES
 from stepwell.objectives import Moments
 from stepwell.theory import linear
@@ -119,14 +119,14 @@ def test_until_is_the_same_time_by_steps_and_by_flow():
 @given(st.integers(2, 40), st.sampled_from(["linear", "log"]), st.integers(1, 5000), st.integers(2, 40))
 @settings(deadline=None)
 def test_grids_begin_and_end_where_they_should(points, spacing, last, snapshots):
-    recording = Recording(points, spacing, snapshots)
-    steps = recording.steps(last)
+    record = sw.Record(points=points, spacing=spacing, snapshots=snapshots)
+    steps = record.steps(last)
     assert steps[0] == 0 and steps[-1] == last and (np.diff(steps) > 0).all() and steps.size <= points
     if spacing == "linear":
         assert steps.size == min(points, last + 1)
-    times = recording.times(3.0)
+    times = record.times(3.0)
     assert times.size == points and times[0] == 0.0 and times[-1] == pytest.approx(3.0) and (np.diff(times) > 0).all()
-    places = recording.places(steps.size)
+    places = record.places(steps)
     assert places[0] == 0 and places[-1] == steps.size - 1 and places.size == min(snapshots, steps.size)
 
 
@@ -347,8 +347,10 @@ def test_messages_have_the_papers_time(monkeypatch: pytest.MonkeyPatch):
     experiment = Experiment(
         task={"dim": 2, "context": 64}, model={"normalization": "none", "scale": 0.001}, training={"until": 4e4}
     )
-    run = experiment.run(progress=False)
-    assert run.attrs["outcome"] == "solver failed"
+    with pytest.raises(sw.RunFailed, match="solver failed") as failed:
+        experiment.run(progress=False)
+    run = failed.value.trajectory
+    assert run.attrs["outcome"] == "solver failed" and experiment_of(run) == experiment
     assert "did not lead to time 4e+04" in run.attrs["message"]
     beyond = re.search(r"beyond time ([\d.e+]+)", run.attrs["message"])
     assert beyond is not None and float(beyond[1]) == pytest.approx(float(run["time"][-1]), rel=1e-3)

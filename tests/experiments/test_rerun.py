@@ -28,11 +28,17 @@ RUNS = {
     "sampled": lambda: _descend(MODEL, sw.Sampled(TASK.sample(20, key=KEY)), configuration={"note": "why"}),
     "ensemble": lambda: _descend(sw.Ensemble.of([MODEL, OTHER]), sw.Population(TASK), rate=[0.05, 0.02]),
     "adam": lambda: _descend(MODEL, sw.Population(TASK), optimizer="adam", rate=0.01),
-    "some steps": lambda: _descend(MODEL, sw.Population(TASK), record=7, snapshots=[3, 9], start=4),
+    "some steps": lambda: _descend(
+        MODEL, sw.Population(TASK), record=sw.Record(every=7, snapshots=[3, 9]), first_step=4
+    ),
     "online": lambda: sw.online(MODEL, TASK, batch_size=8, rate=0.05, steps=20, progress=False, key=KEY),
     "flow": lambda: sw.flow(MODEL, sw.Population(TASK), progress=False),
-    "flow to a time": lambda: sw.flow(MODEL, sw.Population(TASK), until=3.0, save=7, spacing="log", progress=False),
-    "flow at times": lambda: sw.flow(MODEL, sw.Population(TASK), until=3.0, save=np.array([0.0, 3.0]), progress=False),
+    "flow to a time": lambda: sw.flow(
+        MODEL, sw.Population(TASK), until=3.0, record=sw.Record(points=7, spacing="log"), progress=False
+    ),
+    "flow at times": lambda: sw.flow(
+        MODEL, sw.Population(TASK), until=3.0, record=sw.Record(points=np.array([0.0, 3.0])), progress=False
+    ),
 }
 
 

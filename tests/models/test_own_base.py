@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from stepwell._util.errors import InvalidInput
 from stepwell.analysis import effective_map as map_along
 from stepwell.analysis import nearest_fixed_point, pcr_test
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import (
     AbstractModel,
     Form,
@@ -130,7 +130,7 @@ def test_it_trains_in_every_way_and_is_saved_and_loaded(model, tmp_path):
     both = Ensemble.of([model, model.scaled(0.5)])
     runs = {
         "descend": descend(both, Sampled(BATCH), rate=0.1, steps=3, progress=False),
-        "flow": flow(both, Sampled(BATCH), until=0.5, save=3, progress=False),
+        "flow": flow(both, Sampled(BATCH), until=0.5, record=Record(points=3), progress=False),
         "online": online(both, TASK, batch_size=8, rate=0.1, steps=3, key=KEY, progress=False),
     }
     for name, run in runs.items():
@@ -154,12 +154,12 @@ def test_a_declared_map_gives_the_population_and_its_gradient():
         objective.check(model)
         assert float(objective(model)) == pytest.approx(float(objective(same)), rel=1e-13)
         assert float(objective(model)) != pytest.approx(float(objective(model.scaled(2.0))), rel=1e-3)
-    exact = flow(model, Population(TASK), until=5.0, save=3, progress=False)
+    exact = flow(model, Population(TASK), until=5.0, record=Record(points=3), progress=False)
     measured = flow(
         model,
         Moments.of_task(TASK, 20_000, key=KEY, features="cubic", progress=False),
         until=5.0,
-        save=3,
+        record=Record(points=3),
         progress=False,
     )
     assert float(exact.loss[0, -1]) == pytest.approx(float(measured.loss[0, -1]), rel=0.05)
@@ -247,7 +247,7 @@ def test_what_is_not_linear_in_the_query_has_no_map():
 
 def test_probes_read_the_map_of_any_model():
     gated = Gated(key=KEY)
-    run = flow(gated, Population(TASK), until=40.0, save=4, progress=False)
+    run = flow(gated, Population(TASK), until=40.0, record=Record(points=4), progress=False)
     maps = map_along(run, gated)
     for place in (0, -1):
         expected = model_at(run, gated, at=run["time"].values[place]).effective_map()[0, 0]
@@ -255,7 +255,9 @@ def test_probes_read_the_map_of_any_model():
     np.testing.assert_array_equal(nearest_fixed_point(run, TASK, gated)["learned"][0, [0, -1]], [0, 2])
 
     layered = Layered(key=KEY)
-    run = flow(Ensemble.of([layered, layered.scaled(0.5)]), Sampled(BATCH), until=2.0, save=3, progress=False)
+    run = flow(
+        Ensemble.of([layered, layered.scaled(0.5)]), Sampled(BATCH), until=2.0, record=Record(points=3), progress=False
+    )
     maps = map_along(run, layered, batch=BATCH)
     assert maps.dims == ("run", "time", "row", "column") and maps.unexplained.dims == ("run", "time")
     last = measured_map(model_at(run, layered, run=1), BATCH)

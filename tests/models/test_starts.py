@@ -38,7 +38,7 @@ def test_label_blocks_can_be_random_too():
     ],
 )
 def test_the_starts_of_separate_attention(start, value, pair):
-    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, start=start, key=KEY)
+    model = SeparateAttention.random(dim=8, heads=100, rank=4, scale=0.5, init=start, key=KEY)
     deviation_is(model.value[..., 8:], value)
     deviation_is(model.key[..., :8], pair)
     deviation_is(model.query, pair)

@@ -13,14 +13,14 @@ import pytest
 from traces import traced_as
 
 from stepwell import native
-from stepwell.dynamics import Ensemble, descend, flow
+from stepwell.dynamics import Ensemble, Record, descend, flow
 from stepwell.dynamics.fast import gradient_form
 from stepwell.models import MergedAttention, SeparateAttention, SpectralAttention
 from stepwell.native import _kernels
 from stepwell.native._processor import levels
 from stepwell.objectives import Population, ReducedSampled, Sampled
 from stepwell.tasks import InContextRegression, MultiTaskRegression
-from stepwell.tasks._normals import standard_normals
+from stepwell.tasks._random import standard_normals
 
 KEY = jax.random.key(3)
 RTOL = {"float64": 1e-11, "float32": 3e-6}
@@ -125,7 +125,7 @@ def separate(dim, seed):
 def population_runs(dim, runs):
     objective = Population(InContextRegression(np.diag(np.linspace(1.0, 0.4, dim)), 9, noise_variance=0.2))
     models = Ensemble.of([separate(dim, seed) for seed in range(runs)])
-    return descend(models, objective, rate=0.02, steps=50, record=50, snapshots=2, progress=False)
+    return descend(models, objective, rate=0.02, steps=50, record=Record(every=50, snapshots=2), progress=False)
 
 
 plain_population_runs = plain(population_runs)
@@ -141,7 +141,7 @@ def test_descent_in_population(level, dim, runs):
 def population_flow(dim, runs):
     objective = Population(InContextRegression(np.diag(np.linspace(1.0, 0.4, dim)), 9, noise_variance=0.2))
     models = separate(dim, 0) if runs == 1 else Ensemble.of([separate(dim, seed) for seed in range(runs)])
-    return flow(models, objective, until=3.0, save=5, solver="rodas5p", progress=False)
+    return flow(models, objective, until=3.0, record=Record(points=5), solver="rodas5p", progress=False)
 
 
 plain_population_flow = plain(population_flow)

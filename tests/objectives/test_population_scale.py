@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import Ensemble, descend
+from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import ContextLengths, InContextRegression, covariance, population_moments, random_rotation
@@ -139,7 +139,7 @@ def test_descent_in_the_eigenbasis_is_descent_rotated():
     task = task_of(33, "common")
     model = separate(33, heads=3, scale=0.1)
     eigen = Population(task, basis="eigen")
-    options = {"rate": 0.01, "steps": 200, "record": 10, "progress": False}
+    options = {"rate": 0.01, "steps": 200, "record": Record(every=10), "progress": False}
     one, other = descend(model, Population(task), **options), descend(eigen.rotated(model), eigen, **options)
     np.testing.assert_allclose(other["loss"], one["loss"], rtol=1e-10)
     end = eigen.rotated(model_at(other, model), back=True)

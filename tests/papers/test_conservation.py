@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from stepwell.analysis import conserved
+from stepwell.dynamics import Record
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments
 from stepwell.papers.linear import conservation as figure
@@ -53,7 +54,12 @@ def test_shuffled_heads_are_not_balanced():
     """The value of one head with the key of the next."""
     objective = prepare(200)
     run = figure.flow(
-        figure.initial_model("separate, rank 1", QUICK), objective, until=50.0, save=11, rtol=1e-8, progress=False
+        figure.initial_model("separate, rank 1", QUICK),
+        objective,
+        until=50.0,
+        record=Record(points=11),
+        rtol=1e-8,
+        progress=False,
     )
     shuffled = run.assign(value=(run["value"].dims, np.roll(run["value"].values, 1, axis=2)))
     assert figure.drift(run).max() < 1e-5
@@ -74,7 +80,13 @@ def test_a_drift_without_the_factor_of_two_fails(data, failing):
 def test_the_drift_of_descent_along_a_known_flow():
     """One head of velocity (a, b, 0) for v, k and q: 2 |∫(v̇² − k̇²) dt| = 2 |a² − b²| t, or 2 b² t of key and query."""
     time = np.linspace(0.0, 3.0, 31)
-    run = figure.flow(figure.initial_model("separate, rank 1", QUICK), prepare(), until=3.0, save=time, progress=False)
+    run = figure.flow(
+        figure.initial_model("separate, rank 1", QUICK),
+        prepare(),
+        until=3.0,
+        record=Record(points=time),
+        progress=False,
+    )
     weights = {name: np.zeros(run[name].shape) for name in ("value", "key", "query")}
     weights["value"][0, :, 0, 0, 4], weights["key"][0, :, 0, 0, 1] = 2 * time, 0.5 * time
     moved = run.assign({name: (run[name].dims, w) for name, w in weights.items()})

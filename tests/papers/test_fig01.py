@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from stepwell.dynamics import Record
 from stepwell.experiments import keys_of
 from stepwell.objectives import Moments
 from stepwell.papers.linear import fig01_merged_is_mlp as fig1
@@ -132,7 +133,7 @@ def test_recorded_losses_are_those_of_passing_every_token():
     from stepwell.papers.linear._runs import train_together
 
     (start,) = runs_of(QUICK.experiment.replace(training={"steps": 900}), QUICK.seeds[:1])
-    run = train_together([start], record=900, snapshots=2)
+    run = train_together([start], record=Record(every=900, snapshots=2))
     model = start.model.with_weights({name: run[name].values[0, -1] for name in start.model.weights()})
     batch = start.task.sample(QUICK.sequences, key=keys_of(start.experiment.seed).train)
     assert abs(float(eqx.filter_jit(Sampled(batch))(model)) - float(run["loss"][0, -1])) < fig1.ROUNDING

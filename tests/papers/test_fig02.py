@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.dynamics import descend
+from stepwell.dynamics import Record, descend
 from stepwell.models import ConvolutionalAttention
 from stepwell.objectives import Sampled
 from stepwell.papers.linear import fig02_convolution as fig2
@@ -92,7 +92,9 @@ def test_runs_that_stand_still_prove_nothing(data, failing):
 def test_free_label_blocks_fail(data, prepared, failing):
     """What the claims say of blocks held at zero is needed: on few sequences free ones move, and with them the loss."""
     batch, model = prepared
-    free = descend(model, Sampled(batch), rate=QUICK.rate, steps=QUICK.steps, record=5, snapshots=2, progress=False)
+    free = descend(
+        model, Sampled(batch), rate=QUICK.rate, steps=QUICK.steps, record=Record(every=5, snapshots=2), progress=False
+    )
     assert failing({**data, "attention": free}) == {"curve", "weights"}
 
 

@@ -89,10 +89,12 @@ def test_modes_are_the_curvature_at_zero(moments, model):
 
 @pytest.mark.parametrize("start", [1.0, 3.0])
 def test_the_onset_is_that_of_a_descent(moments, model, start):
-    from stepwell.dynamics import descend
+    from stepwell.dynamics import Record, descend
 
     growth, rate = Growth.of(moments), 1e-3
-    run = descend(model.scaled(start), moments, rate=rate, steps=4000, record=5, snapshots=2, progress=False)
+    run = descend(
+        model.scaled(start), moments, rate=rate, steps=4000, record=Record(every=5, snapshots=2), progress=False
+    )
     measured = measured_onset(run["step"].values.astype(float), run["loss"].values[0], growth.fall)
     assert abs(measured - growth.onset(model.scaled(start), rate)) < growth.uncertainty(rate)
     assert abs(measured - growth.onset(model.scaled(1.05 * start), rate)) > growth.uncertainty(rate)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepwell.analysis import principal_component_regression
-from stepwell.figures import RunFailed
+from stepwell.dynamics import RunFailed
 from stepwell.papers.linear import in_context_pcr as pcr
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory

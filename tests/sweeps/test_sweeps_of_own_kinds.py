@@ -189,11 +189,11 @@ class _Signs(sw.experiments.AbstractTraining):
     def __init__(self, size: float, steps: int):
         self.size, self.steps = size, steps
 
-    def run(self, model: Any, objective: Any, recording: Any, time: Any, **options: Any) -> Any:
+    def run(self, model: Any, objective: Any, record: Any, time: Any, **options: Any) -> Any:
         import optax
 
         rule = optax.sign_sgd(self.size)
-        return sw.descend(model, objective, optimizer=rule, steps=self.steps, **{**options, "observe": None})
+        return sw.descend(model, objective, optimizer=rule, steps=self.steps, record=record, **options)
 
 
 ODD = '''

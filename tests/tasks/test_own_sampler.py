@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import theory
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import Ensemble, _online, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, _online, descend, flow, online
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import (
@@ -24,7 +24,7 @@ from stepwell.tasks import (
     check_moments,
     population_moments,
 )
-from stepwell.theory._task import require_regression
+from stepwell.theory._task_protocols import require_regression
 from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)
@@ -173,7 +173,7 @@ def test_drop_times_are_those_of_training():
     drops = theory.linear.drop_schedule(task, **SeparateAttention.theory_weights(weights))
     predicted = np.array([drop.time for drop in drops])
     assert predicted.size == 2
-    run = flow(model, Population(task), until=float(2 * predicted[-1]), save=20_000, progress=False)
+    run = flow(model, Population(task), until=float(2 * predicted[-1]), record=Record(points=20_000), progress=False)
     levels, loss = theory.linear.levels(task), np.asarray(run.loss[0])
     times = np.asarray(run.time)
     measured = np.array([times[np.argmax(loss < half)] for half in (levels[1:] + levels[:-1]) / 2])
@@ -198,7 +198,9 @@ def test_theory_says_what_a_task_lacks():
 
 def test_it_is_trained_on_in_every_way():
     assert np.isfinite(online(MODEL, TASK, batch_size=16, rate=0.05, steps=3, key=KEY, progress=False).loss).all()
-    assert np.isfinite(flow(MODEL, Sampled(TASK.sample(50, key=KEY)), until=1.0, save=3, progress=False).loss).all()
+    assert np.isfinite(
+        flow(MODEL, Sampled(TASK.sample(50, key=KEY)), until=1.0, record=Record(points=3), progress=False).loss
+    ).all()
     first = online(MODEL, TASK, batch_size=16, rate=0.05, steps=1, key=KEY, progress=False).loss[0, 0]
     drawn = Sampled(TASK.draw(16, key=jax.random.fold_in(KEY, 0)))
     assert float(first) == pytest.approx(float(drawn(MODEL)), rel=1e-12)
@@ -272,6 +274,6 @@ def test_moments_of_another_sampler_are_not_taken_over():
         def draw(self, sequences, *, key) -> Batch:
             return super().draw(sequences, key=jax.random.fold_in(key, 1))
 
-    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the moments\(\) of InContextRegression"):
+    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the closed_form\(\) of InContextRegression"):
         kind: Any = Gaussian
         population_moments(kind(np.eye(2), 4))

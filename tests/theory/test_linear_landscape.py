@@ -191,7 +191,9 @@ def test_critical_rates_are_where_descent_begins_to_rise_and_to_cycle(dim: int, 
     tried = [0.98 * rates.catapult, 1.05 * rates.catapult, 0.99 * rates.cycles, 1.01 * rates.cycles]
     start = sw.MergedAttention.random(dim=dim, heads=2, scale=1e-2, key=jax.random.key(1))
     models = sw.Ensemble.of([start] * len(tried))
-    run = sw.descend(models, sw.Population(task), rate=tried, steps=20_000, snapshots=2, progress=False)
+    run = sw.descend(
+        models, sw.Population(task), rate=tried, steps=20_000, record=sw.Record(snapshots=2), progress=False
+    )
     excess = run.loss.values - sw.theory.linear.minimal_loss(task)
     rises = (np.diff(run.loss.values, axis=1) > 1e-6).any(axis=1)
     assert rises.tolist() == [False, True, True, True]

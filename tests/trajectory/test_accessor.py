@@ -137,10 +137,10 @@ def test_schedules_and_optimizers_by_name(run):
     for name in ("time", "snapshot_time"):
         np.testing.assert_allclose(same[name], run[name], rtol=1e-12)
     decay = optax.cosine_decay_schedule(0.1, 600)
-    whole = sw.descend(MODEL, loss, rate=decay, steps=600, snapshots=[300], progress=False)
+    whole = sw.descend(MODEL, loss, rate=decay, steps=600, record=sw.Record(snapshots=[300]), progress=False)
     assert float(whole["time"][-1]) == pytest.approx(2 * float(np.sum(decay(jnp.arange(600)))), rel=1e-9)
     half = sw.trajectory.model_at(whole, at=300)
-    rest = sw.descend(half, loss, rate=decay, start=300, steps=300, progress=False)
+    rest = sw.descend(half, loss, rate=decay, first_step=300, steps=300, progress=False)
     np.testing.assert_array_equal(rest["loss"].values[0], whole["loss"].values[0, 300:])
     named = sw.descend(MODEL, loss, rate=0.01, optimizer="adam", steps=20, progress=False)
     given = sw.descend(MODEL, loss, optimizer=optax.adam(0.01), steps=20, progress=False)

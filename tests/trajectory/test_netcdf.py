@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from stepwell._util.errors import InvalidInput
-from stepwell.dynamics import descend, flow
+from stepwell.dynamics import Record, descend, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -27,7 +27,7 @@ def test_a_trajectory_comes_back_without_loss(tmp_path, kind):
     if kind == "descend":
         trajectory = descend(MODEL, OBJECTIVE, rate=0.1, steps=20, configuration={"words": "λ ∝ 1/d"})
     else:
-        trajectory = flow(MODEL, OBJECTIVE, until=3.0, save=5)
+        trajectory = flow(MODEL, OBJECTIVE, until=3.0, record=Record(points=5))
     again = load(save(trajectory, tmp_path / "run.nc"))
     xr.testing.assert_identical(again, trajectory)
     assert [path.name for path in tmp_path.iterdir()] == ["run.nc"]
@@ -58,7 +58,9 @@ def refusal(path, **options) -> str:
 
 @pytest.fixture(scope="module")
 def content():
-    trajectory = descend(MODEL, OBJECTIVE, rate=0.1, steps=200, observe={"twice": lambda model: 2 * OBJECTIVE(model)})
+    trajectory = descend(
+        MODEL, OBJECTIVE, rate=0.1, steps=200, record=Record(observe={"twice": lambda model: 2 * OBJECTIVE(model)})
+    )
     return to_bytes(trajectory)
 
 

@@ -6,7 +6,7 @@ import matplotlib.figure
 
 from stepwell.analysis.style import GRAY, PALETTE, new_figure, styled
 from stepwell.experiments import Experiment
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.figures import Claim, Data, Figure
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,10 @@ class Settings:
 
 def simulate(settings: Settings) -> Data:
     """Compute everything, theory included; each data set becomes a netCDF file."""
-    run = completed(settings.experiment.run(seeds=settings.seeds, progress=False))
-    drops = run.stepwell.compare().table  # a row for each drop of each seed, predicted and measured
+    run = settings.experiment.run(seeds=settings.seeds, progress=False)
+    drops = (
+        run.stepwell.compare().table
+    )  # a row for each drop of each seed, predicted from the initial weights and measured
     return {"runs": run[["loss"]], "drops": drops[["run", "drop", "predicted", "measured", "level"]].to_xarray()}
 
 

@@ -133,7 +133,7 @@ def separate(
             rank=rank,
             scale=scale,
             outputs=task.outputs,
-            start=scheme,
+            init=scheme,
             activation=activation,
             normalization=normalization,
             key=key,

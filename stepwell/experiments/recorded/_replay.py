@@ -12,7 +12,7 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
-from stepwell.dynamics import descend
+from stepwell.dynamics import Record, descend
 from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.objectives import AbstractObjective, Moments, Sampled
 from stepwell.tasks import FeatureBatch
@@ -145,9 +145,9 @@ def _run(
         model,
         objectives["loss"],
         steps=recording.steps,
-        snapshots=2,
-        observe=observed,
+        record=Record(snapshots=2, observe=observed),
         progress=progress,
+        throw=False,
         **rule,
     )
     if trajectory.attrs["outcome"] == "interrupted":

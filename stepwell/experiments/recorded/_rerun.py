@@ -15,7 +15,7 @@ from stepwell import models, objectives, tasks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import imported_class, made_rate, remember, unpacked
-from stepwell.dynamics import Ensemble, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, descend, flow, online
 from stepwell.models import AbstractModel
 from stepwell.tasks import AbstractTask
 from stepwell.trajectory import describe, load, model_at
@@ -34,6 +34,7 @@ def rerun(
     rate: Any = None,
     observe: dict[str, Callable] | None = None,
     progress: bool = True,
+    throw: bool = True,
 ) -> xr.Dataset:
     """Make a run again: on the same machine, bit for bit.
 
@@ -56,6 +57,7 @@ def rerun(
     - `rate`: the rate, where it was a function; most schedules of optax are in the file.
     - `observe`: observed curves, whose functions no file holds; by default they are left out.
     - `progress`: whether to show a progress bar.
+    - `throw`: whether a run that does not come to its end raises, or its trajectory is returned; as in `descend`.
 
     **Returns:** the new trajectory.
 
@@ -80,7 +82,7 @@ def rerun(
                     "the experiment: experiment_of(run).replace(…).run()"
                 )
         experiment, seeds = experiment_and_seeds(stored)
-        return experiment.run(seeds=seeds, progress=progress)
+        return experiment.run(seeds=seeds, progress=progress, throw=throw)
     try:
         about = json.loads(stored.attrs["configuration"])
         dynamics = about["dynamics"]
@@ -91,19 +93,29 @@ def rerun(
     start = _start(stored, about["model"], model)
     reserved = _KEPT[dynamics] if dynamics in _KEPT else ()
     extra = {name: value for name, value in about.items() if name not in reserved}
-    common: dict[str, Any] = {"observe": observe, "progress": progress, "configuration": extra or None}
+    record = Record(**_points(about, stored), observe=observe)
+    common: dict[str, Any] = {"record": record, "progress": progress, "configuration": extra or None, "throw": throw}
     if dynamics == "flow":
         loss = _made(about["objective"], "objective", task) if objective is None else objective
-        save = about["save"] if isinstance(about["save"], int) else stored["time"].values
-        given = {name: about[name] for name in ("until", "spacing", "solver", "rtol", "atol", "gap")}
-        return flow(start, loss, save=save, **given, **common)
-    options = common | {name: about[name] for name in ("steps", "start", "record", "snapshots")}
+        given = {name: about[name] for name in ("until", "solver", "rtol", "atol", "gap")}
+        return flow(start, loss, **given, **common)
+    options = common | {name: about[name] for name in ("steps", "first_step")}
     options |= _rule(about, rate, optimizer)
     if dynamics == "online":
         drawn, key = _made(about["task"], "task", task), _key(about["key"])
         return online(start, drawn, batch_size=about["batch_size"], reduce=about["reduce"], key=key, **options)
     loss = _made(about["objective"], "objective", task) if objective is None else objective
     return descend(start, loss, **options)
+
+
+def _points(about: dict[str, Any], stored: xr.Dataset) -> dict[str, Any]:
+    """What was recorded. Of a long list of points there is a hash alone: they are those of the trajectory."""
+    axis = "time" if about["dynamics"] == "flow" else "step"
+    axes, first = {"points": axis, "snapshots": "snapshot"}, about.get("first_step", 0)
+    return {
+        name: stored[axes[name]].values - first if isinstance(value, dict) else value
+        for name, value in about["record"].items()
+    }
 
 
 def _start(stored: xr.Dataset, about: dict[str, Any], template: AbstractModel | None) -> Any:
@@ -124,10 +136,9 @@ def _start(stored: xr.Dataset, about: dict[str, Any], template: AbstractModel | 
     return model
 
 
-_TRAINED = ("dynamics", "model", "rate", "optimizer", "steps", "start", "record", "snapshots", "observed")
+_TRAINED = ("dynamics", "model", "rate", "optimizer", "steps", "first_step", "record", "observed")
 _KEPT = {
-    "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "save", "spacing", "gap", "observed",
-             "work"),
+    "flow": ("dynamics", "model", "objective", "until", "solver", "rtol", "atol", "record", "gap", "observed", "work"),
     "descend": (*_TRAINED, "objective"),
     "online": (*_TRAINED, "task", "batch_size", "reduce", "key"),
 }  # fmt: skip

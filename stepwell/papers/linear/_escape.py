@@ -8,8 +8,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.models import AbstractAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -36,7 +35,7 @@ def flow_losses(
     if extra_times is not None:
         times = np.unique(np.concatenate([times, extra_times]))
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    return completed(flow(Ensemble.of(models), Population(task), until=until, save=times, **options))[["loss"]]
+    return flow(Ensemble.of(models), Population(task), until=until, record=Record(points=times), **options)[["loss"]]
 
 
 def waits(runs: xr.Dataset, high: float, low: float, part: float = 0.1) -> Float[np.ndarray, " run"]:

@@ -13,8 +13,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -46,7 +45,9 @@ def white_runs(settings: Settings) -> xr.Dataset:
         starts = [theory.merged_start(task, *_blocks(model))[0] for model in models]
         times = np.linspace(0.0, max(theory.white_half_drop_time(task, w) for w in starts) + _AFTER, _POINTS)
         options: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-11 * size, "progress": False}
-        run = completed(flow(Ensemble.of(models), Population(task), until=float(times[-1]), save=times, **options))
+        run = flow(
+            Ensemble.of(models), Population(task), until=float(times[-1]), record=Record(points=times), **options
+        )
         value, key_query = run["value"].values[..., 0, DIM], run["key_query"].values[..., :DIM, :]
         measured = np.einsum("rth,rthaa->rt", value, key_query) / DIM
         squares = [sum(float(np.sum(np.square(w))) for w in model.weights().values()) for model in models]

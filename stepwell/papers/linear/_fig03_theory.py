@@ -28,7 +28,7 @@ def initial_models(settings: Settings, init: float) -> list[SeparateAttention]:
     """The initialization of the figure, with 1/N: the same draw at every size."""
     scale = init * settings.paper_scale
     return [
-        SeparateAttention.random(dim=DIM, heads=settings.heads, scale=scale, start="plain", key=jax.random.key(seed))
+        SeparateAttention.random(dim=DIM, heads=settings.heads, scale=scale, init="plain", key=jax.random.key(seed))
         for seed in settings.flow_seeds
     ]
 

@@ -9,8 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from stepwell.dynamics import Ensemble, descend, flow, rate_for
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, descend, flow, rate_for
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
 
@@ -22,16 +21,13 @@ RANK = 2
 def shown_run(settings: Settings) -> xr.Dataset:
     """Descent of the first seed as published, with `loss`, `value` and `pair`, sizes of every head."""
     every = 20
-    trajectory = completed(
-        descend(
-            settings.initial_models(RANK, settings.every_seed[:1])[0],
-            Population(settings.task),
-            rate=rate_for(settings.step, 1),
-            steps=settings.steps,
-            record=every,
-            snapshots=settings.steps // every + 1,
-            progress=False,
-        )
+    trajectory = descend(
+        settings.initial_models(RANK, settings.every_seed[:1])[0],
+        Population(settings.task),
+        rate=rate_for(settings.step, 1),
+        steps=settings.steps,
+        record=Record(every=every, snapshots=settings.steps // every + 1),
+        progress=False,
     )
     pairs = np.linalg.svd(trajectory["key"].values[0], compute_uv=False)
     return xr.Dataset(
@@ -53,7 +49,7 @@ def makers(settings: Settings) -> Int[np.ndarray, "run component"]:
 
 
 def _some_makers(models: Ensemble, task: InContextRegression) -> Int[np.ndarray, "run component"]:
-    trajectory = completed(flow(models, Population(task), save=2, progress=False))
+    trajectory = flow(models, Population(task), record=Record(points=2), progress=False)
     value = trajectory["value"].values[:, -1, :, 0, DIM]
     key, query = trajectory["key"].values[:, -1, :, :, :DIM], trajectory["query"].values[:, -1]
     parts: Float[np.ndarray, "run head component"] = np.einsum("sh,shrd,shrd->shd", value, key, query)

@@ -16,8 +16,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, descend, rate_for
-from stepwell.figures import Data, completed
+from stepwell.dynamics import Ensemble, Record, descend, rate_for
+from stepwell.figures import Data
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -73,11 +73,10 @@ def train(settings: Settings) -> xr.Dataset:
             Population(settings.task),
             rate=rate_for(settings.step, 1),
             steps=settings.steps,
-            record=RECORD,
-            snapshots=2,
+            record=Record(every=RECORD, snapshots=2),
             progress=False,
         )
-        runs.append(completed(trajectory)[["loss"]])
+        runs.append(trajectory[["loss"]])
     joined: Any = xr.concat(runs, dim=xr.Variable("rank", list(settings.ranks)), combine_attrs="drop_conflicts")
     return joined
 

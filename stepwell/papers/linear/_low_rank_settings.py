@@ -76,7 +76,7 @@ class Settings:
 
     def initial_models(self, rank: int, seeds: Sequence[int], *, decade: int = 0) -> list[SeparateAttention]:
         """One for each seed, in the paper's convention; at a `decade` the same draw, smaller by powers of ten."""
-        options: dict[str, Any] = {"dim": DIM, "heads": self.heads, "rank": rank, "start": "per-head"}
+        options: dict[str, Any] = {"dim": DIM, "heads": self.heads, "rank": rank, "init": "per-head"}
         scale = self.size / 10**decade
         return [SeparateAttention.random(**options, scale=scale, key=jax.random.key(seed)) for seed in seeds]
 

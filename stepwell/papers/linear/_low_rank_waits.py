@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -42,15 +41,15 @@ def _some_drop_times(
     task: InContextRegression, models: Sequence[SeparateAttention], halfway: Float[np.ndarray, " drop"], fine: int
 ) -> Float[np.ndarray, "run drop"]:
     runs, options = Ensemble.of(list(models)), {"gap": GAP, "progress": False}
-    coarse = completed(flow(runs, Population(task), save=COARSE, spacing="log", rtol=1e-4, **options))
+    coarse = flow(runs, Population(task), record=Record(points=COARSE, spacing="log"), rtol=1e-4, **options)
     times = coarse["time"].values
     passages = _passages(times, coarse["loss"].values, halfway)
     after = np.unique(np.searchsorted(times, passages[np.isfinite(passages)]))
     finer = [np.linspace(times[i - 1] * (1 - MARGIN), times[i] * (1 + MARGIN), fine) for i in after]
     end = 1.2 * float(times[-1])
     save = np.unique(np.concatenate([times, *finer, [end]]))
-    accurate: dict[str, Any] = {"until": end, "save": save, "rtol": 1e-6, "progress": False}
-    losses = completed(flow(runs, Population(task), **accurate))["loss"].values
+    accurate: dict[str, Any] = {"until": end, "record": Record(points=save), "rtol": 1e-6, "progress": False}
+    losses = flow(runs, Population(task), **accurate)["loss"].values
     return _passages(save, losses, halfway)
 
 

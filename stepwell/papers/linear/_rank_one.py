@@ -8,8 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import RunFailed, completed
+from stepwell.dynamics import Ensemble, Record, RunFailed, flow
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective
 from stepwell.tasks import InContextRegression
@@ -44,5 +43,5 @@ def run_flows(
 ) -> xr.Dataset:
     """Gradient flow of all seeds as one program, saved at common times."""
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    trajectory = flow(Ensemble.of(models), objective, until=times[-1], save=times, **options)
-    return completed(trajectory).assign_coords(run=list(seeds))
+    trajectory = flow(Ensemble.of(models), objective, until=times[-1], record=Record(points=times), **options)
+    return trajectory.assign_coords(run=list(seeds))

@@ -7,7 +7,6 @@ import xarray as xr
 
 from stepwell.dynamics import Ensemble, descend
 from stepwell.experiments import Experiment
-from stepwell.figures import completed
 
 
 class Run(NamedTuple):
@@ -38,4 +37,4 @@ def train_together(runs: Sequence[Run], **options: Any) -> xr.Dataset:
         **rule,
         **options,
     )
-    return completed(trajectory).assign_coords(run=[run.experiment.seed for run in runs])
+    return trajectory.assign_coords(run=[run.experiment.seed for run in runs])

@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from stepwell.analysis import conserved, conserved_drift
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled, superscript
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import Claim, Data, Figure, completed, slug
+from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.figures import Claim, Data, Figure, slug
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments
 from stepwell.tasks import InContextRegression, covariance
@@ -138,8 +138,8 @@ def run_flows(kind: str, objective: Moments, settings: Settings) -> xr.Dataset:
     for tolerance in settings.tolerances:
         finest = tolerance == settings.tolerances[-1]
         options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance * settings.init, "progress": False}
-        options["save"] = times if finest else times[::SHOWN]
-        run = completed(flow(initial_model(kind, settings), objective, solver="lsoda", until=settings.until, **options))
+        options["record"] = Record(points=times if finest else times[::SHOWN])
+        run = flow(initial_model(kind, settings), objective, solver="lsoda", until=settings.until, **options)
         drifts.append(drift(run)[0, :: SHOWN if finest else 1])
     return xr.Dataset(
         {
@@ -172,9 +172,9 @@ def run_descent(kind: str, objective: Moments, settings: Settings) -> xr.Dataset
     """Descent over the same time at each rate, all rates as one program: the largest drift."""
     rates = np.array(settings.rates)
     steps = np.round(settings.until / (2 * rates)).astype(int)
-    options: dict[str, Any] = {"record": int(steps[-1]) // 160, "snapshots": 161, "progress": False}
+    options: dict[str, Any] = {"record": Record(every=int(steps[-1]) // 160, snapshots=161), "progress": False}
     models = Ensemble.of([initial_model(kind, settings)] * rates.size)
-    run = completed(descend(models, objective, rate=rates, steps=int(steps[-1]), **options))
+    run = descend(models, objective, rate=rates, steps=int(steps[-1]), **options)
     drifts = drift(run)
     within = run["snapshot"].values[None] <= steps[:, None]
     return xr.Dataset(

@@ -16,9 +16,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from stepwell.analysis import passage_time, staircase
-from stepwell.dynamics import descend, flow, flow_time, time_factor
+from stepwell.dynamics import Record, descend, flow, flow_time, time_factor
 from stepwell.experiments import command_of, keys_of
-from stepwell.figures import Claim, Data, Figure, Origin, completed
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import CubicMLP, MergedAttention
 from stepwell.objectives import Population, Sampled
 from stepwell.trajectory import TIME_UNIT
@@ -86,7 +86,7 @@ def simulate(settings: Settings) -> Data:
 def train(runs: Sequence[Run], settings: Settings, *, held: bool = False) -> xr.Dataset:
     """Descent of attention by the moments of all its features; `held` takes the gradient off the label blocks."""
     rule = {"optimizer": _held_descent(_merged(runs[0]), settings.rate)} if held else {}
-    return _in_paper_time(train_together(runs, record=settings.record, snapshots=2, **rule), settings)
+    return _in_paper_time(train_together(runs, record=Record(every=settings.record, snapshots=2), **rule), settings)
 
 
 def _held_descent(model: MergedAttention, rate: float) -> optax.GradientTransformation:
@@ -120,11 +120,10 @@ def train_network(run: Run, settings: Settings) -> xr.Dataset:
         Sampled(batch.cubic_features("none")),
         rate=settings.rate,
         steps=settings.steps,
-        record=settings.record,
-        snapshots=2,
+        record=Record(every=settings.record, snapshots=2),
         progress=False,
     )
-    return _in_paper_time(completed(trajectory), settings)
+    return _in_paper_time(trajectory, settings)
 
 
 def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"], settings: Settings) -> xr.Dataset:
@@ -137,8 +136,10 @@ def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"], s
         model = in_paper_weights(_merged(run), settings.context)
         # Tighter than the deviation to be resolved, which is of the order of the initial weights.
         options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * settings.init, "progress": False}
-        trajectory = flow(model, Population(run.task), solver="lsoda", until=float(times[-1]), save=times, **options)
-        losses.append(completed(trajectory)[["loss"]])
+        trajectory = flow(
+            model, Population(run.task), solver="lsoda", until=float(times[-1]), record=Record(points=times), **options
+        )
+        losses.append(trajectory[["loss"]])
     return xr.concat(losses, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
 
 

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, new_figure, styled
-from stepwell.dynamics import descend
-from stepwell.figures import Claim, Data, Figure, Origin, completed
+from stepwell.dynamics import Record, descend
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import ConvolutionalAttention, SeparateAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
@@ -146,11 +146,10 @@ def train_attention(batch: Batch, model: SeparateAttention, settings: Settings) 
         Sampled(batch),
         optimizer=_held_descent(model, settings.rate),
         steps=settings.steps,
-        record=settings.record,
-        snapshots=2,
+        record=Record(every=settings.record, snapshots=2),
         progress=False,
     )
-    return completed(trajectory)
+    return trajectory
 
 
 def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransformation:
@@ -177,11 +176,10 @@ def train_convolution(batch: Batch, model: SeparateAttention, settings: Settings
         Moments.of_features(batch.cubic_features()),
         rate=settings.rate,
         steps=settings.steps,
-        record=settings.record,
-        snapshots=2,
+        record=Record(every=settings.record, snapshots=2),
         progress=False,
     )
-    return completed(trajectory)
+    return trajectory
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:

@@ -14,9 +14,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import Ensemble, flow
+from stepwell.dynamics import Ensemble, Record, flow
 from stepwell.experiments import command_of
-from stepwell.figures import Data, Figure, completed
+from stepwell.figures import Data, Figure
 from stepwell.models import SeparateAttention
 from stepwell.objectives import AbstractObjective, Population
 from stepwell.tasks import InContextRegression
@@ -95,7 +95,7 @@ def train(runs: Sequence[Run], settings: Settings, predictions: xr.Dataset) -> t
     It is the first with all drops and no near tie of its schedule.
     """
     snapshots = np.arange(settings.record, settings.steps + 1, settings.record)
-    trajectory = train_together(runs, record=settings.record, snapshots=snapshots)
+    trajectory = train_together(runs, record=Record(every=settings.record, snapshots=snapshots))
     courses = [in_paper_units(trajectory.isel(run=i), settings) for i in range(len(runs))]
     vectors = np.stack([theory.modes(regression(run)).directions for run in runs])
     readings = [read_drops(run, predictions, each) for run, each in zip(courses, vectors, strict=True)]
@@ -164,7 +164,7 @@ def _saved(
     """Gradient flow of all models as one program, as a function of the times at which it is saved."""
     ensemble = Ensemble.of(list(models))
     options: dict[str, Any] = {"rtol": rtol, "atol": atol, "progress": False}
-    return lambda times: completed(flow(ensemble, objective, until=float(times[-1]), save=times, **options))
+    return lambda times: flow(ensemble, objective, until=float(times[-1]), record=Record(points=times), **options)
 
 
 def turned_keys(runs: Sequence[Run], settings: Settings, predictions: xr.Dataset) -> xr.Dataset:

@@ -27,8 +27,8 @@ from jaxtyping import Float
 
 from stepwell.analysis import Drop, passage_time, staircase
 from stepwell.analysis.style import scientific
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import Claim, Data, Figure, Known, Origin, completed
+from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.figures import Claim, Data, Figure, Known, Origin
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
@@ -162,10 +162,10 @@ def train_merged(
         Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches]),
         rate=settings.rate,
         steps=steps,
-        snapshots=snapshots,
+        record=Record(snapshots=snapshots),
         progress=False,
     )
-    return completed(trajectory)
+    return trajectory
 
 
 def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
@@ -174,14 +174,15 @@ def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
     runs = []
     for seed, batch in zip(settings.seeds, batches, strict=True):
         model = SeparateAttention.random(**shape, scale=settings.init, key=_weights(seed))
-        options: dict[str, Any] = {"until": settings.separate_until, "save": 2001, "solver": "lsoda", "rtol": 1e-5}
+        options: dict[str, Any] = {"until": settings.separate_until, "solver": "lsoda", "rtol": 1e-5}
+        options["record"] = Record(points=2001)
         trajectory = flow(
             model,
             Sampled(batch, precision=settings.precision),
             progress=False,
             **options,
         )
-        runs.append(completed(trajectory)[["loss"]])
+        runs.append(trajectory[["loss"]])
     joined: Any = xr.concat(runs, dim="run", combine_attrs="drop_conflicts")
     return joined
 

@@ -19,8 +19,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import flow
-from stepwell.figures import Claim, Data, Figure, Origin, completed
+from stepwell.dynamics import Record, flow
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -126,7 +126,7 @@ def run(model: MergedAttention | SeparateAttention, task: InContextRegression, u
     even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
     times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
     options: dict[str, Any] = {"rtol": rtol, "progress": False}
-    trajectory = completed(flow(model, Population(task), until=until, save=times, **options))
+    trajectory = flow(model, Population(task), until=until, record=Record(points=times), **options)
     weights = [trajectory[name].values[0].reshape(times.size, -1) for name in model.weights()]
     states = np.concatenate(weights, axis=1)
     moved = np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0])

@@ -19,8 +19,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import flow
-from stepwell.figures import Claim, Data, Figure, Origin, completed
+from stepwell.dynamics import Record, flow
+from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression, covariance
@@ -217,7 +217,7 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
     keys = np.abs(np.asarray(model.key))
     smallest = float(keys[keys > 0].min())
     options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
-    return completed(flow(model, Population(task), until=float(times[-1]), save=times, **options))
+    return flow(model, Population(task), until=float(times[-1]), record=Record(points=times), **options)
 
 
 def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.dynamics import flow_time
+from stepwell.dynamics import Record, flow_time
 from stepwell.experiments import command_of, keys_of
 from stepwell.figures import Claim, Data, Figure, Origin, slug
 from stepwell.models import MergedAttention
@@ -158,7 +158,7 @@ def train(runs: Runs, settings: Settings) -> xr.Dataset:
     """
     tested = np.append(np.arange(settings.tested, settings.steps, settings.tested), settings.steps)
     together = [run for of_seed in runs.trained for run in of_seed]
-    trajectory = train_together(together, record=settings.record, snapshots=tested)
+    trajectory = train_together(together, record=Record(every=settings.record, snapshots=tested))
     shape = (len(runs.trained), len(SHARES), -1)
     columns = {"loss": (("seed", "share", "step"), trajectory["loss"].values.reshape(shape))}
     theta = coefficients(trajectory["value"].values[..., 0, :], trajectory["key_query"].values)

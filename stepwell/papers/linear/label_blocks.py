@@ -20,8 +20,8 @@ import numpy as np
 import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, new_figure, scientific, styled
-from stepwell.dynamics import flow
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.dynamics import Record, flow
+from stepwell.figures import Claim, Data, Figure
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments, Population
 from stepwell.tasks import InContextRegression, covariance
@@ -114,7 +114,7 @@ def at_half_drop(settings: Settings) -> MergedAttention:
     """Weights halfway down the drop on the population, blocks at zero. For one run LSODA is compiled faster."""
     model = settings.initial_model(settings.seeds[0], 0.0)
     options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-8, "progress": False}
-    trajectory = completed(flow(model, Population(settings.task), until=1000.0, save=2001, **options))
+    trajectory = flow(model, Population(settings.task), until=1000.0, record=Record(points=2001), **options)
     loss = trajectory["loss"].values[0]
     half = int(np.argmin(abs(loss - (loss[0] + loss[-1]) / 2)))
     return model_at(trajectory, model, at=trajectory["time"].values[half])
@@ -164,17 +164,19 @@ def flows(settings: Settings) -> xr.Dataset:
     late = np.geomspace(min(101, until), until, 200)
     options: dict[str, Any] = {
         "solver": "lsoda",
-        "save": np.unique(np.concatenate([settings.early, late])),
         "rtol": 1e-8,
         "atol": 1e-12,
-        "observe": {"blocks": lambda model: block_size(model, settings.dim), "added": added},
+        "record": Record(
+            points=np.unique(np.concatenate([settings.early, late])),
+            observe={"blocks": lambda model: block_size(model, settings.dim), "added": added},
+        ),
         "progress": False,
     }
     by_seed = []
     for seed in settings.seeds:
         models = [settings.initial_model(seed, size) for size in settings.block_starts]
         runs = [flow(model, objective, until=until, **options) for model in models]
-        runs = [completed(run)[["loss", "blocks", "added"]].isel(run=0, drop=True) for run in runs]
+        runs = [run[["loss", "blocks", "added"]].isel(run=0, drop=True) for run in runs]
         by_seed.append(xr.concat(runs, dim="start", combine_attrs="drop_conflicts"))
     together = xr.concat(by_seed, dim="seed", combine_attrs="drop_conflicts")
     return together.assign_coords(start=list(settings.block_starts), seed=list(settings.seeds))

@@ -22,8 +22,8 @@ from matplotlib.axes import Axes
 
 from stepwell.analysis import staircase
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.dynamics import Ensemble, flow
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.dynamics import Ensemble, Record, flow
+from stepwell.figures import Claim, Data, Figure
 from stepwell.models import AbstractAttention, MergedAttention, SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
 from stepwell.tasks import ContextLengths, InContextRegression, covariance
@@ -131,7 +131,7 @@ def simulate(settings: Settings) -> Data:
 def _run(model: AbstractAttention, objective: AbstractObjective) -> xr.Dataset:
     """A flow to convergence. Nearly each has a program of its own, which is compiled faster for LSODA."""
     options: dict[str, Any] = {"gap": GAP, "rtol": RTOL, "progress": False}
-    trajectory = completed(flow(model, objective, solver="lsoda", save=101, **options))
+    trajectory = flow(model, objective, solver="lsoda", record=Record(points=101), **options)
     maps = eqx.filter_jit(lambda m: m.effective_map()[0, 0])
     return trajectory.assign(final_map=(("row", "column"), np.asarray(maps(model_at(trajectory, model)))))
 
@@ -167,7 +167,9 @@ def train_separate(settings: Settings, *, lengths: int | ContextLengths | None =
     even = np.geomspace(drops.min() / 5, expected.middle.max(), 400)
     times = np.unique(np.concatenate([even, near, expected.middle.ravel()]))
     options: dict[str, Any] = {"rtol": RTOL, "atol": 1e-4 * init, "progress": False}
-    runs = completed(flow(Ensemble.of(models), Population(task), until=times[-1], save=times, **options))[["loss"]]
+    runs = flow(Ensemble.of(models), Population(task), until=times[-1], record=Record(points=times), **options)[
+        ["loss"]
+    ]
     loss = runs["loss"].values
     places = np.searchsorted(times, expected.middle)
     counts = [len(staircase(times, each).drops) for each in loss]

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
 from stepwell.analysis import head_task_allocation
-from stepwell.dynamics import Ensemble, descend
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, descend
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled
 from stepwell.tasks import MultiTaskRegression
@@ -84,16 +83,13 @@ def _train(task: MultiTaskRegression, begun: Starts, sequences: int, seed: int, 
     models = [SpectralAttention.balanced(*each, task.dims, embedding=embedding) for each in starts]
     key = jax.random.key(seed)
     every = np.unique(np.linspace(0, settings.softmax_steps, 151).astype(int))
-    run = completed(
-        descend(
-            Ensemble.of(models),
-            ReducedSampled(task, sequences, precision="float32", key=key),
-            rate=settings.softmax_rate,
-            steps=settings.softmax_steps,
-            record=every,
-            snapshots=2,
-            progress=False,
-        )
+    run = descend(
+        Ensemble.of(models),
+        ReducedSampled(task, sequences, precision="float32", key=key),
+        rate=settings.softmax_rate,
+        steps=settings.softmax_steps,
+        record=Record(points=every, snapshots=2),
+        progress=False,
     )
     k, q, v, o = (run[name].values[:, -1] for name in ("key", "query", "value", "output"))
     omega, mu = k * q * models[0].score_scale / np.array(task.dims), v * o

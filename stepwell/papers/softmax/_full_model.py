@@ -14,8 +14,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from stepwell.dynamics import online
-from stepwell.figures import completed
+from stepwell.dynamics import Record, online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.tasks import MultiTaskRegression
 from stepwell.trajectory import model_at
@@ -102,19 +101,16 @@ def train(
     """
     task, model = whole_model(setting, seed, spectral)
     observe: dict[str, Any] = {"omega": _Part(task, "omega"), "mu": _Part(task, "mu"), "off": _Part(task, "off")}
-    run = completed(
-        online(
-            model,
-            task,
-            batch_size=batch,
-            reduce="sum",
-            rate=rate,
-            steps=steps,
-            snapshots=2,
-            observe=observe,
-            progress=False,
-            key=jax.random.fold_in(jax.random.key(seed), 3),
-        )
+    run = online(
+        model,
+        task,
+        batch_size=batch,
+        reduce="sum",
+        rate=rate,
+        steps=steps,
+        record=Record(snapshots=2, observe=observe),
+        progress=False,
+        key=jax.random.fold_in(jax.random.key(seed), 3),
     )
     scores, readout = in_the_bases(model_at(run, model), task)
     return xr.Dataset(

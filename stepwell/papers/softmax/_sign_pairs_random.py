@@ -8,8 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, descend, online
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, descend, online
 from stepwell.models import MultiHeadAttention, SpectralAttention
 from stepwell.objectives import ReducedSampled
 from stepwell.tasks import MultiTaskRegression
@@ -30,19 +29,16 @@ def whole_matrices(settings: Settings) -> xr.Dataset:
         MultiHeadAttention.random(dim=WHOLE.dim, outputs=1, heads=2, scale=RANDOM_SCALE, key=jax.random.key(seed))
         for seed in settings.whole_seeds
     ]
-    run = completed(
-        online(
-            Ensemble.of(models),
-            task,
-            batch_size=WHOLE.batch,
-            reduce="sum",
-            rate=WHOLE.rate,
-            steps=settings.whole_steps,
-            record=20,
-            snapshots=2,
-            progress=False,
-            key=jax.random.key(settings.whole_seeds[0]),
-        )
+    run = online(
+        Ensemble.of(models),
+        task,
+        batch_size=WHOLE.batch,
+        reduce="sum",
+        rate=WHOLE.rate,
+        steps=settings.whole_steps,
+        record=Record(every=20, snapshots=2),
+        progress=False,
+        key=jax.random.key(settings.whole_seeds[0]),
     )
     q, k, v, o = (run[name].values[:, -1] for name in ("query", "key", "value", "output"))
     scores, readout = k.swapaxes(-1, -2) @ q * models[0].score_scale, (o @ v)[:, :, 0]
@@ -81,16 +77,13 @@ def random_eigenvalues(settings: Settings) -> xr.Dataset:
             k, q, v, o = (jax.device_put(w) for w in (drawn[0] * root, drawn[1] * root, drawn[2], drawn[3]))
             models.append(SpectralAttention(k, q, v, o, dims=task.dims))
         key = jax.random.key(settings.seeds[0] + heads)
-        run = completed(
-            descend(
-                Ensemble.of(models),
-                ReducedSampled(task, settings.random_sequences, precision="float32", key=key),
-                rate=settings.rate / 2,
-                steps=settings.random_steps,
-                record=steps,
-                snapshots=2,
-                progress=False,
-            )
+        run = descend(
+            Ensemble.of(models),
+            ReducedSampled(task, settings.random_sequences, precision="float32", key=key),
+            rate=settings.rate / 2,
+            steps=settings.random_steps,
+            record=Record(points=steps, snapshots=2),
+            progress=False,
         )
         k, q, v, o = (run[name].values[:, -1] for name in ("key", "query", "value", "output"))
         omega, mu = k * q * models[0].score_scale / settings.dim, v * o

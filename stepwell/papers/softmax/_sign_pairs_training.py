@@ -7,8 +7,7 @@ import numpy as np
 import xarray as xr
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import completed
+from stepwell.dynamics import Ensemble, Record, descend, flow
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled, Spectral
 from stepwell.theory import softmax as theory
@@ -33,11 +32,10 @@ def balanced(settings: Settings) -> xr.Dataset:
         Spectral(task),
         rate=settings.rate,
         steps=settings.steps,
-        record=steps,
-        snapshots=2,
+        record=Record(points=steps, snapshots=2),
         progress=False,
     )
-    time = settings.rate * completed(run)["step"].values
+    time = settings.rate * run["step"].values
     return xr.Dataset(
         {"loss": (("run", "time"), run["loss"].values / settings.signal)},
         coords={"run": list(settings.seeds), "time": time},
@@ -80,7 +78,7 @@ def unbalanced(settings: Settings) -> xr.Dataset:
 def _flow(model: SpectralAttention, delta: float, objective: Spectral, times: np.ndarray) -> xr.Dataset:
     # Tolerances far below the imbalance, or the solver's errors would be one.
     options: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-14, "progress": False}
-    return completed(flow(_moved(model, delta), objective, until=2 * times[-1], save=2 * times, **options))
+    return flow(_moved(model, delta), objective, until=2 * times[-1], record=Record(points=2 * times), **options)
 
 
 def _moved(model: SpectralAttention, delta: float) -> SpectralAttention:
@@ -119,8 +117,8 @@ def exact_softmax(settings: Settings) -> xr.Dataset:
     models = [_moved(start, EXACT_OFF_BALANCE) for start in starts]
     objective = ReducedSampled(task, settings.exact_sequences, key=jax.random.key(settings.seeds[0]))
     steps = np.unique(np.concatenate([[0], np.geomspace(1, settings.exact_steps, 80).astype(int)]))
-    options: dict[str, Any] = {"record": steps, "snapshots": 2, "progress": False}
-    run = completed(descend(Ensemble.of(models), objective, rate=settings.rate, steps=settings.exact_steps, **options))
+    options: dict[str, Any] = {"record": Record(points=steps, snapshots=2), "progress": False}
+    run = descend(Ensemble.of(models), objective, rate=settings.rate, steps=settings.exact_steps, **options)
     last = {name: run[name].values[:, -1, :, 0] for name in ("key", "query", "value", "output")}
     omega, mu = last["key"] * last["query"] * dim**-1.5, last["value"] * last["output"]
     tested = [

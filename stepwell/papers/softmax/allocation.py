@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from stepwell.analysis import head_task_allocation
-from stepwell.dynamics import Ensemble, descend
-from stepwell.figures import Data, Figure, completed
+from stepwell.dynamics import Ensemble, Record, descend
+from stepwell.figures import Data, Figure
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -119,16 +119,13 @@ def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: i
         [*np.linspace(0, min(steps, early), 151).astype(int), *np.geomspace(early, steps, 80).astype(int), steps]
     )
     kept = kept[kept <= steps]
-    run = completed(
-        descend(
-            Ensemble.of(models),
-            Spectral(task),
-            rate=rate,
-            steps=steps,
-            record=kept,
-            snapshots=kept,
-            progress=False,
-        )
+    run = descend(
+        Ensemble.of(models),
+        Spectral(task),
+        rate=rate,
+        steps=steps,
+        record=Record(points=kept, snapshots=kept),
+        progress=False,
     )
     key, query, value, output = (run[name].values for name in ("key", "query", "value", "output"))
     dims = ("run", "time", "head", "task")

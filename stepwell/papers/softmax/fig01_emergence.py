@@ -15,8 +15,8 @@ import xarray as xr
 from scipy.optimize import isotonic_regression
 
 from stepwell.analysis import passage_time, phases
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import Data, Figure, completed
+from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.figures import Data, Figure
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -157,15 +157,13 @@ def exact_descent(settings: Settings, middle: float) -> xr.Dataset:
     model = settings.spectral_model()
     drawn = [ReducedSampled(settings.task, settings.sequences, precision="float32", key=key) for key in keys]
     objectives, others = drawn[: settings.sets], drawn[settings.sets :]
-    run = completed(
-        descend(
-            Ensemble.of([model] * settings.sets),
-            Ensemble.of(objectives),
-            rate=settings.population_rate,
-            steps=settings.population_steps,
-            snapshots=settings.population_steps + 1,
-            progress=False,
-        )
+    run = descend(
+        Ensemble.of([model] * settings.sets),
+        Ensemble.of(objectives),
+        rate=settings.population_rate,
+        steps=settings.population_steps,
+        record=Record(snapshots=settings.population_steps + 1),
+        progress=False,
     )
     last = [model.with_weights({n: run[n].values[k, -1] for n in model.weight_dims}) for k in range(settings.sets)]
     time = settings.population_rate * run["step"].values
@@ -252,7 +250,7 @@ def emergence_times(settings: Settings) -> xr.Dataset:
         # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
         until = 2.4 * bracket[1]
         model = settings.spectral_model(scale)
-        run = completed(flow(model, objective, until=until, save=2001, rtol=1e-8, progress=False))
+        run = flow(model, objective, until=until, record=Record(points=2001), rtol=1e-8, progress=False)
         times.append(passage_time(run["time"].values / 2, run["loss"].values[0], (low + high) / 2))
     return xr.Dataset(
         {"time": ("scale", times, {"units": UNIT}), "bracket": (("scale", "end"), np.array(brackets))},

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import flow
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.dynamics import Record, flow
+from stepwell.figures import Claim, Data, Figure
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -125,7 +125,9 @@ def simulate(settings: Settings) -> Data:
 def course(settings: Settings) -> xr.Dataset:
     """The spectral loss descended by the flow of its factors, and both systems of theory, at the same times."""
     task, times, model = settings.task, settings.times, initial_model(settings, settings.dim)
-    run = completed(flow(model, Spectral(task), until=2 * settings.until, save=2 * times, rtol=RTOL, progress=False))
+    run = flow(
+        model, Spectral(task), until=2 * settings.until, record=Record(points=2 * times), rtol=RTOL, progress=False
+    )
     omega, mu = _eigenvalues(run, model)
     full = theory.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
     reduced = theory.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
@@ -152,8 +154,15 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
         task = MultiTaskRegression((dim,), 1.0, settings.context * dim // settings.dim)
         model, best = initial_model(settings, dim), theory.exact_optimum(task)
         until = np.append(times, settings.long) / (dim / settings.dim) ** 0.5
-        run = flow(model, Exact(task, reach=10.0), until=2 * until[-1], save=2 * until, rtol=EXACT_RTOL, progress=False)
-        omega, mu = _eigenvalues(completed(run), model)
+        run = flow(
+            model,
+            Exact(task, reach=10.0),
+            until=2 * until[-1],
+            record=Record(points=2 * until),
+            rtol=EXACT_RTOL,
+            progress=False,
+        )
+        omega, mu = _eigenvalues(run, model)
         rows.append((omega[:-1] * dim**0.5, mu[:-1] / dim**0.5))
         last.append((omega[-1] / best.omega[0], mu[-1] / best.mu[0]))
     full = theory.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import descend
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.dynamics import Record, descend
+from stepwell.figures import Claim, Data, Figure
 from stepwell.models import SpectralAttention
 from stepwell.objectives import ReducedSampled
 from stepwell.tasks import MultiTaskRegression
@@ -205,8 +205,8 @@ def positive(settings: Settings) -> xr.Dataset:
         # The longer the context the less a sequence varies.
         count = max(400, settings.sequences * 200 // max(context, 200))
         objective = ReducedSampled(task, count, precision="float32", key=jax.random.key(context))
-        options: dict[str, Any] = {"record": settings.steps, "snapshots": 2, "progress": False}
-        run = completed(descend(model, objective, rate=settings.rate, steps=settings.steps, **options))
+        options: dict[str, Any] = {"record": Record(points=2), "progress": False}
+        run = descend(model, objective, rate=settings.rate, steps=settings.steps, **options)
         last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
         weights = Weights(*(np.asarray(each) for each in (last.omega(), last.mu())))
         fresh = softmax_loss(task, weights, count, key=jax.random.fold_in(jax.random.key(context), 1))

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import xarray as xr
 
-from stepwell.dynamics import descend, flow
-from stepwell.figures import Claim, Data, Figure, completed, one_blas_thread, slug
+from stepwell.dynamics import Record, descend, flow
+from stepwell.figures import Claim, Data, Figure, one_blas_thread, slug
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact
 from stepwell.tasks import MultiTaskRegression
@@ -207,8 +207,8 @@ def softmax_trained(settings: Settings) -> xr.Dataset:
         start = (np.diag(begun[0] * dims**-0.5), np.diag(begun[1] * dims**0.5))
         model = SpectralAttention.balanced(*start, task.dims, score_scale=1.0)
         objective = Exact(task, reach=REACH)
-        options: dict[str, Any] = {"record": settings.steps, "snapshots": 2, "progress": False}
-        run = completed(descend(model, objective, rate=rate, steps=settings.steps, **options))
+        options: dict[str, Any] = {"record": Record(points=2), "progress": False}
+        run = descend(model, objective, rate=rate, steps=settings.steps, **options)
         last = model.with_weights({name: run[name].values[0, -1] for name in model.weight_dims})
         weights = [np.diag(np.asarray(each)) for each in (last.omega(), last.mu())]
         best = theory.exact_optimum(task).loss
@@ -247,7 +247,7 @@ def gains(settings: Settings) -> xr.Dataset:
             omega, mu = np.random.default_rng(settings.seeds[0]).uniform(0.1, 0.4, (2, 1, tasks))
             model = SpectralAttention.balanced(omega * d**-0.5, mu * d**0.5, task.dims, score_scale=1.0)
             until = 3000 * d**0.5
-            run = completed(flow(model, Exact(task, reach=REACH), until=until, save=2, progress=False))
+            run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=2), progress=False)
             losses.append(float(run["loss"][0, -1]) / tasks)
         rows.append(losses)
     single, several = np.array(rows).T

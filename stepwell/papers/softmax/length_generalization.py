@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import Claim, Data, Figure, completed
+from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.figures import Claim, Data, Figure
 from stepwell.models import MergedAttention, SpectralAttention
 from stepwell.objectives import Exact, Population
 from stepwell.tasks import InContextRegression, MultiTaskRegression
@@ -127,8 +127,8 @@ def train_softmax(settings: Settings) -> np.ndarray:
     for seed in settings.seeds:
         omega, mu = np.random.default_rng(seed).uniform(0.1, 0.5, (2, 1, 1))
         models.append(SpectralAttention.balanced(omega * dim**-0.5, mu * dim**0.5, task.dims))
-    options: dict[str, Any] = {"rate": settings.rate, "steps": settings.steps, "record": settings.steps}
-    run = completed(descend(Ensemble.of(models), Exact(task), snapshots=2, progress=False, **options))
+    options: dict[str, Any] = {"rate": settings.rate, "steps": settings.steps, "record": Record(points=2)}
+    run = descend(Ensemble.of(models), Exact(task), progress=False, **options)
     last = {name: run[name].values[:, -1, 0, 0] for name in ("key", "query", "value", "output")}
     omega = last["key"] * last["query"] * models[0].score_scale / dim
     return np.stack([omega, last["value"] * last["output"]], axis=1)
@@ -142,7 +142,7 @@ def train_linear(settings: Settings) -> np.ndarray:
     maps = []
     for seed in settings.seeds:
         model = MergedAttention.random(dim=dim, heads=2, scale=0.1, key=jax.random.key(seed))
-        run = completed(flow(model, objective, save=2, gap=GAP, progress=False))
+        run = flow(model, objective, record=Record(points=2), gap=GAP, progress=False)
         value, score = run["value"].values[0, -1], run["key_query"].values[0, -1]
         maps.append(np.einsum("h,hij->ij", value[:, 0, dim], score[:, :dim]))
     return np.array(maps)

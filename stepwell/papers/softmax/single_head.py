@@ -15,8 +15,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.dynamics import Ensemble, descend, flow
-from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, completed, slug
+from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, slug
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
@@ -115,7 +115,7 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
         task = the_task(name, size)
         model = _start(task, settings.seeds[0], score_scale=1.0)
         until = UNTIL * (size / 4) ** 0.5
-        run = completed(flow(model, Exact(task, reach=REACH), until=until, save=3, progress=False))
+        run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=3), progress=False)
         omega = (run["key"] * run["query"]).values[0, :, 0] / np.array(task.dims)
         best = theory.single_head_optimum(task)
         # Trajectories count time at half the speed.
@@ -206,11 +206,10 @@ def _train(models: list[SpectralAttention], task: MultiTaskRegression, rate: flo
         Spectral(task),
         rate=rate,
         steps=steps,
-        record=listed,
-        snapshots=listed,
+        record=Record(points=listed, snapshots=listed),
         progress=False,
     )
-    return completed(run)
+    return run
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:
