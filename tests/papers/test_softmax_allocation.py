@@ -55,7 +55,7 @@ def test_another_rule_fails(data, failing):
 
 
 def test_heads_that_share_the_work_fail(data, failing):
-    """Two heads that give half of each answer."""
+    """Two heads that give half of each prediction."""
     for name, claim in (("equal", "softmax-one-head"), ("unequal", "softmax-unequal-one-head")):
         assert failing({**data, name: data[name].assign(share=data[name]["share"] / 2)}) == {claim}
 
