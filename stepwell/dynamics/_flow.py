@@ -20,7 +20,7 @@ from stepwell.trajectory import build
 from ._checkpoint import CheckpointPath, open_saves
 from ._choice import Solver, choose_solver
 from ._descend import check_fit
-from ._ensemble import Ensemble, flatten, skeleton_of, unflatten
+from ._ensemble import Ensemble, as_ensemble, flatten, skeleton_of, unflatten
 from ._field import curves, losses, losses_and_rates, make_fields
 from ._plan import Plan, Solution, Start, make_plan
 from ._record import Record
@@ -60,7 +60,8 @@ def flow(
 
     **Arguments:**
 
-    - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
+    - `model`: the model at its initial weights; or an `Ensemble` of models, which are trained side by side, or a model
+      stacked by `eqx.filter_vmap`, whose class says how many axes its weights have.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `until`: a time, or "converged": until the loss has closed all but the fraction `gap` of its distance to the
       lowest loss the model can reach (`objective.floor`), from the start or from zero weights, whichever is lower; and
@@ -101,6 +102,7 @@ def flow(
     ('converged', 0.132)
     """
     record, observe = record or Record(), (record or Record()).observe
+    model = as_ensemble(model)
     check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     chosen = choose_solver(solver, model, objective)

@@ -16,7 +16,7 @@ from stepwell._util.optimizers import PRESETS, SHORT_SCHEDULES, parsed
 from stepwell._util.text import shown
 from stepwell.models import AbstractModel
 
-from ._ensemble import Ensemble, flatten, skeleton_of
+from ._ensemble import Ensemble, as_ensemble, flatten, skeleton_of
 from ._options import Transformation
 
 _RATES = ("peak_value", "init_value", "value")
@@ -95,7 +95,8 @@ def named_optimizer(
     if inner_name == "muon":
         parameters["muon_weight_dimension_numbers"] = _last_two_axes
     by_entry = inner_name in _BY_ENTRY
-    template = model.member(0) if isinstance(model, Ensemble) else model
+    several = as_ensemble(model)
+    template = several.member(0) if isinstance(several, Ensemble) else model
     try:
         made = function(learning_rate=rate if scheduled["name"] == "constant" else changing, **parameters)
         made = made if by_entry else _of_matrices(made, template)

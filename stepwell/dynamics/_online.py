@@ -17,7 +17,7 @@ from stepwell.tasks import AbstractTask
 from ._checkpoint import CheckpointPath
 from ._descend import check_fit
 from ._devices import divides, everywhere
-from ._ensemble import Ensemble
+from ._ensemble import Ensemble, as_ensemble
 from ._host import train
 from ._loop import Fresh
 from ._on_host import OnHost
@@ -51,7 +51,8 @@ def online(
 
     **Arguments:**
 
-    - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same batches.
+    - `model`: the model at its initial weights, or an `Ensemble` of models, which all get the same
+      batches; or one stacked by `eqx.filter_vmap`, as in `descend`.
     - `task`: the distribution that sequences are drawn from. One that JAX cannot trace, such as one written in NumPy,
       is called from the compiled loop at every step; it must draw the same sequences from the same key.
     - `batch_size`: the number of sequences in a step.
@@ -93,6 +94,7 @@ def online(
     [1.4, 0.1]
     """
     batch_size = checks.whole("batch_size", batch_size)
+    model = as_ensemble(model)
     runs = model.size if isinstance(model, Ensemble) else 1
     tokens = 8 * batch_size * task.context.tokens * (task.dim + task.outputs)
     require_memory(

@@ -44,6 +44,8 @@ from ._toml import as_toml as as_toml
 from ._toml import document_in as document_in
 
 if TYPE_CHECKING:
+    from . import published as published
+    from . import recorded as recorded
     from ._build import IN_CONTEXT as IN_CONTEXT
     from ._build import IN_WEIGHT as IN_WEIGHT
     from ._build import VALUE_WEIGHTS as VALUE_WEIGHTS

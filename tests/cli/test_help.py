@@ -86,9 +86,7 @@ def test_bash_completes(words: list[str], expected: list[str], capsys):
     assert done.stdout.split() == expected, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("shell", "beginning"), [("zsh", "#compdef stepwell"), ("fish", "complete -c stepwell")]
-)
+@pytest.mark.parametrize(("shell", "beginning"), [("zsh", "#compdef stepwell"), ("fish", "complete -c stepwell")])
 def test_other_shells(shell: str, beginning: str, capsys):
     assert main(["completion", shell]) == 0
     assert f"\n{beginning}" in f"\n{capsys.readouterr().out}"

@@ -220,7 +220,7 @@ def test_an_interruption_between_two_records_keeps_the_weights_it_came_to(cut, m
 _LONG = """
 import sys
 import jax, numpy as np, optax
-from stepwell.dynamics import Ensemble, _checkpoint, descend, flow
+from stepwell.dynamics import Ensemble, Record, _checkpoint, descend, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import InContextRegression, covariance

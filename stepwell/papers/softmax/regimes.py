@@ -15,7 +15,6 @@ from numpy.polynomial.hermite_e import hermegauss
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure
-from stepwell.tasks import softmax_moments
 from stepwell.theory import softmax as theory
 
 from ._claims import named_settings, over, worst_point
@@ -76,7 +75,7 @@ def curves(settings: Settings) -> xr.Dataset:
     root = np.sqrt(squares)
     rows = [
         (
-            softmax_moments(root, n).concentration,
+            theory.softmax_moments(root, n).concentration,
             one_rival(squares, n),
             theory.hardmax_concentration(root, n),
         )
@@ -109,7 +108,7 @@ def sampled(settings: Settings) -> xr.Dataset:
     $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
     """
     estimates = _over_contexts(settings, {n: np.array(SQUARES) for n in settings.contexts}, stream=0)
-    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
+    exact = np.array([theory.softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
     return xr.Dataset(
         {
             **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
@@ -183,7 +182,7 @@ def saturation(settings: Settings) -> xr.Dataset:
 def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
-    exact = [softmax_moments(sharp, n).concentration for n in contexts]
+    exact = [theory.softmax_moments(sharp, n).concentration for n in contexts]
     law = [theory.hardmax_concentration(sharp, n) for n in contexts]
     largest = [theory.expected_maximum(n) for n in contexts]
     return xr.Dataset(
@@ -207,7 +206,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=estimates["exact"],
             tolerance=DEVIATIONS * estimates["concentration_error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            check="tasks.softmax_moments (quadrature), against sampling",
+            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
         worst_point(
             "stein",
@@ -216,7 +215,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=root * (1 - estimates["exact"]),
             tolerance=DEVIATIONS * estimates["mean_error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            theory="Stein's lemma; R by tasks.softmax_moments",
+            theory="Stein's lemma; R by theory.softmax.softmax_moments",
         ),
         worst_point(
             "points",
@@ -225,7 +224,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=ends["ratio"],
             tolerance=DEVIATIONS * ends["error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            check="tasks.softmax_moments (quadrature), against sampling",
+            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
         over(
             "halved-before",
