@@ -51,7 +51,9 @@ def _claim(make: Callable[..., Claim], id: str, statement: str, *, unless: str =
     if unless:
         return Claim.cannot_be_judged(id, statement, why=unless, **origin)
     if "exact" in values:
-        values |= {"tolerance": 0, "basis": values.pop("exact")}
+        values |= {"tolerance": 0.0, "basis": values.pop("exact")}
+    numbers = {name: values[name] for name in ("predicted", "measured", "tolerance") if name in values}
+    values |= {name: float(value) for name, value in numbers.items() if np.ndim(value) == 0}
     return make(id, statement, **values, **origin)
 
 
