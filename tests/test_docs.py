@@ -1,9 +1,9 @@
 """Every code block of the documents works.
 
 A document's blocks run in order, in one temporary folder: `python` blocks in one namespace, and in shell blocks the
-`$` commands that call `stepwell` or `python train.py`. Those of command_line.md, and those that need a shell, run as
-processes of their own; the others are called here, which spares them the import of JAX. A `toml` or `python` block that
-begins with the name of a file as a comment is that file. `<!-- not run: reason -->` above a block leaves it out.
+`$` commands that call `stepwell` or `python train.py`. Those that need a shell run as processes of their own; the
+others are called here, which spares them the import of JAX. A `toml` or `python` block that begins with the name of a
+file as a comment is that file. `<!-- not run: reason -->` above a block leaves it out.
 `{code-cell}` blocks are run when the site is built.
 """
 
@@ -82,10 +82,13 @@ def commands(block: Block) -> list[str]:
 
 
 def arguments_of(command: str) -> list[str] | None:
-    """The arguments of `stepwell`, if the command is nothing else; None if it takes a shell."""
-    if not command.startswith("stepwell ") or re.search(r"[|&;<>$`*?~(){}\[\]]", re.sub("'[^']*'", "", command)):
+    """The arguments of `main`, if the command is nothing else; None if it takes a shell."""
+    words = command.removeprefix("python ")
+    if not words.startswith(("stepwell ", "train.py ")) or re.search(
+        r"[|&;<>$`*?~(){}\[\]]", re.sub("'[^']*'", "", command)
+    ):
         return None
-    return shlex.split(command, comments=True)[1:]
+    return shlex.split(words, comments=True)[words.startswith("stepwell") :]
 
 
 def _call(arguments: list[str], place: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +128,8 @@ def nothing_stays(tmp_path: Path):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("STEPWELL_STORE", raising=False)
+    for name in ("STEPWELL_STORE", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
     if (ROOT / "train.py").exists():
         shutil.copy(ROOT / "train.py", tmp_path)
     # A real module, since classes defined in a block look theirs up.
@@ -141,7 +145,7 @@ def test_document(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         elif block.language in _SHELL:
             for command in commands(block):
                 arguments, place = arguments_of(command), f"{document.name}:{block.line}"
-                if arguments is None or document.name == "command_line.md":
+                if arguments is None:
                     _run_command(command, place)
                 else:
                     _call(arguments, place, capsys)
@@ -200,5 +204,6 @@ def test_commands_that_need_no_shell_are_known():
         "--limit",
         "5",
     ]
-    for command in ("stepwell --help | head", "python train.py", "stepwell replay *.npz", "A=b stepwell doctor"):
+    assert arguments_of("python train.py --head 3 --show") == ["train.py", "--head", "3", "--show"]
+    for command in ("stepwell --help | head", "python other.py", "stepwell replay *.npz", "A=b stepwell doctor"):
         assert arguments_of(command) is None

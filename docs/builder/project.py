@@ -12,6 +12,7 @@ PAGES = {
     "CHANGELOG.md": "changelog",
     "SECURITY.md": "security",
     "benchmarks/README.md": "benchmarks",
+    "benchmarks/results.md": "results",
     "examples/README.md": "examples",
     "stepwell/native/README.md": "kernels",
     "stepwell/papers/README.md": "figures",

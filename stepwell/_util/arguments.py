@@ -2,10 +2,10 @@
 
 The annotations say what is allowed, and tests compare every call with them. For users nothing did: a wrong argument
 was noticed late, by an error of NumPy or JAX about something else. Here the kind of an argument is checked when a
-public function is called: a whole number, one of several names, an array with so many axes, a model. Whether a number
+public function is called: an integer, one of several names, an array with so many axes, a model. Whether a number
 is in range is checked by the function itself, with `_check`.
 
-Arrays may be given as lists, as arrays of NumPy or of JAX, and of whole numbers; the function gets what its annotation
+Arrays may be given as lists, as arrays of NumPy or of JAX, and of integers; the function gets what its annotation
 says.
 """
 
@@ -241,7 +241,7 @@ _SIMPLE: dict[Any, _Kind] = {
     Any: _ANYTHING,
     inspect.Parameter.empty: _ANYTHING,
     type(None): _Kind("None", "None", _if(lambda value: value is None)),
-    int: _Kind("a whole number below 2**63", "whole numbers below 2**63", _if(_is_whole)),
+    int: _Kind("an integer below 2**63", "integers below 2**63", _if(_is_whole)),
     float: _Kind("a number", "numbers", _take_number),
     bool: _Kind("True or False", "True or False", _if(lambda value: isinstance(value, bool | np.bool_))),
     str: _Kind("a string", "strings", _if(lambda value: isinstance(value, str))),
@@ -299,8 +299,8 @@ def _array_kind(hint: Any) -> _Kind:
     if "prng_key" in types_of_elements or "uint32" in types_of_elements:  # keys of the new kind and the old
         words = "a random key, such as jax.random.key(0)"
         return _Kind(words, "random keys", _if(lambda value: isinstance(value, hint)))
-    several = "whole numbers" if element == "int" else "numbers"
-    words = f"an array of {several}, ({', '.join(axes)})" if axes else f"a {several.removesuffix('s')}"
+    several = "integers" if element == "int" else "numbers"
+    words = f"an array of {several}, ({', '.join(axes)})" if axes else "an integer" if element == "int" else "a number"
     return _Kind(words, f"arrays of {several}", functools.partial(_take_array, hint.array_type, element), (axes,))
 
 

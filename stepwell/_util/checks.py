@@ -13,16 +13,16 @@ from .spectrum import Covariance, symmetric_part
 from .text import shown
 
 LARGEST_WHOLE = 2**63 - 1
-"""Whole numbers become 64-bit integers sooner or later."""
+"""Integers become 64-bit integers sooner or later."""
 
 
 def whole(name: str, value: Any, *, least: int = 1) -> int:
-    """`value` as an int, if it is a whole number from `least` on, and 64 bits can hold it."""
+    """`value` as an int, if it is an integer from `least` on, and 64 bits can hold it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least {least}")
+        raise InvalidInput(f"{name} is {shown(value)}; it must be an integer of at least {least}")
     checked = int(value)
     if checked > LARGEST_WHOLE:
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number below 2**63")
+        raise InvalidInput(f"{name} is {shown(value)}; it must be an integer below 2**63")
     return checked
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from stepwell._util.process import FOR_LONG_LOOPS
+from stepwell._util.process import quick_jit
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Reduce, Sampled
 from stepwell.tasks import AbstractTask
@@ -221,7 +221,7 @@ def advance(
 @functools.cache
 def _compiled(long: bool) -> Callable[..., Any]:
     """`_advance` as a program, for a long run or a short one."""
-    return eqx.filter_jit(_advance, compiler_options=FOR_LONG_LOOPS if long else None)  # pyright: ignore
+    return quick_jit(_advance, long=long)
 
 
 def _advance(loop: TrainLoop, weights: Array, state: Any, step: Array, gaps: Array, count: Array, begun: Array):

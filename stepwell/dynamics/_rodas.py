@@ -4,7 +4,6 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from stepwell._util.interrupt import Interruptible, interrupted
 from stepwell._util.memory import available_memory
+from stepwell._util.process import quick_jit
 from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
@@ -167,7 +167,7 @@ def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
     return _State(weights, zero, Pace(_FIRST * one, _FIRST * one, one, no), one, no, no)
 
 
-@eqx.filter_jit
+@quick_jit
 def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any, most: Any):
     """(state, attempts, how many) after up to `most` steps, which are no more than `_ATTEMPTS`.
 
@@ -226,7 +226,7 @@ def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) ->
     return np.concatenate(losses, axis=1)[:, :times]
 
 
-@eqx.filter_jit
+@quick_jit
 def _some_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
     return over_runs(fields, lambda field, path: jax.lax.map(field.loss, path), weights)
 

@@ -44,6 +44,8 @@ from ._training import TimeScale as TimeScale
 from ._training import time_scale as time_scale
 
 if TYPE_CHECKING:
+    from . import published as published
+    from . import recorded as recorded
     from ._build import IN_CONTEXT as IN_CONTEXT
     from ._build import IN_WEIGHT as IN_WEIGHT
     from ._build import VALUE_WEIGHTS as VALUE_WEIGHTS

@@ -114,6 +114,7 @@ def register(
         - `many`: a builder of many models of one task at once for sweeps. It gets what the plain builder gets, but an
           array of keys, and each field whose value is a float as an array, and returns a model whose weights have the
           runs as their first axis. Its first and last model are compared with those of the plain builder, bit for bit.
+      Of an objective, `holds="moments"`: its sequences are not held in memory, only their moments.
 
     **Returns:** the decorator, which returns the builder as it is.
 

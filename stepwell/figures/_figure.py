@@ -23,6 +23,10 @@ Writers = dict[str, Callable[[str], None]]
 """Further files of a figure, by the ending of their names: functions that write to a path."""
 
 
+def _all_fields(settings: Any) -> dict[str, Any]:
+    return dataclasses.asdict(settings)
+
+
 class SeedWords(tuple[str, ...]):
     """What was typed after `--seeds`: how many, a range, or each."""
 
@@ -75,7 +79,7 @@ class Figure(Generic[Settings]):
     simulate: Callable[[Settings], Data]
     claims: Callable[[Data, Settings], list[Claim]]
     draw: Callable[[Data, Settings], Any]
-    described: Callable[[Settings], dict[str, Any]] = dataclasses.asdict  # pyright: ignore[reportAssignmentType]
+    described: Callable[[Settings], dict[str, Any]] = _all_fields
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     extras: Callable[[Data, Settings], Writers] = lambda data, settings: {}
     source: str = ""

@@ -12,11 +12,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import error_line, shown
 from stepwell._util.versions import versions
@@ -54,6 +55,7 @@ FIGURES = _in_package()
 """The figures, numbered ones first: the module or the file of each, by its name."""
 
 
+@checked
 def select(targets: Sequence[str]) -> list[str]:
     """Return the figures meant by targets such as `linear`, `linear/fig1` or `fig14`.
 
@@ -72,10 +74,8 @@ def select(targets: Sequence[str]) -> list[str]:
     >>> len(select(["linear"])) + len(select(["softmax"])) == len(select([]))
     True
     """
-    if isinstance(targets, str) or not isinstance(targets, Iterable):
-        raise InvalidInput(f"targets is {shown(targets)}; it must be a list of names, such as ['linear/fig1']")
     add_offered()
-    chosen, targets = set(), [*targets]
+    chosen = set()
     for target in targets:
         matching = [name for name in FIGURES if target in (name, name.partition("/")[0])]
         if not matching:
@@ -88,6 +88,7 @@ def select(targets: Sequence[str]) -> list[str]:
     return [name for name in FIGURES if not targets or name in chosen]
 
 
+@checked
 def figure(name: str) -> Figure[Any]:
     """Return a figure, from its module, which is imported now if it was not before.
 
@@ -103,7 +104,7 @@ def figure(name: str) -> Figure[Any]:
     >>> figure("linear/conservation").title
     'Gradient flow conserves the balance of value, key and query in each head'
     """
-    if not isinstance(name, str) or name not in FIGURES:
+    if name not in FIGURES:
         raise InvalidInput(f"there is no figure {shown(name)}; {_meant(name, 'figures', [*FIGURES])}")
     place = FIGURES[name]
     module = _of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
@@ -115,6 +116,7 @@ def figure(name: str) -> Figure[Any]:
     return dataclasses.replace(made, name=name)
 
 
+@checked
 def add_figure(path: str | os.PathLike) -> str:
     """List a figure of your own, so that it can be run, reported and checked as those of the papers.
 
@@ -134,8 +136,6 @@ def add_figure(path: str | os.PathLike) -> str:
     'own/first'
     >>> del FIGURES["own/first"]
     """
-    if not isinstance(path, str | os.PathLike):
-        raise InvalidInput(f"path is {shown(path)}; it must be the name of a Python file, such as 'my_figure.py'")
     place = Path(path).resolve()
     if place.suffix != ".py":
         raise InvalidInput(f"the figure {path} is not a Python file; its name must end in .py")
@@ -164,8 +164,8 @@ def add_offered() -> None:
             PAPERS.setdefault(name.partition("/")[0], f"Figures of {package}")
 
 
-def _meant(given: Any, kind: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(str(given)[:100], known, n=1, cutoff=0.5)
+def _meant(given: str, kind: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(given[:100], known, n=1, cutoff=0.5)
     return (f"did you mean {near[0]}? " if near else "") + f"The {kind} are {', '.join(known)}"
 
 

@@ -204,28 +204,31 @@ def moved(before: dict[str, Any], after: dict[str, Any], names: Container[str]) 
         {claim["id"]: claim for claim in report["claims"] if claim["id"].rpartition("/")[0] in both}
         for report in (before, after)
     )
-    verdicts, values = [], []
+    movements: list[tuple[str, ...]] = []
     for name in {**now, **was}:
-        verdict = [
-            "" if name not in report else "holds" if report[name]["passed"] else "fails" for report in (was, now)
-        ]
-        if "" in verdict:
-            values.append(("gone" if verdict[0] else "new", name, *verdict))
-            continue
-        pair = [report[name]["measured"] for report in (was, now)]
-        shown = [number(value) for value in pair]
-        if verdict[0] != verdict[1]:
-            verdicts.append((f"{verdict[1]} now", name, *shown))
-        elif None in pair or not math.isclose(*pair, rel_tol=1e-6, abs_tol=1e-300):
-            if pair != [None, None]:
-                values.append(("measured", name, *shown))
-    settings = []
+        first, second = was.get(name), now.get(name)
+        if first is None or second is None:
+            what = "new" if first is None else "gone"
+            movements.append((what, name, *("" if one is None else _verdict(one) for one in (first, second))))
+        elif first["passed"] != second["passed"]:
+            movements.append((f"{_verdict(second)} now", name, number(first["measured"]), number(second["measured"])))
+        elif not _same(first["measured"], second["measured"]):
+            movements.append(("measured", name, number(first["measured"]), number(second["measured"])))
     for name in both:
-        first, second = old[name]["settings"], new[name]["settings"]
-        if first != second:
-            settings.append(("settings", name, _without(first, second), _without(second, first)))
-    ordered = [*verdicts, *sorted(values, key=lambda one: one[0] != "gone"), *settings]
-    return [dict(zip(("what", "name", "before", "after"), one, strict=True)) for one in ordered]
+        ours, theirs = old[name]["settings"], new[name]["settings"]
+        if ours != theirs:
+            movements.append(("settings", name, _without(ours, theirs), _without(theirs, ours)))
+    order = ("holds now", "fails now", "gone", "new", "measured", "settings")
+    movements.sort(key=lambda one: order.index(one[0]))
+    return [dict(zip(("what", "name", "before", "after"), one, strict=True)) for one in movements]
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    return "holds" if claim["passed"] else "fails"
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    return one is other if one is None or other is None else math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-300)
 
 
 def _without(settings: dict[str, Any], others: dict[str, Any]) -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from stepwell._util.lazy import lazy_names as _lazy_names
 
-from ._column import Column as Column
 from ._export import FORMATS as FORMATS
 from ._export import export as export
 from ._shard import Shard as Shard
 from ._store import OFF as OFF
 from ._store import VARIABLE as VARIABLE
 from ._store import Store as Store
+from ._values import Column as Column
 
 if TYPE_CHECKING:
     from ._single_run import load_run as load_run

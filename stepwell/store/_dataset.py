@@ -11,16 +11,15 @@ from xarray.core import indexing
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_memory
-from stepwell._util.run_names import hexadecimal, value_text
+from stepwell._util.run_names import hexadecimal
 
 from . import _reader
-from ._column import Column
-from ._configuration import checked_text
+from ._query import Chosen, Piece
 from ._reader import Variable
-from ._table import Chosen, Piece
+from ._values import configuration_text
 
 Failed = Callable[[str, InvalidInput], None]
-"""Told of a shard that is damaged, by its file."""
+"""Called with the file of a shard that is damaged."""
 
 
 class _Stacked(BackendArray):
@@ -56,18 +55,19 @@ class _Stacked(BackendArray):
         return values[0] if single else values
 
     def _of_shard(self, piece: Piece, rows: np.ndarray, inner: tuple[Any, ...]) -> np.ndarray:
-        path = self._folder / "shards" / piece.shard.file
-        try:
-            with _reader.reading(path) as file:
-                array = _reader.dataset(file, self._name, path.stat().st_size)
-                if array.shape[1:] != self.shape[1:] or rows.max() >= array.shape[0]:
-                    raise InvalidInput(f"{path} is not what it was when it was indexed")
-                low, high = int(rows.min()), int(rows.max()) + 1
-                block = _reader.native(array, slice(low, high))
-        except InvalidInput as error:
-            self._failed(piece.shard.file, error)
-            raise
+        low, high = int(rows.min()), int(rows.max()) + 1
+        block = _values(self._folder, piece.shard.file, self._name, self._failed, slice(low, high))
         return _outer(block[rows - low], (slice(None), *inner))
+
+
+def _values(folder: Path, file: str, name: str, failed: Failed, rows: Any = ...) -> np.ndarray:
+    """Values of an array of a shard."""
+    try:
+        with _reader.reading(folder / "shards" / file) as content:
+            return _reader.native(_reader.stored(content, name), rows)
+    except InvalidInput as error:
+        failed(file, error)
+        raise
 
 
 def _outer(array: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
@@ -77,23 +77,17 @@ def _outer(array: np.ndarray, key: tuple[Any, ...]) -> np.ndarray:
     return array
 
 
-def dataset(
-    folder: Path,
-    chosen: Chosen,
-    layouts: dict[int, dict[str, Any]],
-    wanted: Sequence[str] | None,
-    failed: Failed,
-) -> xr.Dataset:
+def dataset(folder: Path, chosen: Chosen, wanted: Sequence[str] | None, failed: Failed) -> xr.Dataset:
     """The runs chosen, stacked along `run`, with fields and scalars as coordinates."""
     made = xr.Dataset()
     if chosen.pieces:
-        shared = _shared(layouts, [piece.shard.id for piece in chosen.pieces], wanted)
+        shared = _shared(chosen.pieces, wanted)
         for name, variable in shared.items():
             if "run" in variable.dims:
-                lazy = indexing.LazilyIndexedArray(_Stacked(folder, chosen.pieces, name, variable, failed))
-                made[name] = xr.Variable(variable.dims, lazy, variable.notes)
+                values = indexing.LazilyIndexedArray(_Stacked(folder, chosen.pieces, name, variable, failed))
             else:
-                made[name] = xr.Variable(variable.dims, _values(folder, chosen, name, failed), variable.notes)
+                values = _values(folder, chosen.pieces[0].shard.file, name, failed)
+            made[name] = xr.Variable(variable.dims, values, variable.notes)
         made = made.set_coords([name for name in shared if name in made.dims])
     taken = {"run", *map(str, made.variables), *map(str, made.dims)}
     common = {}
@@ -101,43 +95,17 @@ def dataset(
     for name, kind in chosen.kinds.items():
         column = chosen.column(name)
         label = f"{kind}_{name}" if name in taken else name
-        alike = len(column) and column.values[0] == column.values[-1] and (column.values == column.values[0]).all()
-        if kind == "field" and alike:
+        if kind == "field" and len(column) and (column.values == column.values[0]).all():
             common[name] = column.value(0)
-            coordinates[label] = labels(column[:1])[0]
+            coordinates[label] = column[:1].labels()[0]
         else:
-            coordinates[label] = "run", labels(column)
-    return made.assign_coords(coordinates).assign_attrs(configuration=checked_text(common))
+            coordinates[label] = "run", column.labels()
+    return made.assign_coords(coordinates).assign_attrs(configuration=configuration_text(common))
 
 
-def labels(column: Column) -> np.ndarray:
-    """The values as numbers or texts; of categories that are not all texts the JSON."""
-    if column.categories is None:
-        return column.values
-    used = np.unique(column.values)
-    texts = [column.categories[code] for code in used.tolist()]
-    if not all(isinstance(text, str) for text in texts):
-        texts = ["" if text is None else value_text(text) for text in texts]
-    return np.array(texts or [""], str)[np.searchsorted(used, column.values)]
-
-
-def _values(folder: Path, chosen: Chosen, name: str, failed: Failed) -> np.ndarray:
-    """An array that all runs share, from the first shard."""
-    file = chosen.pieces[0].shard.file
-    path = folder / "shards" / file
-    try:
-        with _reader.reading(path) as content:
-            return _reader.native(_reader.dataset(content, name, path.stat().st_size))
-    except InvalidInput as error:
-        failed(file, error)
-        raise
-
-
-def _shared(
-    layouts: dict[int, dict[str, Any]], shards: Sequence[int], wanted: Sequence[str] | None
-) -> dict[str, Variable]:
+def _shared(pieces: Sequence[Piece], wanted: Sequence[str] | None) -> dict[str, Variable]:
     """The arrays to stack, if they have one shape in all shards, and what all runs share is the same."""
-    every = [_variables(layouts[number]) for number in shards]
+    every = [{name: Variable(**one) for name, one in piece.shard.variables.items()} for piece in pieces]
     known = sorted({name for layout in every for name in layout})
     for name in wanted or ():
         if name not in known:
@@ -145,23 +113,13 @@ def _shared(
     chosen = known if wanted is None else list(wanted)
     axes = {axis for layout in every for name in chosen if name in layout for axis in layout[name].dims}
     chosen = [*chosen, *sorted(axes.intersection(known).difference(chosen))]
-    shared = {}
     for name in chosen:
-        forms = {_form(layout.get(name)) for layout in every}
-        if len(forms) > 1:
+        if any(_form(layout.get(name)) != _form(every[0].get(name)) for layout in every):
             raise InvalidInput(
                 f"{name} is not of one shape or not the same in all of these runs; choose runs that agree, such as by "
                 f"model=… or steps=…, or arrays that do, by variables=[…] of {', '.join(known)}"
             )
-        shared[name] = every[0][name]
-    return shared
-
-
-def _variables(layout: dict[str, Any]) -> dict[str, Variable]:
-    return {
-        name: Variable(tuple(one["dims"]), tuple(one["shape"]), one["dtype"], one["notes"], one["sha256"])
-        for name, one in layout.items()
-    }
+    return {name: every[0][name] for name in chosen}
 
 
 def _form(variable: Variable | None) -> Any:

@@ -1,12 +1,12 @@
-"""Runs taken elsewhere: netCDF and zarr with all that was recorded, Parquet and CSV with fields and scalars."""
+"""Runs exported: netCDF and zarr with all that was recorded, Parquet and CSV with fields and scalars."""
 
 import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
@@ -18,6 +18,7 @@ from ._store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMATS = ("netcdf", "zarr", "parquet", "csv")
 _NEEDS = {"zarr": "zarr", "parquet": "pyarrow"}
 """Libraries that are not installed with Stepwell, by format."""
 
@@ -31,7 +32,7 @@ def export(
     format: str = "netcdf",
     variables: Sequence[str] | None = None,
 ) -> Path:
-    """Write runs of a store in a form that other programs read.
+    """Write runs of a store in a format that other programs read.
 
     **Arguments:**
 
@@ -54,8 +55,9 @@ def export(
     cd6e21662476881fdcccb0f5ae13ea4f,merged,1,0.4
     <BLANKLINE>
     """
-    if format not in _WRITERS:
-        raise InvalidInput(f"format is {shown(format)}; it must be one of {', '.join(_WRITERS)}")
+    path = Path(path)
+    if format not in FORMATS:
+        raise InvalidInput(f"format is {shown(format)}; it must be one of {', '.join(FORMATS)}")
     if format in _NEEDS:
         try:
             __import__(_NEEDS[format])
@@ -64,56 +66,34 @@ def export(
                 f"the format {format} needs {_NEEDS[format]}, which is not installed; "
                 "run pip install 'stepwell[export]'"
             ) from None
-    if format in ("parquet", "csv") and variables is not None:
-        raise InvalidInput(f"{format} holds no recorded arrays; leave variables out, or take netcdf or zarr")
-    return _WRITERS[format](store, Path(path), where, variables)
-
-
-def _netcdf(store: Store, path: Path, where: Sequence[str], variables: Sequence[str] | None) -> Path:
-    from stepwell._util.netcdf import sealed
-
-    data = store.select(where, variables=variables).load()
     buffer = io.BytesIO()
-    data.to_netcdf(buffer, engine="h5netcdf")
-    return write_bytes(path, sealed(buffer))
-
-
-def _zarr(store: Store, path: Path, where: Sequence[str], variables: Sequence[str] | None) -> Path:
-    if path.exists():
+    if format in ("parquet", "csv"):
+        if variables is not None:
+            raise InvalidInput(f"{format} holds no recorded arrays; leave variables out, or take netcdf or zarr")
+        table = _table(store, where)
+        if format == "csv":
+            return write_bytes(path, table.to_csv().encode())
+        table.to_parquet(buffer, engine="pyarrow")
+        return write_bytes(path, buffer.getvalue())
+    if format == "zarr" and path.exists():
         raise InvalidInput(f"{path} is there already; choose another name, or remove it")
     data = store.select(where, variables=variables).load()
+    if format == "netcdf":
+        from stepwell._util.netcdf import sealed
+
+        data.to_netcdf(buffer, engine="h5netcdf")
+        return write_bytes(path, sealed(buffer))
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".stepwell-") as folder:
-        data.to_zarr(Path(folder, "zarr"), zarr_format=2, consolidated=True)  # version 3 has no fixed-length texts
+        data.to_zarr(Path(folder, "zarr"), zarr_format=2, consolidated=True)  # version 3 has no fixed-length strings
         shutil.move(Path(folder, "zarr"), path)
     return path
 
 
 def _table(store: Store, where: Sequence[str]) -> "pd.DataFrame":
-    """Fields and scalars, with texts and numbers only."""
+    """Fields and scalars, as numbers and strings."""
     import pandas as pd
 
-    from ._dataset import labels
-
     listing = store.listing(where)
-    columns = {name: labels(column) for name, column in listing.columns.items()}
+    columns = {name: column.labels() for name, column in listing.columns.items()}
     return pd.DataFrame(columns, index=pd.Index(listing.names, name="name", dtype=object))
-
-
-def _parquet(store: Store, path: Path, where: Sequence[str], variables: Any) -> Path:
-    buffer = io.BytesIO()
-    _table(store, where).to_parquet(buffer, engine="pyarrow")
-    return write_bytes(path, buffer.getvalue())
-
-
-def _csv(store: Store, path: Path, where: Sequence[str], variables: Any) -> Path:
-    return write_bytes(path, _table(store, where).to_csv().encode())
-
-
-_WRITERS: dict[str, Callable[[Store, Path, Sequence[str], Sequence[str] | None], Path]] = {
-    "netcdf": _netcdf,
-    "zarr": _zarr,
-    "parquet": _parquet,
-    "csv": _csv,
-}
-FORMATS = tuple(_WRITERS)

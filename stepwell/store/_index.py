@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sqlite3
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,35 +20,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
-from stepwell._util.run_names import DIGEST
+from stepwell._util.run_names import DIGEST, value_text
 
-from ._column import Column
-from ._configuration import Value, checked_text
-from ._shard import FORMAT, file_name, value_list
+from ._shard import FORMAT, file_name
+from ._values import Column, Value
 
 if TYPE_CHECKING:
     from ._reader import Summary
 
 Result = TypeVar("Result")
+Entry = tuple[str, os.stat_result, Any, str]
+"""A file, its size and time, its summary or None, and what is wrong with it."""
 
 NAME = "index.sqlite"
 EARLIER = "of an earlier version of Stepwell"
 """Said of files that were written by one."""
 SHARD = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.nc")
 """Names of shards, below the folder of shards."""
-_FOLDER = re.compile("[0-9a-f]{2}")
-_ASIDE = ("-wal", "-shm", "-journal")
-"""Endings of the files that SQLite keeps beside a database."""
 _SCHEMA = (
-    f"CREATE TABLE shards (/* format {FORMAT} */ id INTEGER PRIMARY KEY, file TEXT NOT NULL UNIQUE, "
-    "size INTEGER NOT NULL, "
-    "common TEXT NOT NULL, columns TEXT NOT NULL, variables TEXT NOT NULL, names BLOB NOT NULL, problem TEXT NOT NULL, "
-    "stamp TEXT NOT NULL, crc INTEGER NOT NULL)",
-    "CREATE TABLE columns (name TEXT NOT NULL, shard INTEGER NOT NULL, dtype TEXT NOT NULL, categories TEXT NOT NULL, "
-    "data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (name, shard))",
+    f"CREATE TABLE shards (/* format {FORMAT} */ file TEXT PRIMARY KEY, size INTEGER, stamp TEXT, about TEXT, "
+    "names BLOB, problem TEXT, crc INTEGER)",
+    "CREATE TABLE columns (name TEXT, file TEXT, dtype TEXT, categories TEXT, data BLOB, crc INTEGER, "
+    "PRIMARY KEY (name, file))",
 )
-_SHARD_COLUMNS = "file, size, common, columns, variables, names, problem, stamp"
-_COLUMN_COLUMNS = "name, shard, dtype, categories, data"
 _PAGE = 32768
 """Bytes of a page: blobs are of this order."""
 _BUSY = 10.0
@@ -58,62 +51,30 @@ _BATCH = 16
 """Shards that are read before they are written to the index."""
 _DTYPES = {"b": "|b1", "i": "<i8", "f": "<f8", "c": "<i4"}
 """Types of values in blobs; "c" are codes of categories."""
-_MOUNTS = "/proc/self/mountinfo"
-_NETWORK = frozenset(
-    "nfs nfs4 cifs smb smbfs smb3 ncpfs afs ceph fuse.sshfs fuse.glusterfs glusterfs lustre gpfs beegfs pvfs2 orangefs "
-    "9p virtiofs fuse.s3fs fuse.gcsfuse".split()
-)
-"""File systems whose machines share no memory, which the write-ahead log needs."""
 _NOT_DAMAGED = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOLFS,
-        sqlite3.SQLITE_AUTH,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_INTERRUPT,
-    }
+    getattr(sqlite3, f"SQLITE_{reason}") for reason in "BUSY LOCKED PERM READONLY IOERR CANTOPEN FULL NOLFS".split()
 )
-"""What SQLite answers where the place is at fault, and not the content of the file."""
-
-
-_WITHOUT_LOG = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOLFS})
-"""What it answers where there can be no write-ahead log, sometimes at the first write only."""
+"""What SQLite answers where the index is locked, or the disk is full or cannot be written."""
 
 
 class Damaged(Exception):
     """The index does not hold what it should."""
 
 
-class _Unusable(sqlite3.OperationalError):
-    """The index cannot be where it should be."""
-
-    sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-
-
 class Row(NamedTuple):
     """A shard in the index."""
 
-    id: int
     file: str
-    runs: int
+    names: np.ndarray
     common: dict[str, Value]
     columns: dict[str, str]
     """Whether each of its columns is a "field" or a "scalar"."""
-    names: np.ndarray
+    variables: dict[str, Any]
+    """The layout of what was recorded: the fields of a `Variable` by name."""
 
-
-class _Memory(sqlite3.Connection):
-    """An index in memory, closed when nothing refers to it any more: Python 3.13 warns of those that are not."""
-
-    def __del__(self) -> None:
-        self.close()
+    @property
+    def runs(self) -> int:
+        return len(self.names)
 
 
 class Index:
@@ -121,12 +82,16 @@ class Index:
 
     def __init__(self, folder: Path, read: "Callable[[Path], Summary]"):
         self.folder = folder
+        self.path = folder / NAME
         self._read = read
         self._memory: sqlite3.Connection | None = None
 
-    @property
-    def path(self) -> Path:
-        return self.folder / NAME
+    def _close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+        self._memory = None
+
+    __del__ = _close
 
     def ask(self, question: Callable[[sqlite3.Connection], Result]) -> Result:
         """The answer of `question(connection)`, for an index that is up to date with the files."""
@@ -135,111 +100,89 @@ class Index:
             self._update(connection)
             return question(connection)
 
-        wal = _may_share_memory(self.folder)
-        for _ in range(3):
-            if not self.folder.is_dir():
-                break
+        for _ in range(2 if self._is_usable() else 0):
             try:
-                return self._on_disk(updated, wal=wal)
-            except (sqlite3.Error, Damaged) as error:
-                if _is_damage(error):
-                    self.discard()
-                elif wal and _code(error) in _WITHOUT_LOG:
-                    wal = False
-                    if _in_wal_mode(self.path):
-                        self.discard()
-                else:
+                return self._on_disk(updated)
+            except (sqlite3.Error, Damaged, UnicodeDecodeError) as error:  # messages of SQLite quote what is damaged
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_DAMAGED:
                     break
+                self.discard()
         try:
-            return updated(self._in_memory())
+            self._memory = self._memory or self.copy()
+            return updated(self._memory)
         except (sqlite3.Error, Damaged, UnicodeDecodeError):
+            self._close()
             self._memory = _empty()
             return updated(self._memory)
 
-    def note(self, file: str, made: "Summary") -> None:
-        """Enter a shard that was just written. If that fails it is entered with the next question."""
+    def _is_usable(self) -> bool:
+        """Whether there may be a file; a link may lead out of the store."""
+        return self.folder.is_dir() and not self.path.is_symlink()
+
+    def note(self, file: str, made: "Summary | None", problem: str = "") -> None:
+        """Enter a shard that was written, or that was found damaged, so that its runs count as missing.
+
+        If that fails, it is entered with the next question.
+        """
         with contextlib.suppress(sqlite3.Error, Damaged, OSError):
-            facts = os.lstat(self.folder / "shards" / file)
-            entry = file, facts.st_size, made, "", _stamp(facts)
-            self._on_disk(lambda connection: _insert(connection, [entry]), wal=_may_share_memory(self.folder))
+            entry = file, os.lstat(self.folder / "shards" / file), made, problem
+            if self._memory is not None:
+                _insert(self._memory, [entry])
+            if self._is_usable():
+                self._on_disk(lambda connection: _insert(connection, [entry]))
 
     def discard(self) -> None:
         """Remove the index; the next question makes it anew."""
-        for path in (*(f"{self.path}{ending}" for ending in _ASIDE), self.path):
+        for ending in ("-wal", "-shm", "-journal", ""):
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                os.unlink(f"{self.path}{ending}")
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """The files that may be shards, by their names below the folder of shards. Links are not followed."""
-        shards = self.folder / "shards"
-        for folder in _entries(shards):
-            if _FOLDER.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False):
-                for entry in _entries(shards / folder.name):
-                    file = f"{folder.name}/{entry.name}"
-                    if SHARD.fullmatch(file) and entry.is_file(follow_symlinks=False):
-                        with contextlib.suppress(OSError):
-                            yield file, entry.stat(follow_symlinks=False)
+        for folder in _entries(self.folder / "shards"):
+            for entry in _entries(folder.path):
+                file = f"{folder.name}/{entry.name}"
+                if SHARD.fullmatch(file) and entry.is_file(follow_symlinks=False):
+                    with contextlib.suppress(OSError):
+                        yield file, entry.stat(follow_symlinks=False)
 
-    def _on_disk(self, work: Callable[[sqlite3.Connection], Result], *, wal: bool) -> Result:
-        with contextlib.suppress(FileNotFoundError):
-            if not stat.S_ISREG(os.lstat(self.path).st_mode):
-                raise _Unusable("the index is not a file")
-        if _in_wal_mode(self.path) and not _may_share_memory(self.folder):
-            raise Damaged("a write-ahead log on a file system without shared memory")
-        connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
-        try:
-            _prepare(connection, wal=wal)
+    def _on_disk(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)) as connection:
+            # What a power cut spoils has a wrong checksum, and is made anew.
+            connection.execute("PRAGMA synchronous = OFF")
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute(f"PRAGMA page_size = {_PAGE}")
+                with _transaction(connection):
+                    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                        _create(connection)
+            _check_schema(connection)
             return work(connection)
-        except UnicodeDecodeError as error:  # of a message of SQLite that quotes what is damaged
-            raise Damaged("text that is none") from error
-        finally:
-            connection.close()
-
-    def _in_memory(self) -> sqlite3.Connection:
-        """An index that begins as a copy of the file, if that can be read."""
-        if self._memory is not None:
-            with contextlib.suppress(sqlite3.Error, Damaged):
-                _check_schema(self._memory)
-                return self._memory
-        self._memory = self.copy()
-        return self._memory
 
     def copy(self) -> sqlite3.Connection:
         """The index of the file in memory, empty if it cannot be read; the file is not touched."""
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Memory)
+        made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         try:
-            if stat.S_ISREG(os.lstat(self.path).st_mode):
-                content = bytearray(self.path.read_bytes())
-                content[18:20] = b"\1\1"  # the write-ahead log stays behind; what it holds is read from the shards
-                connection.deserialize(bytes(content))
-                _check_schema(connection)
-                return connection
-        except (OSError, sqlite3.Error, Damaged, OverflowError, UnicodeDecodeError):
-            pass
-        connection.close()
-        return _empty()
+            made.deserialize(self.path.read_bytes())
+            _check_schema(made)
+            return made
+        except (OSError, sqlite3.Error, Damaged, UnicodeDecodeError, MemoryError):  # the last: it is empty
+            made.close()
+            return _empty()
 
     def _update(self, connection: sqlite3.Connection) -> None:
         """Enter files that are not in the index, and drop entries whose file is gone."""
         there = dict(self.files())
         known = {file: rest for file, *rest in connection.execute("SELECT file, size, stamp FROM shards")}
-        if not all(isinstance(file, str) for file in known):
-            raise Damaged("names that are none")
-        gone = [file for file in known if file not in there]
-        fresh = []
-        for file, facts in there.items():
-            if file in known:
-                size, stamp = known[file]
-                if size == facts.st_size and stamp == _stamp(facts):
-                    continue
-            fresh.append(file)
-        if gone:
-            _delete(connection, gone)
+        if gone := [file for file in known if file not in there]:
+            with _transaction(connection):
+                for file in gone:
+                    _delete(connection, file)
+        fresh = [file for file, facts in there.items() if known.get(file) != [facts.st_size, _stamp(facts)]]
         for start in range(0, len(fresh), _BATCH):
-            rows = [row for row in map(self._entry, fresh[start : start + _BATCH]) if row is not None]
-            _insert(connection, rows)
+            entries = map(self._entry, fresh[start : start + _BATCH])
+            _insert(connection, [entry for entry in entries if entry is not None])
 
-    def _entry(self, file: str) -> "tuple[str, int, Summary | None, str, str] | None":
+    def _entry(self, file: str) -> Entry | None:
         path = self.folder / "shards" / file
         try:
             facts = os.lstat(path)
@@ -249,25 +192,15 @@ class Index:
             made = self._read(path)
             if file_name(made.names) != file:
                 raise InvalidInput(f"{file} has the runs of {file_name(made.names)}; it was renamed")
-            return file, facts.st_size, made, "", _stamp(facts)
+            return file, facts, made, ""
         except InvalidInput as error:
-            return file, facts.st_size, None, str(error), _stamp(facts)
-
-    def mark(self, file: str, problem: str) -> None:
-        """Note that a shard was found damaged, so that its runs count as missing."""
-        with contextlib.suppress(OSError):
-            facts = os.lstat(self.folder / "shards" / file)
-            row = (file, facts.st_size, None, problem, _stamp(facts))
-            with contextlib.suppress(sqlite3.Error, Damaged):
-                if self._memory is not None:
-                    _insert(self._memory, [row])
-                self._on_disk(lambda connection: _insert(connection, [row]), wal=_may_share_memory(self.folder))
+            return file, facts, None, str(error)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     """What is in a folder that is no link."""
     try:
-        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+        if os.path.islink(folder):
             return []
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -278,117 +211,71 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def rows(connection: sqlite3.Connection, *, strict: bool = True) -> list[Row]:
     """All shards that can be used, in the order of their names. A store of an earlier version is refused if `strict`:
     its runs have other names, and would silently count as missing."""
-    made = list(_all_rows(connection))
-    old = next((problem for _, problem in made if EARLIER in problem), None) if strict else None
-    if old is not None:
-        raise InvalidInput(f"{old}; choose another store, or remove this one")
-    return [row for row, problem in made if not problem]
+    made = []
+    for file, _, _, about, names, problem in _read(connection, "shards ORDER BY file"):
+        if strict and EARLIER in problem:
+            raise InvalidInput(f"{problem}; choose another store, or remove this one")
+        if not problem:
+            made.append(Row(file, np.frombuffer(names, np.uint8).reshape(-1, DIGEST), *json.loads(about)))
+    return made
 
 
 def problems(connection: sqlite3.Connection) -> dict[str, str]:
     """What is wrong with files that cannot be used."""
-    return {row.file: problem for row, problem in _all_rows(connection) if problem}
+    return {file: problem for file, *_, problem in _read(connection, "shards ORDER BY file") if problem}
 
 
-def _all_rows(connection: sqlite3.Connection) -> Iterator[tuple[Row, str]]:
-    for number, *entry, crc in connection.execute(f"SELECT id, {_SHARD_COLUMNS}, crc FROM shards ORDER BY file"):
-        file, _, common, columns_of, _, names, problem, _ = entry
-        with _well_formed(file):
-            if _crc(entry) != crc:
-                raise Damaged(file)
-            array = np.frombuffer(names, np.uint8).reshape(-1, DIGEST)
-            row = Row(number, file, len(array), dict(json.loads(common)), dict(json.loads(columns_of)), array)
-        yield row, problem
-
-
-def variables(connection: sqlite3.Connection, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """The layouts of what shards recorded, by the number of the shard."""
-    asked = set(wanted)
-    with _well_formed("the recorded arrays"):
-        texts = connection.execute("SELECT id, variables FROM shards")
-        return {number: dict(json.loads(text)) for number, text in texts if number in asked}
-
-
-def columns(connection: sqlite3.Connection, name: str) -> dict[int, Column]:
-    """A column of all shards that have it, by the number of the shard."""
+def columns(connection: sqlite3.Connection, name: str) -> dict[str, Column]:
+    """A column of all shards that have it, by the file of the shard."""
     made = {}
-    asked = f"SELECT {_COLUMN_COLUMNS}, crc FROM columns WHERE name = ?"
-    for *entry, crc in connection.execute(asked, (name,)):
-        _, number, kind, categories, data = entry
-        with _well_formed(name):
-            if _crc(entry) != crc:
-                raise Damaged(name)
-            values = np.frombuffer(data, _DTYPES[kind])
-            values = values.astype(values.dtype.newbyteorder("="), copy=False)
-            made[number] = Column.trusted(values, tuple(json.loads(categories)) if kind == "c" else None)
+    for _, file, dtype, categories, data in _read(connection, "columns WHERE name = ?", name):
+        values = np.frombuffer(data, _DTYPES[dtype])
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+        made[file] = Column(values, tuple(json.loads(categories)) if dtype == "c" else None)
     return made
 
 
-@contextlib.contextmanager
-def _well_formed(what: str) -> Iterator[None]:
-    """Whatever is not as it was written is `Damaged`."""
-    try:
-        yield
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:  # InvalidInput is a ValueError
-        raise Damaged(what) from error
+def _read(connection: sqlite3.Connection, which: str, *values: str) -> Iterator[list[Any]]:
+    """Rows of a table, each compared with its checksum: SQLite has none."""
+    for *entry, crc in connection.execute(f"SELECT * FROM {which}", values):
+        if _crc(entry) != crc:
+            raise Damaged(which)
+        yield entry
 
 
-def _empty() -> sqlite3.Connection:
-    """An index in memory."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Memory)
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    return connection
-
-
-def _insert(connection: sqlite3.Connection, entries: "list[tuple[str, int, Summary | None, str, str]]") -> None:
-    """Enter shards, in place of older entries of the same files: (file, size, summary or None, problem, stamp)."""
-    with _transaction(connection):
-        for file, size, made, problem, stamp in entries:
-            _delete_one(connection, file)
-            entry = [file, size, "{}", "{}", "{}", b"", problem, stamp]
-            both = {} if made is None else {"field": made.fields, "scalar": made.scalars}
-            if made is not None:
-                layout = {name: one._asdict() for name, one in made.variables.items()}
-                columns_of = {name: kind for kind, columns_of in both.items() for name in columns_of}
-                names = np.ascontiguousarray(made.names).tobytes()
-                entry[2:6] = checked_text(made.common), json.dumps(columns_of), json.dumps(layout), names
-            number = _insert_row(connection, "shards", _SHARD_COLUMNS, entry)
-            for columns_of in both.values():
-                for name, column in columns_of.items():
-                    _insert_row(connection, "columns", _COLUMN_COLUMNS, _column_entry(number, name, column))
-
-
-def _insert_row(connection: sqlite3.Connection, table: str, names: str, entry: list[Any]) -> int | None:
-    """Enter a row with its checksum; its number."""
-    places = ", ".join("?" * (len(entry) + 1))
-    return connection.execute(f"INSERT INTO {table} ({names}, crc) VALUES ({places})", [*entry, _crc(entry)]).lastrowid
-
-
-def _column_entry(number: Any, name: str, column: Column) -> list[Any]:
-    categories = "" if column.categories is None else value_list(column.categories)
-    kind = "c" if column.categories is not None else column.values.dtype.kind
-    return [name, number, kind, categories, column.values.astype(_DTYPES[kind], copy=False).tobytes()]
-
-
-def _crc(entry: list[Any]) -> int:
-    """The checksum of a row: SQLite has none, and the index is not flushed."""
+def _crc(entry: Iterable[Any]) -> int:
     crc = 0
     for value in entry:
         crc = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), crc)
     return crc
 
 
-def _delete(connection: sqlite3.Connection, files: Iterable[str]) -> None:
+def _insert(connection: sqlite3.Connection, entries: list[Entry]) -> None:
+    """Enter shards, in place of older entries of the same files."""
     with _transaction(connection):
-        for file in files:
-            _delete_one(connection, file)
+        for file, facts, made, problem in entries:
+            _delete(connection, file)
+            about, names, held = [], b"", {}
+            if made is not None:
+                held = made.fields | made.scalars
+                kinds = {name: "field" if name in made.fields else "scalar" for name in held}
+                about = [made.common, kinds, {name: one._asdict() for name, one in made.variables.items()}]
+                names = np.ascontiguousarray(made.names).tobytes()
+            _insert_row(connection, "shards", file, facts.st_size, _stamp(facts), json.dumps(about), names, problem)
+            for name, column in held.items():
+                dtype = "c" if column.categories is not None else column.values.dtype.kind
+                data = column.values.astype(_DTYPES[dtype], copy=False).tobytes()
+                _insert_row(connection, "columns", name, file, dtype, value_text(column.categories), data)
 
 
-def _delete_one(connection: sqlite3.Connection, file: str) -> None:
-    for (number,) in connection.execute("SELECT id FROM shards WHERE file = ?", (file,)).fetchall():
-        connection.execute("DELETE FROM columns WHERE shard = ?", (number,))
-        connection.execute("DELETE FROM shards WHERE id = ?", (number,))
+def _insert_row(connection: sqlite3.Connection, table: str, *entry: Any) -> None:
+    places = ", ".join("?" * (len(entry) + 1))
+    connection.execute(f"INSERT INTO {table} VALUES ({places})", [*entry, _crc(entry)])
+
+
+def _delete(connection: sqlite3.Connection, file: str) -> None:
+    for table in ("shards", "columns"):
+        connection.execute(f"DELETE FROM {table} WHERE file = ?", (file,))
 
 
 @contextlib.contextmanager
@@ -404,21 +291,16 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _prepare(connection: sqlite3.Connection, *, wal: bool) -> None:
-    """Settings of the connection, and the tables if the file is new."""
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA synchronous = OFF")  # what a power cut spoils has a wrong checksum, and is made anew
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        _check_schema(connection)
-        return
-    connection.execute(f"PRAGMA page_size = {_PAGE}")
-    if wal:
-        connection.execute("PRAGMA journal_mode = WAL")  # it is kept in the file; the write below fails if it cannot be
-    with _transaction(connection):
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute("CREATE INDEX columns_of ON columns (shard)")
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in (*_SCHEMA, "CREATE INDEX columns_of ON columns (file)"):
+        connection.execute(statement)
+
+
+def _empty() -> sqlite3.Connection:
+    """An index in memory."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    _create(connection)
+    return connection
 
 
 def _check_schema(connection: sqlite3.Connection) -> None:
@@ -426,41 +308,6 @@ def _check_schema(connection: sqlite3.Connection) -> None:
     asked = "SELECT sql FROM sqlite_master WHERE type != 'index' ORDER BY name DESC"
     if tuple(sql for (sql,) in connection.execute(asked)) != _SCHEMA:
         raise Damaged("other tables")
-
-
-def _code(error: Exception) -> int | None:
-    code = getattr(error, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether the content of the index is at fault, and making it anew would help."""
-    return _code(error) not in _NOT_DAMAGED
-
-
-def _in_wal_mode(path: Path) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(20)[18:] == b"\2\2"
-    except OSError:
-        return False
-
-
-def _may_share_memory(folder: Path) -> bool:
-    """Whether the folder is on a disk of this machine, as far as the system says."""
-    try:
-        with open(_MOUNTS, encoding="utf-8", errors="replace") as lines:
-            mounts = [line.split() for line in lines]
-        place = os.path.realpath(folder)
-    except OSError:
-        return True
-    best, kind = "", ""
-    for words in mounts:
-        point = words[4].encode().decode("unicode_escape", errors="replace")
-        inside = place == point or place.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, words[words.index("-") + 1]
-    return kind not in _NETWORK
 
 
 def _stamp(facts: os.stat_result) -> str:

@@ -1,9 +1,7 @@
 """Looking after a store: what is damaged or foreign, what can go, what another store has."""
 
 import contextlib
-import os
 import sqlite3
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,14 +10,13 @@ import numpy as np
 
 from stepwell._util import files
 from stepwell._util.errors import InvalidInput
-from stepwell._util.memory import require_memory
 from stepwell._util.run_names import first_of_each, is_among
 from stepwell._util.text import shortened
 
 from . import _index, _reader
+from ._query import Chosen
 from ._shard import file_name
 from ._store import Store
-from ._table import Chosen
 
 
 class Problem(NamedTuple):
@@ -39,68 +36,37 @@ class Merged(NamedTuple):
 
 def verify(folder: Path, index: _index.Index) -> list[Problem]:
     """All that is wrong with the files of a store; nothing is changed."""
-    problems = [Problem(path, reason) for path, reason in _foreign(folder)]
-    made: dict[str, _reader.Summary] = {}
+    problems = list(_foreign(folder))
     for file, _ in index.files():
         path = folder / "shards" / file
         try:
-            made[file] = _reader.summary(path, again=True)
-            if file_name(made[file].names) != file:
-                raise InvalidInput(f"it has the runs of {file_name(made.pop(file).names)}: it was renamed")
+            names = _reader.summary(path, again=True).names
+            if file_name(names) != file:
+                raise InvalidInput(f"it has the runs of {file_name(names)}: it was renamed")
         except InvalidInput as error:
             problems.append(Problem(path, str(error)))
-    connection = index.copy()
-    try:
-        wrong = _disagreement(connection, made)
-    except (sqlite3.Error, _index.Damaged, UnicodeDecodeError):
-        wrong = "it is damaged"
-    finally:
-        connection.close()
-    if wrong is not None:
-        problems.append(Problem(index.path, f"{wrong}; it is made anew with the next question, or remove it"))
+    with contextlib.closing(index.copy()) as connection:
+        try:
+            for name in {name for row in _index.rows(connection, strict=False) for name in row.columns}:
+                _index.columns(connection, name)
+        except (sqlite3.Error, _index.Damaged, UnicodeDecodeError):
+            problems.append(Problem(index.path, "it is damaged; it is made anew with the next question"))
     return sorted(problems)
 
 
-def _foreign(folder: Path) -> Iterator[tuple[Path, str]]:
+def _foreign(folder: Path) -> Iterator[Problem]:
     """Files and links that do not belong where they are."""
-    shards = folder / "shards"
-    for path in (shards, folder / _index.NAME):
+    shards, index = folder / "shards", folder / _index.NAME
+    inside = [] if shards.is_symlink() else shards.rglob("*")
+    for path in (shards, index, *inside):
+        inner = path.relative_to(shards).as_posix() if path != index else ""
         if path.is_symlink():
-            yield path, "it is a link, which may lead out of the store, and is not used"
-    if shards.is_symlink() or not shards.is_dir():
-        return
-    for parent, folders, others in os.walk(shards):
-        for name in sorted([*folders, *others]):
-            path = Path(parent, name)
-            inner = path.relative_to(shards).as_posix()
-            kind = os.lstat(path).st_mode
-            if stat.S_ISLNK(kind):
-                yield path, "it is a link, which may lead out of the store, and is not used"
-            elif stat.S_ISDIR(kind):
-                if len(inner) != 2:
-                    yield path, "it is not a folder of the store"
-            elif not (stat.S_ISREG(kind) and (_index.SHARD.fullmatch(inner) or files.is_temporary(name))):
-                yield path, "it is not a file of the store"
-
-
-def _disagreement(connection: sqlite3.Connection, made: dict[str, _reader.Summary]) -> str | None:
-    """How the index differs from the shards. What it lacks is no fault: that is read with the next question."""
-    rows = _index.rows(connection, strict=False)
-    parts = {name: _index.columns(connection, name) for name in {name for row in rows for name in row.columns}}
-    for row in rows:
-        one = made.get(row.file)
-        if one is None:
-            continue
-        held = {name: columns[row.id] for name, columns in parts.items() if row.id in columns}
-        columns = one.fields | one.scalars
-        same = row.common == one.common and np.array_equal(row.names, one.names) and held.keys() == columns.keys()
-        if not same or not all(
-            held[name].categories == columns[name].categories
-            and held[name].values.tobytes() == columns[name].values.tobytes()
-            for name in columns
+            yield Problem(path, "it is a link, which may lead out of the store, and is not used")
+        elif path not in (shards, index) and not (
+            (path.is_dir() and len(inner) == 2)
+            or (path.is_file() and (_index.SHARD.fullmatch(inner) or files.is_temporary(path.name)))
         ):
-            return f"it does not say of {row.file} what that says itself"
-    return None
+            yield Problem(path, "it is not a file of the store")
 
 
 def remove(
@@ -176,16 +142,14 @@ def merge(store: Store, other: Store) -> Merged:
         raise InvalidInput(f"there is no store {shortened(other.path)}; check the name")
     copied, runs, problems = 0, 0, []
     index = _index.Index(other.path, _reader.summary)
-    for file, facts in index.files():
+    for file, _ in index.files():
         path = other.shards_path / file
         try:
-            require_memory(2 * facts.st_size, what=f"the shard {shortened(path)}", instead="free some memory")
-            with _reader.open_file(path) as opened:
-                content = opened.read()
+            content = path.read_bytes()
             made = _reader.summary(path, content=content)
             if file_name(made.names) != file:
                 raise InvalidInput(f"{shortened(path)} was renamed; it has the runs of {file_name(made.names)}")
-        except InvalidInput as error:
+        except (InvalidInput, OSError) as error:
             problems.append(Problem(path, str(error)))
             continue
         missing = int((~store.known(made.names)).sum())

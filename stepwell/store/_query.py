@@ -1,22 +1,23 @@
-"""Filters such as `model.kind=separate`, `rank=2`, `final_loss<0.3`."""
+"""Runs chosen from the index by filters such as `model.kind=separate`, `rank=2`, `final_loss<0.3`."""
 
 import difflib
 import json
 import math
 import operator
 import re
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepwell._util.checks import LARGEST_WHOLE
 from stepwell._util.errors import InvalidInput
-from stepwell._util.run_names import value_text
+from stepwell._util.run_names import DIGEST, first_of_each, hexadecimal, is_among, value_text
 from stepwell._util.text import shown
 
-from ._column import Column
-from ._configuration import Value
+from . import _index
+from ._values import Column, Value
 
 _FORM = re.compile(
     r"\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\s*(<=|>=|!=|==|=|<|>|~)\s*(.*?)\s*", re.DOTALL
@@ -24,6 +25,8 @@ _FORM = re.compile(
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 _LONGEST = 2000
+_EXACT = 2**53
+"""Integers beyond it are not all floats."""
 
 
 class Condition(NamedTuple):
@@ -39,10 +42,10 @@ class Condition(NamedTuple):
 
     def mask(self, column: Column) -> np.ndarray:
         """Where the condition holds."""
+        if self.sign == "~":
+            column = column.as_categories()
         if column.categories is not None:
             return np.array([self.holds(one) for one in column.categories], bool)[column.values]
-        if self.sign == "~":
-            return np.array([self.operand.search(text) is not None for text in column.texts()], bool)
         number = _is_number(self.operand)
         if self.sign in _ORDER:
             return _ORDER[self.sign](column.values, self.operand)
@@ -108,7 +111,7 @@ def _operand(text: str) -> Any:
             number = make(text)
         except (ValueError, OverflowError):
             continue
-        if make is float or abs(number) <= LARGEST_WHOLE:  # a larger whole number becomes a float
+        if make is float or abs(number) <= LARGEST_WHOLE:  # a larger integer becomes a float
             return number
     if text[:1] in ('"', "[") or "," in text:
         try:
@@ -133,3 +136,149 @@ def _equal(value: Value, operand: Any, text: str) -> bool:
     if isinstance(value, list):
         return value == operand or value == [word.strip() for word in text.split(",")]
     return _is_number(operand) and value == operand
+
+
+class Piece(NamedTuple):
+    """Some runs of a shard."""
+
+    shard: _index.Row
+    rows: np.ndarray
+
+
+class Chosen:
+    """The runs that match, in the order of shards and rows; columns are read when they are asked for."""
+
+    def __init__(self, connection: sqlite3.Connection, where: Sequence[str] = (), names: np.ndarray | None = None):
+        self._connection = connection
+        self._columns: dict[str, dict[str, Column]] = {}
+        shards = _index.rows(connection)
+        kinds: dict[str, str] = {}
+        for shard in shards:
+            kinds |= dict.fromkeys(shard.common, "field") | shard.columns
+        self.kinds = {name: kinds[name] for name in sorted(kinds, key=lambda name: (kinds[name], name))}
+        conditions = [parsed_condition(text) for text in where]
+        conditions = [one._replace(name=self.full_name(one.name)) for one in conditions]
+        every = np.concatenate([shard.names for shard in shards]) if shards else np.zeros((0, DIGEST), np.uint8)
+        mask = first_of_each(every)
+        if names is not None:
+            mask &= is_among(every, names)
+        self.pieces: list[Piece] = []
+        end = 0
+        for shard in shards:
+            start, end = end, end + shard.runs
+            rows = np.flatnonzero(mask[start:end])
+            for condition in conditions:
+                if len(rows):
+                    rows = rows[self._holds(condition, shard, rows)]
+            if len(rows):
+                self.pieces.append(Piece(shard, rows))
+
+    def full_name(self, name: str) -> str:
+        """The column that a name stands for; in a store without runs any name will do."""
+        return full_column(name, self.kinds) if self.kinds and name != "name" else name
+
+    def __len__(self) -> int:
+        return sum(len(piece.rows) for piece in self.pieces)
+
+    def _holds(self, condition: Condition, shard: _index.Row, rows: np.ndarray) -> np.ndarray:
+        if condition.name == "name":
+            return _named(condition, shard.names[rows])
+        return condition.mask(self._part(condition.name, shard)[rows])
+
+    def _part(self, name: str, shard: _index.Row) -> Column:
+        """A column of a shard; None where its runs have none."""
+        if name not in shard.columns:
+            return Column.repeated(shard.common.get(name), shard.runs)
+        if name not in self._columns:
+            self._columns[name] = _index.columns(self._connection, name)
+        column = self._columns[name].get(shard.file)
+        if column is None:
+            raise _index.Damaged(name)
+        return column
+
+    def held(self, shard: _index.Row) -> set[str]:
+        """The fields and scalars that the runs of a shard have."""
+        return {*shard.common, *shard.columns}
+
+    def names(self) -> np.ndarray:
+        """The names of the runs, (run, 16) bytes."""
+        return np.concatenate([piece.shard.names[piece.rows] for piece in self.pieces] or [np.zeros((0, DIGEST), "u1")])
+
+    def column(self, name: str) -> Column:
+        """A field or scalar of all runs chosen, as one column. Where a run has none it is NaN, or None."""
+        full = self.full_name(name)
+        return _joined([self._part(full, piece.shard)[piece.rows] for piece in self.pieces])
+
+    def order(self, sort: str | None) -> np.ndarray:
+        """The runs in the order of a column, `-column` for the largest first; NaN and None come last."""
+        if sort is None:
+            return np.arange(len(self))
+        column = self.column(sort.removeprefix("-"))
+        values = column.values
+        last = np.zeros(len(column), bool)
+        if (categories := column.categories) is not None:
+            ranked = sorted(range(len(categories)), key=lambda code: _rank(categories[code]))
+            place = np.empty(len(ranked), np.int64)
+            place[ranked] = np.arange(len(ranked))
+            values = place[column.values]
+            last = np.array([one is None for one in categories], bool)[column.values]
+        elif values.dtype.kind == "f":
+            last = np.isnan(values)
+        else:
+            values = values.astype(np.int64)
+        keys = -values if sort.startswith("-") else values
+        return np.lexsort((keys, last))
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers before strings before lists, each among themselves."""
+    kinds = (bool, (int, float), str, list)
+    kind = next((number for number, one in enumerate(kinds) if isinstance(value, one)), len(kinds))
+    return kind, [_rank(one) for one in value] if isinstance(value, list) else 0 if value is None else value
+
+
+def _named(condition: Condition, names: np.ndarray) -> np.ndarray:
+    """Runs whose name begins with the digits given."""
+    if condition.sign == "~":
+        return np.array([condition.operand.search(text) is not None for text in hexadecimal(names)], bool)
+    if condition.sign not in ("=", "!=") or re.fullmatch("[0-9a-fA-F]{1,32}", condition.text) is None:
+        raise InvalidInput(f"name{condition.sign}{condition.text} is not a filter; give the digits a name begins with")
+    digits = condition.text.lower()
+    whole = np.frombuffer(bytes.fromhex(digits[: len(digits) // 2 * 2]), np.uint8)
+    same = (names[:, : len(whole)] == whole).all(axis=1)
+    if len(digits) % 2:
+        same &= names[:, len(whole)] >> 4 == int(digits[-1], 16)
+    return same if condition.sign == "=" else ~same
+
+
+def _joined(parts: list[Column]) -> Column:
+    """One column of several: numbers if all are, with NaN where runs have none, and else categories."""
+    if not parts:
+        return Column(np.zeros(0))
+    missing = [part.categories == (None,) for part in parts]
+    there = [part for part, none in zip(parts, missing, strict=True) if not none]
+    kinds = {"c" if part.categories is not None else part.values.dtype.kind for part in there}
+    if (
+        len(kinds) == 1
+        and kinds <= {"b", "i", "f"}
+        and (not any(missing) or kinds == {"f"})
+        or (kinds and kinds <= {"i", "f"} and all(map(_is_exact, there)))
+    ):
+        values = [np.full(len(part), np.nan) if part.categories is not None else part.values for part in parts]
+        return Column(np.concatenate(values))
+    codes: dict[str, int] = {}
+    categories: list[Value] = []
+    made = []
+    for part in map(Column.as_categories, parts):
+        table = []
+        for value in part.categories or ():
+            code = codes.setdefault(value_text(value), len(codes))
+            categories += [value] if code == len(categories) else []
+            table.append(code)
+        made.append(np.array(table, np.int32)[part.values])
+    return Column(np.concatenate(made), tuple(categories))
+
+
+def _is_exact(part: Column) -> bool:
+    """Whether floats hold all its numbers."""
+    return part.values.dtype.kind == "f" or not len(part) or bool(np.abs(part.values).max() <= _EXACT)

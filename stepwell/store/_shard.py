@@ -13,23 +13,20 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import DIGEST, digests, first_of_each, value_text
 from stepwell._util.text import shown
 
-from ._column import Column, column_or_refuse
-from ._configuration import MOST_RUNS, RESERVED, Value, check_name, checked_text, plain
+from ._values import RESERVED, Column, Value, check_name, configuration_text, plain
 
 if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = "2"
 """Version of the layout of files."""
-NUMBERS = "biuf"
-"""Kinds of the elements of recorded arrays: booleans, integers, floating point."""
 AXES = "stepwell_axes"
 """Attribute of a recorded array: the names of its axes."""
-ATTRIBUTES = ("provenance",)
-"""Attributes of the recorded data that are kept: JSON of how it was made, where that is more than the configuration."""
+PROVENANCE = "provenance"
+"""Attribute of the recorded data that is stored: JSON of how it was made, where that is more than the configuration."""
 NOTES = ("units", "long_name")
-"""Attributes of recorded arrays that are kept."""
-OWN = ("digest", "field_", "scalar_")
+"""Attributes of recorded arrays that are stored."""
+_OWN = ("digest", "field_", "scalar_")
 """How the names of variables begin that are not recorded data."""
 
 
@@ -73,14 +70,17 @@ class Shard:
 
         if not isinstance(data, xr.Dataset | None):
             raise InvalidInput(f"data is {shown(data)}; it must be a Dataset of xarray, or None")
-
-        make = object.__setattr__
-        make(self, "common", {check_name("field", name): plain(name, value) for name, value in common.items()})
-        make(self, "fields", {check_name("field", name): column_or_refuse(name, v) for name, v in fields.items()})
-        given = {} if scalars is None else scalars
-        make(self, "scalars", {check_name("scalar", name): column_or_refuse(name, v) for name, v in given.items()})
         recorded = xr.Dataset() if data is None else data
-        make(self, "data", recorded.drop_vars("run") if "run" in recorded.coords else recorded)
+        parts = {
+            "common": {check_name("field", name): plain(name, value) for name, value in common.items()},
+            "fields": {check_name("field", name): Column.of(each, name=name) for name, each in fields.items()},
+            "scalars": {
+                check_name("scalar", name): Column.of(each, name=name) for name, each in (scalars or {}).items()
+            },
+            "data": recorded.drop_vars("run") if "run" in recorded.coords else recorded,
+        }
+        for name, part in parts.items():
+            object.__setattr__(self, name, part)
         self._check()
 
     def _check(self) -> None:
@@ -91,12 +91,12 @@ class Shard:
         lengths = {name: len(column) for name, column in (self.fields | self.scalars).items()}
         if "run" in self.data.sizes:
             lengths["data"] = self.data.sizes["run"]
-        if len(set(lengths.values())) != 1 or not 1 <= next(iter(lengths.values())) <= MOST_RUNS:
-            raise InvalidInput(f"numbers of runs are {lengths}; all must be the same, 1 to {MOST_RUNS}")
+        if len(set(lengths.values())) != 1 or 0 in lengths.values():
+            raise InvalidInput(f"numbers of runs are {lengths}; all must be the same, and 1 at least")
         for name, column in self.fields.items():
             column.check_finite(name)
         for name, variable in self.data.variables.items():
-            check_variable(name, variable.dims, variable.dtype)
+            _check_variable(name, variable.dims, variable.dtype)
         if not first_of_each(self.names).all():
             raise InvalidInput("two runs have the same configuration; each may be in a shard once")
 
@@ -117,7 +117,7 @@ class Shard:
 
     @checked
     def take(self, rows: np.ndarray) -> "Shard":
-        """Some of the runs, by their numbers, counted from 0."""
+        """Return some of the runs, by their numbers, counted from 0."""
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or not np.isin(rows, np.arange(len(self))).all():
             raise InvalidInput(f"rows are {shown(rows)}; they must be numbers of runs, below {len(self)}")
         return Shard(
@@ -128,26 +128,26 @@ class Shard:
         )
 
     def to_bytes(self) -> bytes:
-        """The content of the file: netCDF with a checksum."""
+        """Return the content of the file: netCDF with a checksum."""
         from stepwell._util import netcdf  # HDF5 takes a while to import
         from stepwell._util.versions import versions
 
         variables: dict[str, Any] = {"digest": (("run", "digest_byte"), np.ascontiguousarray(self.names), {})}
         for prefix, columns in (("field_", self.fields), ("scalar_", self.scalars)):
             for name, column in columns.items():
-                notes = {} if column.categories is None else {"categories": value_list(column.categories)}
+                notes = {} if column.categories is None else {"categories": value_text(list(column.categories))}
                 variables[prefix + name] = ("run",), column.values, notes
         for name, variable in self.data.variables.items():
-            notes = {key: text for key, text in variable.attrs.items() if key in NOTES and isinstance(text, str)}
             values = np.asarray(variable.values, variable.dtype.newbyteorder("="), order="C")
-            variables[str(name)] = variable.dims, values, {AXES: " ".join(map(str, variable.dims)), **notes}
+            notes = {AXES: " ".join(map(str, variable.dims)), **notes_of(variable.attrs)}
+            variables[str(name)] = variable.dims, values, notes
         return netcdf.to_bytes(
             variables,
             {
                 "stepwell_shard": FORMAT,
-                "configuration": checked_text(self.common),
+                "configuration": configuration_text(self.common),
                 "versions": json.dumps(versions()),
-                **{name: self.data.attrs[name] for name in ATTRIBUTES if name in self.data.attrs},
+                **{name: text for name, text in self.data.attrs.items() if name == PROVENANCE},
             },
         )
 
@@ -159,19 +159,19 @@ def file_name(names: np.ndarray) -> str:
     return f"{stem[:2]}/{stem}.nc"
 
 
-def value_list(values: tuple[Value, ...]) -> str:
-    """The JSON of several plain values."""
-    return "[" + ",".join(map(value_text, values)) + "]"
+def notes_of(attributes: Any) -> dict[str, str]:
+    """The attributes of a recorded array that are stored."""
+    return {key: attributes[key] for key in NOTES if key in attributes and isinstance(attributes[key], str)}
 
 
-def check_variable(name: Any, dimensions: Any, dtype: np.dtype) -> None:
+def _check_variable(name: Any, dimensions: Any, dtype: np.dtype) -> None:
     """Refuse a recorded array that a shard cannot hold."""
     for one in (name, *dimensions):
         if not isinstance(one, str) or not one.isascii() or not one.isidentifier() or len(one) > 64:
             raise InvalidInput(f"{shown(one)} cannot be the name of a recorded array or axis; take letters, digits, _")
-        if one.startswith(OWN) or one != "run" and one in RESERVED or name == "run":
+        if one.startswith(_OWN) or one != "run" and one in RESERVED or name == "run":
             raise InvalidInput(f"{one} cannot be the name of a recorded array or axis; the store has such names itself")
-    if dtype.kind not in NUMBERS or dtype.itemsize > 8:
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise InvalidInput(f"the recorded array {name} is of {dtype}; it must be of numbers of at most 64 bits")
     if len(set(dimensions)) < len(dimensions):
         raise InvalidInput(f"the recorded array {name} has the axes {dimensions}; each may be there once")

@@ -19,7 +19,7 @@ _ENDED = ("finished", "converged", "stuck")
 
 
 def save_run(store: Store, trajectory: xr.Dataset, *, fresh: bool = False) -> Path:
-    """Put the trajectory of an experiment, with one seed or several, into the store.
+    """Write the trajectory of an experiment, with one seed or several, to the store.
 
     **Arguments:**
 
@@ -52,7 +52,7 @@ def save_run(store: Store, trajectory: xr.Dataset, *, fresh: bool = False) -> Pa
 
 
 def load_run(store: Store, experiment: Experiment, seeds: Sequence[int] | None = None) -> xr.Dataset | None:
-    """The trajectory of an experiment that the store has.
+    """Return the trajectory of an experiment that the store has.
 
     **Arguments:**
 

@@ -1,14 +1,14 @@
 """Work given out to the processes of a cluster, one task a piece of work: Dask distributed.
 
 A worker computes and returns; this process alone writes to the store. What a worker was computing when it was killed is
-computed again by another. Local workers have a core each, so that they do not fight for cores.
+computed again by another: that is Dask's own. Local workers are processes of ours (`_worker.py`) and not those of
+`LocalCluster`, which import the main module of the program, get Ctrl-C of its terminal, and share all cores.
 """
 
 import contextlib
 import importlib
 import logging
 import os
-import queue
 import random
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
@@ -29,12 +29,10 @@ from ._plan import Work
 if TYPE_CHECKING:
     from stepwell.store import Shard
 
-Item = TypeVar("Item", bound=tuple)
-
 _AHEAD = 2
 """Tasks given out for each thread of the cluster: enough that none is idle, few enough to be forgotten soon."""
 _TICK = 0.1
-"""Seconds between two looks at signals, workers and the scheduler."""
+"""Seconds between two checks of signals, workers and the scheduler."""
 _DEATHS = 4
 """Local workers that may end without any result between, beyond all of them once, before that is an error."""
 _PATIENCE = 3.0
@@ -49,7 +47,6 @@ _SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
 }
-_LOGGERS = ("distributed", "tornado", "asyncio")
 
 
 class Cluster:
@@ -61,14 +58,14 @@ class Cluster:
     def width(self) -> int:
         """How many tasks can run at once."""
         if self._workers is not None:
-            return len(self._workers)
+            return len(self._workers.processes)
         with _connected():
             return max(1, sum(self._client.nthreads().values()))
 
     @property
     def processes(self) -> list[int]:
         """The numbers of the local processes that compute."""
-        return [] if self._workers is None else self._workers.processes
+        return [] if self._workers is None else [process.pid for process in self._workers.processes]
 
     def check(self) -> None:
         """Replace local workers that have ended; `InvalidInput` if nothing will ever come back."""
@@ -90,57 +87,39 @@ class Cluster:
         - `items`: its arguments.
         - `in_order`: whether results come in the order of the items; by default as soon as they are there.
         """
-        waiting = enumerate(items)
-        done: queue.SimpleQueue = queue.SimpleQueue()
-        pending: dict[Any, int] = {}
-        held: dict[int, Any] = {}
-        next_one = 0
+        from distributed import wait
 
-        def fetch(future: Any) -> None:  # in a thread of the client's
-            try:
-                done.put((future, future.result(), None))
-            except BaseException as error:
-                done.put((future, None, error))
-
-        def give_out() -> None:
-            room = _AHEAD * self.width() - len(pending) - len(held)
-            while room > 0 and (entry := next(waiting, None)) is not None:
-                number, item = entry
-                with _connected():
-                    future = self._client.submit(function, *item, pure=False)
-                pending[future] = number
-                future.add_done_callback(fetch)
-                room -= 1
-
+        waiting = iter(items)
+        pending: list[Any] = []
         try:
             with Interruptible() as signals:
                 while True:
                     if signals.pressed:
                         raise KeyboardInterrupt
                     self.check()
-                    give_out()
+                    while len(pending) < _AHEAD * self.width() and (item := next(waiting, None)) is not None:
+                        with _connected():
+                            pending.append(self._client.submit(function, *item, pure=False))
                     if not pending:
                         return
-                    try:
-                        future, result, error = done.get(timeout=_TICK)
-                    except queue.Empty:
+                    next_ones = pending[:1] if in_order else pending
+                    with contextlib.suppress(Exception):  # what went wrong is raised by `result`
+                        wait(next_ones, timeout=_TICK, return_when="FIRST_COMPLETED")
+                    future = next((future for future in next_ones if future.done()), None)
+                    if future is None:
                         continue
-                    number = pending.pop(future)
-                    if error is not None:
+                    pending.remove(future)
+                    try:
+                        result = future.result()
+                    except Exception as error:
                         raise _translated(error, of_task=future.status == "error") from None
-                    future.release()
+                    del future  # its result is forgotten by the cluster
                     if self._workers is not None:
                         self._workers.deaths = 0
-                    held[number] = result
-                    del result, future
-                    ready = [next_one] if in_order else [number]
-                    while ready and ready[0] in held:
-                        next_one += 1
-                        yield held.pop(ready[0])
-                        ready = [next_one] if in_order else []
+                    yield result
         finally:
             with contextlib.suppress(Exception):
-                self._client.cancel(list(pending), force=True)
+                self._client.cancel(pending, force=True)
 
 
 @contextlib.contextmanager
@@ -187,31 +166,23 @@ class _LocalWorkers:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [-1]
         random.Random(os.getpid()).shuffle(cores)  # two programs with one worker each need not meet on one core
         self._cores = [cores[number % len(cores)] for number in range(count)]
-        self._processes: list[subprocess.Popen] = []
+        self.processes: list[subprocess.Popen] = []
         self.deaths = 0
         """How many have ended since the last result."""
 
     def __enter__(self) -> "_LocalWorkers":
-        self._processes += [self._start(core) for core in self._cores]
+        self.processes += map(self._start, self._cores)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in self.processes:
             _close(process)
-        for process in self._processes:
+        for process in self.processes:
             try:
                 process.wait(_PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def __len__(self) -> int:
-        return len(self._cores)
-
-    @property
-    def processes(self) -> list[int]:
-        """The numbers of the processes."""
-        return [process.pid for process in self._processes]
 
     def _start(self, core: int) -> subprocess.Popen:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # what can be imported here can be there
@@ -230,23 +201,22 @@ class _LocalWorkers:
             raise InvalidInput(f"cannot start a worker ({error_line(error)}); take fewer workers") from None
 
     def replace_ended(self) -> None:
-        for number, process in enumerate(self._processes):
+        for number, process in enumerate(self.processes):
             if process.poll() is None:
                 continue
             _close(process)
             self.deaths += 1
-            if self.deaths > len(self) + _DEATHS:
+            if self.deaths > len(self.processes) + _DEATHS:
                 lines = (self._folder / "errors").read_text(errors="replace").split("\n")
                 last = next((line for line in reversed(lines) if line.strip()), f"status {process.returncode}")
                 raise InvalidInput(f"worker processes end by themselves again and again ({shown(last)})")
-            self._processes[number] = self._start(self._cores[number])
+            self.processes[number] = self._start(self._cores[number])
 
 
 def _close(process: subprocess.Popen) -> None:
     """Close the pipe to a process, on which it ends."""
-    assert process.stdin is not None
     with contextlib.suppress(OSError):
-        process.stdin.close()
+        process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @contextlib.contextmanager
@@ -268,7 +238,10 @@ def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: s
     with contextlib.ExitStack() as stack:
         stack.enter_context(_silence())
         if workers is not None:
-            yield stack.enter_context(_local(_count(workers)))
+            count = checks.whole("workers", workers)
+            if count > _MOST_WORKERS:
+                raise InvalidInput(f"workers is {count}; one machine can have {_MOST_WORKERS} at the most")
+            yield stack.enter_context(_local(count))
         elif scheduler is not None:
             try:
                 connected = stack.enter_context(Client(scheduler, set_as_default=False, timeout=_CONNECT))
@@ -282,15 +255,6 @@ def open_cluster(*, workers: int | None = None, client: Any = None, scheduler: s
             yield Cluster(client)
         else:
             raise InvalidInput(f"client is {shown(client)}; it must be a dask.distributed.Client, not asynchronous")
-
-
-def _count(workers: int) -> int:
-    count = checks.whole("workers", workers)
-    if count > _MOST_WORKERS:
-        raise InvalidInput(
-            f"workers is {count}; one machine can have {_MOST_WORKERS} at the most, for more take a scheduler"
-        )
-    return count
 
 
 @contextlib.contextmanager
@@ -314,15 +278,14 @@ def _local(count: int) -> Iterator[Cluster]:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Dask logs every worker that ends and every connection that is closed; here those are handled."""
-    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in _LOGGERS]
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
+    names = [name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado", "asyncio"))]
+    before = {logging.getLogger(name): logging.getLogger(name).level for name in names}
+    for logger in before:
         logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level in before.items():
             logger.setLevel(level)
 
 

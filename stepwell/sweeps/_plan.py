@@ -23,13 +23,11 @@ from ._study import DRAW, Axis, Study, declared
 _SECONDS = 3.0
 """How long a program should take, about."""
 _STEP_COST = 2e-8
-"""Seconds for a step of one run, by weight: what a core takes for linear attention over infinitely many sequences."""
-_SET_UP_COST = {("population", "descent"): 1e-5, ("population", "flow"): 2e-3, ("moments", "descent"): 2e-2}
-"""Seconds for the set-up of one run, by objective and training, and for the whole of it where it is a flow."""
-_OTHER_COST = {"descent": 1e-1, "flow": 3e-2}
-"""The same of all other objectives."""
-_REGRESSIONS_COST = 2.5e-3
-"""Seconds for a flow of several regressions, by weight."""
+"""Seconds for a step of one stacked run, by weight: what a core takes for linear attention."""
+_SET_UP_COST = {"descent": 1e-5, "flow": 2e-3}
+"""Seconds for the set-up of one stacked run, and for the whole of it where it is a flow."""
+_OTHER_COST, _OTHER_STEP_COST = 3e-2, 1e-6
+"""The same of runs that are built one by one."""
 _OTHER_WEIGHTS = 100
 """Weights of a model whose kind does not say how many it has."""
 _MOST_AT_ONCE = 8192
@@ -100,19 +98,11 @@ def _resolved(
             _is_free(first, name) and _changes_alone(base, {**values, **firsts}, canonical, name, each)
             for name, each in numbers[axis.name].items()
         ):
-            others = [other for other in free if other is not axis]
-            return [
-                block
-                for number in range(len(axis))
-                for block in _resolved(
-                    base,
-                    {**values, **_at([axis], [number])},
-                    others,
-                    numbers,
-                    strides,
-                    start + number * strides[axis.name],
-                )
-            ]
+            others, stride, made = [other for other in free if other is not axis], strides[axis.name], []
+            for number in range(len(axis)):
+                chosen = {**values, **_at([axis], [number])}
+                made += _resolved(base, chosen, others, numbers, strides, start + number * stride)
+            return made
     rows = np.indices(tuple(map(len, free))).reshape(len(free), math.prod(map(len, free)))
     places = np.full(rows.shape[1], start, np.int64)
     fields: dict[str, np.ndarray] = {}
@@ -169,14 +159,13 @@ def _numbers(axis: Axis) -> dict[str, np.ndarray] | None:
         whole = types == {int}
         if not types <= {int, float} or len(types) != 1:
             return None
-        kinds_allowed = int if whole else (int, float)
-        if not all(isinstance(value, kinds_allowed) and not isinstance(value, bool) for value in values):
+        if not all(type(value) is int or (type(value) is float and not whole) for value in values):
             return None
         try:
             made[name] = np.array(values, np.int64 if whole else np.float64) + (0 if whole else 0.0)  # no -0
         except OverflowError:
             return None
-        if not np.isfinite(made[name]).all():
+        if not np.isfinite(made[name]).all():  # which is refused where it is resolved
             return None
     return made
 
@@ -375,7 +364,7 @@ def _dim(configuration: Mapping[str, Any]) -> int:
     eigenvalues, dims = configuration.get("task.eigenvalues"), configuration.get("task.dims")
     if isinstance(eigenvalues, list):
         return len(eigenvalues)
-    return sum(dims) if configuration["task.kind"] == "multitask" and dims else _integer(configuration, "task.dim", 4)
+    return sum(dims) if isinstance(dims, list | tuple) else _integer(configuration, "task.dim", 4)
 
 
 def _integer(configuration: Mapping[str, Any], name: str, default: int) -> int:
@@ -397,14 +386,10 @@ def weights_of(configuration: Mapping[str, Any]) -> int:
 
 def seconds_of(configuration: Mapping[str, Any]) -> float:
     """What a run takes, about, as one of many."""
-    objective, training = configuration["objective.kind"], configuration["training.kind"]
-    made = _SET_UP_COST.get((objective, training), _OTHER_COST.get(training, 1.0))
-    several = note_of(configuration["model.kind"], "reads") == "spectra"
-    if training != "descent":
-        return _REGRESSIONS_COST * weights_of(configuration) if several else made
-    closed = objective == "population" or several
-    scale = 1.0 if closed else 50.0
-    return made + scale * _STEP_COST * configuration["training.steps"] * weights_of(configuration)
+    stacked = is_stacked(configuration)
+    set_up = _SET_UP_COST[configuration["training.kind"]] if stacked else _OTHER_COST
+    steps = _integer(configuration, "training.steps", 0)
+    return set_up + (_STEP_COST if stacked else _OTHER_STEP_COST) * steps * weights_of(configuration)
 
 
 def bytes_of(configuration: Mapping[str, Any]) -> int:
@@ -415,23 +400,23 @@ def bytes_of(configuration: Mapping[str, Any]) -> int:
 
 def _at_once(configuration: Mapping[str, Any], most_bytes: float) -> int:
     """How many runs a program computes: a power of two, as many as take a few seconds and fit into the memory."""
-    weights, objective = weights_of(configuration), configuration["objective.kind"]
+    weights = weights_of(configuration)
     points = min(_integer(configuration, "training.steps", FINE), FINE) + 1
     each = 8 * (2 * points + 12 * weights) + 8 * 64
     if configuration["training.kind"] == "flow":
         each += 16 * points * weights
     dim = _dim(configuration)
     width = dim + _integer(configuration, "task.outputs", 1)
-    if objective == "moments":
+    if find_kind("objective", configuration["objective.kind"]).notes.get("holds") == "moments":
         each += 16 * (dim * width * (width + 1) // 2) ** 2
-    if objective != "moments":
+    else:
         each += 64 * _integer(configuration, "objective.sequences", 0) * (_longest(configuration) + 1) * width
-    most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
-    if most_bytes / each < 1:
+    if each > most_bytes:
         raise InvalidInput(
             f"one run takes {each / 1e9:.2g} GB of memory; take fewer sequences, steps or dimensions, or allow more by "
             "limits.gigabytes"
         )
+    most = min(_SECONDS / seconds_of(configuration), most_bytes / each, _MOST_AT_ONCE)
     return 1 << max(int(most).bit_length() - 1, 0)
 
 

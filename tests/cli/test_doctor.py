@@ -1,26 +1,27 @@
 """`stepwell doctor` says what is used and why not."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import stepwell
 from stepwell.cli import main
 from stepwell.native import KERNELS, _kernels
 
 
-def doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")} | variables
-    command = [sys.executable, "-m", "stepwell", "doctor", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+@pytest.fixture(autouse=True)
+def other_kernels():
+    """What is known of the kernels is forgotten before and after a test, and the cache is used again."""
+    _kernels.state.cache_clear()
+    yield
+    _kernels.state.cache_clear()
+    stepwell.configure()
 
 
 def test_all_in_use(capsys: pytest.CaptureFixture[str]):
-    _kernels.state.cache_clear()
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {kernel["name"] for kernel in found["kernels"]} == set(KERNELS)
@@ -34,14 +35,20 @@ def test_all_in_use(capsys: pytest.CaptureFixture[str]):
     assert "NOT USED" not in text
 
 
-def test_why_one_is_not():
-    done = doctor(STEPWELL_NATIVE="off")
-    assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout.count("NOT USED: STEPWELL_NATIVE is off") == sum(map(len, KERNELS.values()))
-    broken = f"{sys.executable} -c \"import sys; sys.exit('a word of the compiler')\""
-    done = doctor(CC=broken, STEPWELL_CACHE="off")
-    assert done.returncode == 0 and done.stderr == ""
-    assert re.search(r"normals +double +NOT USED: .* ended with status 1: a word of the compiler", done.stdout)
-    assert "cache      none: STEPWELL_CACHE is off" in done.stdout
-    done = doctor(STEPWELL_NATIVE="fast")
-    assert done.returncode == 2 and done.stderr.startswith("stepwell doctor: STEPWELL_NATIVE is 'fast'; it must be")
+def test_why_one_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("STEPWELL_NATIVE", "off")
+    assert main(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("NOT USED: STEPWELL_NATIVE is off") == sum(map(len, KERNELS.values())) and err == ""
+    _kernels.state.cache_clear()
+    monkeypatch.delenv("STEPWELL_NATIVE")
+    monkeypatch.setenv("CC", f"{sys.executable} -S -c \"import sys; sys.exit('a word of the compiler')\"")
+    monkeypatch.setenv("STEPWELL_CACHE", "off")
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"normals +double +NOT USED: .* ended with status 1: a word of the compiler", out)
+    assert "cache      none: STEPWELL_CACHE is off" in out
+    _kernels.state.cache_clear()
+    monkeypatch.setenv("STEPWELL_NATIVE", "fast")
+    assert main(["doctor"]) == 2
+    assert capsys.readouterr().err.startswith("stepwell doctor: STEPWELL_NATIVE is 'fast'; it must be")

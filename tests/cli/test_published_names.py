@@ -17,12 +17,6 @@ SMALL = ["--seq_len", "6", "--in_dim", "2", "--trainset_size", "40", "--epoch", 
 NAME = "attnM_head1_D2_R1_P40_N6_seed10"
 
 
-@pytest.fixture(autouse=True)
-def empty_plots(monkeypatch: pytest.MonkeyPatch):
-    """Plots are written, with nothing on them, which takes no time."""
-    monkeypatch.setattr(_files, "draw", lambda *_: None)
-
-
 @pytest.fixture
 def train(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Train, and return the report with what was said on standard error as `said`."""

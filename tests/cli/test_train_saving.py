@@ -242,6 +242,7 @@ def test_what_is_finite_is_drawn(tmp_path: Path):
     assert 0 < figure.axes[0].get_ylim()[1] < 10
 
 
+@pytest.mark.usefixtures("drawn_plots")
 @pytest.mark.parametrize(
     "flags", [["--rate", "1e50"], ["--rate", "1e50", "--context", "2", "5", "--value-weights"]], ids=" ".join
 )

@@ -340,6 +340,7 @@ def test_until(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert timed["time"] == pytest.approx(timed["steps"] * 0.002 * 31 ** (2 / 3), rel=1e-12)
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     from PIL import Image
 
@@ -356,6 +357,7 @@ def test_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     }
 
 
+@pytest.mark.usefixtures("drawn_plots")
 def test_the_axes_say_their_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     stepped = Path(trained(capsys, tmp_path, *SMALL, "--format", "svg")["files"]["plot"]).read_text()
     assert "<!-- step -->" in stepped and "<!-- flow time t/τ (attention divided by N) -->" in stepped

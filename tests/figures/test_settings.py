@@ -47,7 +47,7 @@ def test_what_is_derived_follows_and_the_figure_itself_stays():
 
 LEFT_OUT = "one left out"
 VALUES = {
-    "whole number": ("linear/conservation", "heads", "2", 2),
+    "integer": ("linear/conservation", "heads", "2", 2),
     "number": ("linear/conservation", "init", "1", 1.0),
     "several": ("linear/conservation", "rates", "0.1,0.05", (0.1, 0.05)),
     "one of several": ("linear/conservation", "rates", "0.1", (0.1,)),

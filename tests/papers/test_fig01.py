@@ -10,7 +10,7 @@ from stepwell.dynamics import Record
 from stepwell.experiments import keys_of
 from stepwell.objectives import Moments
 from stepwell.papers.linear import fig01_merged_is_mlp as fig1
-from stepwell.papers.linear._fig01_white import equation_ten
+from stepwell.papers.linear._fig01_theory import equation_ten
 from stepwell.papers.linear._runs import runs_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory

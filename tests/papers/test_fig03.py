@@ -12,10 +12,16 @@ from PIL import Image
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
 from stepwell.papers.linear import fig03_staircase as fig3
-from stepwell.papers.linear._fig03_flows import saved_at_drops
-from stepwell.papers.linear._fig03_readings import passage
-from stepwell.papers.linear._fig03_settings import NEAR_TIE
-from stepwell.papers.linear._fig03_theory import clear_drops, exponent, levels, neglected, schedule
+from stepwell.papers.linear._fig03_theory import (
+    NEAR_TIE,
+    clear_drops,
+    exponent,
+    levels,
+    neglected,
+    passage,
+    saved_at_drops,
+    schedule,
+)
 from stepwell.papers.linear._runs import runs_of
 from stepwell.tasks import InContextRegression
 

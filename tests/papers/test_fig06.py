@@ -8,7 +8,7 @@ import pytest
 
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.papers.linear import fig06_init_scale as fig6
-from stepwell.papers.linear._fig06_lazy import linearized, merged_jacobian, separate_jacobian
+from stepwell.papers.linear.fig06_init_scale import linearized, merged_jacobian, separate_jacobian
 
 FIGURE = "linear/fig6"
 QUICK = fig6.FIGURE.at(quick=True)

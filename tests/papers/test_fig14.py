@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stepwell.papers.linear import fig14_in_weight as fig14
-from stepwell.papers.linear._fig14_expectations import exact_moments, leading_mode
+from stepwell.papers.linear._fig14_theory import exact_moments, leading_mode
 from stepwell.papers.linear._onset import symmetrized
 from stepwell.tasks import InContextInWeightMixture
 from stepwell.theory import linear as theory

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepwell.papers.linear import label_blocks as figure
-from stepwell.papers.linear._fig14_expectations import exact_moments
+from stepwell.papers.linear._fig14_theory import exact_moments
 
 FIGURE = "linear/label-blocks"
 QUICK = figure.FIGURE.at(quick=True)

@@ -7,12 +7,11 @@ from scipy.integrate import solve_ivp
 
 from stepwell.models import SeparateAttention
 from stepwell.papers.linear import _low_rank as low_rank
-from stepwell.papers.linear import _low_rank_race as racing
 from stepwell.papers.linear import _low_rank_theory as predicting
 from stepwell.papers.linear import fig04_low_rank as fig4
 from stepwell.papers.linear import fig12_low_rank as fig12
-from stepwell.papers.linear._low_rank_settings import DIM
-from stepwell.papers.linear._low_rank_waits import drop_times
+from stepwell.papers.linear._low_rank import drop_times
+from stepwell.papers.linear._low_rank_theory import DIM
 from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
@@ -90,14 +89,14 @@ class TestRace:
     def test_an_aligned_head_takes_one_over_its_size(self):
         """v = k = q along one component: v' = v²."""
         values, sums = np.array([[0.5], [2.0]]), np.array([[[0.25]], [[4.0]]])
-        waits = racing.race(np.ones(1), racing.Heads(values, sums, 0 * sums), rank=1)
+        waits = predicting.race(np.ones(1), predicting.Heads(values, sums, 0 * sums), rank=1)
         np.testing.assert_allclose(waits[:, 0], [2.0, 0.5], rtol=1e-4)
 
     def test_a_head_with_a_larger_value_takes_the_closed_form(self):
         value, square = 1.5, 0.09
         b = np.sqrt(value**2 - square)
-        heads = racing.Heads(np.array([[value]]), np.array([[[square]]]), np.zeros((1, 1, 1)))
-        wait = racing.race(np.ones(1), heads, rank=1)
+        heads = predicting.Heads(np.array([[value]]), np.array([[[square]]]), np.zeros((1, 1, 1)))
+        wait = predicting.race(np.ones(1), heads, rank=1)
         np.testing.assert_allclose(wait[0, 0], np.arcsinh(b / np.sqrt(square)) / b, rtol=1e-4)
 
     @pytest.mark.parametrize("rank", [1, 2])
@@ -106,7 +105,7 @@ class TestRace:
         gains, heads = np.array([1.0, 0.5, 0.2]), 3
         rng = np.random.default_rng(3)
         v, k, q = rng.normal(size=heads), *(0.4 * rng.normal(size=(2, heads, rank, 3)))
-        waits = racing.race(gains, racing.heads_of(v[None], k[None], q[None]), rank)
+        waits = predicting.race(gains, predicting.heads_of(v[None], k[None], q[None]), rank)
         expected = []
         for learned in range(0, 3, rank):
             g = np.where(np.arange(3) < learned, 0.0, gains) / gains[learned]
@@ -134,8 +133,8 @@ class TestRace:
         draws = 100
         models = QUICK.initial_models(3, range(draws))
         weights = [np.stack(part) / QUICK.size for part in zip(*map(low_rank._weights, models), strict=True)]
-        drawn = racing.heads_of(*weights)
-        made = racing.random_heads(3, draws, dim=DIM, heads=QUICK.heads)
+        drawn = predicting.heads_of(*weights)
+        made = predicting.random_heads(3, draws, dim=DIM, heads=QUICK.heads)
         for one, other in zip(drawn, made, strict=True):
             spread = np.std(one**2) / np.sqrt(one.size)
             assert np.mean(one**2) == pytest.approx(np.mean(other**2), abs=6 * spread)
@@ -207,7 +206,7 @@ def test_both_figures_have_every_rank_once():
 def test_the_drawing_has_a_column_a_rank(data):
     drawn = fig4.FIGURE.draw(data, QUICK)
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles == 2 * ["R = 1", "R = 2", "R = 4", "R = 8"] + ["R = 1: smaller starts"]
+    assert titles == 2 * ["R = 1", "R = 2", "R = 4", "R = 8"] + ["R = 1: smaller initialization"]
     assert all(axes.get_xlabel() for axes in drawn.axes)
 
 

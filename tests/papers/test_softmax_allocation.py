@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stepwell.papers.softmax import allocation
+from stepwell.papers.softmax._allocation_runs import sharing
 
 FIGURE = "softmax/allocation"
 QUICK = allocation.FIGURE.at(quick=True)
@@ -81,7 +82,7 @@ def test_heads_that_merge_by_contention_fail(data, failing):
 
 def test_another_context_fails_the_rate(data, failing):
     """The first head is then not at its best for the context that is trained on."""
-    wrong = allocation.sharing(replace(QUICK, starts=1, steps=100), context=60)
+    wrong = sharing(replace(QUICK, starts=1, steps=100), context=60)
     assert "sharing-rate" in failing({**data, "sharing": wrong})
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stepwell.papers.softmax import nonlinear as figure
-from stepwell.papers.softmax._tokens import softmax
+from stepwell.papers.softmax._eigenvalues import softmax
 from stepwell.tasks import SingleIndexRegression
 from stepwell.theory import softmax as theory
 

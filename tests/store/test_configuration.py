@@ -12,7 +12,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.run_names import digests
 from stepwell.experiments import name_of
 from stepwell.store import Column
-from stepwell.store._configuration import RESERVED, checked_text, parsed_configuration
+from stepwell.store._values import RESERVED, configuration_text
 
 NUMBERS = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = (
@@ -29,9 +29,9 @@ CONFIGURATIONS = st.dictionaries(FIELDS, VALUES, max_size=6)
 @given(CONFIGURATIONS)
 def test_the_name_is_the_hash_of_sorted_json_and_the_text_is_read_back(configuration):
     text = json.dumps(configuration, sort_keys=True, separators=(",", ":"))
-    assert checked_text(configuration) == text
+    assert configuration_text(configuration) == text
     assert name_of(configuration) == hashlib.sha256(text.encode()).hexdigest()[:32]
-    assert checked_text(parsed_configuration(text)) == text
+    assert configuration_text(json.loads(text)) == text
 
 
 @given(CONFIGURATIONS, st.dictionaries(FIELDS, st.lists(VALUES, min_size=3, max_size=3), max_size=4))
@@ -44,9 +44,9 @@ def test_names_of_many_runs_are_those_of_each(common, fields):
 
 
 def test_one_is_not_one_point_nought():
-    assert len({checked_text({"a": value}) for value in (1, 1.0, True, "1", [1], [1.0])}) == 6
-    assert checked_text({"a": np.float64(0.1), "b": np.int32(3)}) == checked_text({"b": 3, "a": 0.1})
-    assert checked_text({"a": (1, 2)}) == checked_text({"a": np.array([1, 2])})
+    assert len({configuration_text({"a": value}) for value in (1, 1.0, True, "1", [1], [1.0])}) == 6
+    assert configuration_text({"a": np.float64(0.1), "b": np.int32(3)}) == configuration_text({"b": 3, "a": 0.1})
+    assert configuration_text({"a": (1, 2)}) == configuration_text({"a": np.array([1, 2])})
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,6 @@ def test_one_is_not_one_point_nought():
         {"a": ["\0"]},
         {"a": "\0"},
         {"a": "\ud800"},
-        {"a": "x" * 1001},
-        {"a": [0] * 4097},
         {"a": object()},
         {"a": b"x"},
         {"A": 1},
@@ -77,13 +75,4 @@ def test_one_is_not_one_point_nought():
 )
 def test_what_is_not_a_configuration_is_refused(configuration):
     with pytest.raises(InvalidInput):
-        checked_text(configuration)
-
-
-@given(st.text(max_size=40) | st.sampled_from(['{"a":1,"a":2}', '{"a": 1}', '{"b":1,"a":1}', "[" * 9000, "NaN"]))
-def test_a_text_that_is_not_canonical_is_refused(text):
-    try:
-        made = parsed_configuration(text)
-    except InvalidInput:
-        return
-    assert checked_text(made) == text
+        configuration_text(configuration)

@@ -72,7 +72,7 @@ def test_killed_in_the_middle_of_an_add_the_store_is_whole(store: Store):
     """The process is stopped when the shard is half written, between its write and the renaming, and killed."""
     store.add(shard_of(0))
     code = """
-from stepwell import _files
+from stepwell._util import files
 def slowly(path):
     print("half", flush=True)
     time.sleep(600)
@@ -114,7 +114,7 @@ def test_killed_at_random_moments_and_begun_again_nothing_is_missing_or_double(s
 def test_killed_between_the_shard_and_the_index_the_shard_counts(store: Store):
     store.add(shard_of(0))
     code = """
-from stepwell.sweeps import _index
+from stepwell.store import _index
 _index.Index.note = lambda *_: os.kill(os.getpid(), 9)
 Store(sys.argv[1]).add(shard_of(5))
 """
@@ -258,9 +258,9 @@ DAMAGE = {
     "names": _forge("UPDATE shards SET names = ?", bytes(80)),
     "a missing column": _forge("DELETE FROM columns WHERE name = 'final_loss'"),
     "a shard called damaged": _forge("UPDATE shards SET problem = 'x'"),
-    "a configuration": _forge("UPDATE shards SET common = 3"),
-    "text that is none": _forge("UPDATE shards SET common = CAST(x'ff' AS TEXT)"),
-    "a layout": _forge("UPDATE shards SET variables = '{\"x\": 3}'"),
+    "a configuration": _forge("UPDATE shards SET about = 3"),
+    "text that is none": _forge("UPDATE shards SET about = CAST(x'ff' AS TEXT)"),
+    "a layout": _forge("UPDATE shards SET about = '[{}, {}, {\"x\": 3}]'"),
 }
 
 
@@ -268,9 +268,6 @@ DAMAGE = {
 def test_a_damaged_index_is_made_anew(store: Store, case: str):
     store.add(shard_of(0))
     expected = store.table()
-    connection = sqlite3.connect(store.path / "index.sqlite")
-    connection.execute("PRAGMA journal_mode = DELETE")
-    connection.close()
     DAMAGE[case](store.path / "index.sqlite")
     again = Store(store.path)
     assert again.table().equals(expected) and store.table().equals(expected)
@@ -288,9 +285,6 @@ def test_an_index_with_flipped_bits_gives_the_same_answers(tmp_path: Path, flips
     if not sound.exists():
         store.add(shard_of(0))
         store.add(shard_of(5))
-        connection = sqlite3.connect(path)
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.close()
         shutil.copy(path, sound)
     content = bytearray(sound.read_bytes())
     used = [place for place, byte in enumerate(content) if byte]
@@ -331,53 +325,6 @@ def test_times_of_any_year_change_nothing(store: Store, years: int):
     path.write_bytes(content)
     os.utime(path, (when - 1, when - 1))  # it was altered, and before it was written
     assert seeds(store) == list(range(5, 10)) and list(store.damaged()) == [path]
-
-
-def test_where_no_write_ahead_log_can_be_the_rollback_journal_is_used(store: Store, monkeypatch):
-    """As on network file systems: switching it on succeeds, and the first write fails."""
-    real = sqlite3.connect
-    asked = []
-
-    class Connection(sqlite3.Connection):
-        logged = False
-
-        def execute(self, statement, *values):  # pyright: ignore[reportIncompatibleMethodOverride]
-            if statement.startswith("PRAGMA journal_mode = WAL"):
-                self.logged = True
-                asked.append("log")
-            if statement.startswith("BEGIN") and self.logged:
-                error = sqlite3.OperationalError("disk I/O error")
-                error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 22 << 8
-                raise error
-            return super().execute(statement, *values)
-
-    monkeypatch.setattr(_index.sqlite3, "connect", lambda *a, **k: real(*a, factory=Connection, **k))
-    store.add(shard_of(0))
-    assert seeds(store) == list(range(5)) and asked
-    assert not _index._in_wal_mode(store.path / "index.sqlite")
-    with real(store.path / "index.sqlite") as connection:
-        assert connection.execute("SELECT count(*) FROM shards").fetchone() == (1,)
-    connection.close()
-
-
-def test_on_a_network_file_system_the_log_is_never_tried_and_one_that_is_there_is_replaced(store: Store, monkeypatch):
-    store.add(shard_of(0))
-    assert _index._in_wal_mode(store.path / "index.sqlite")
-    monkeypatch.setattr(_index, "_may_share_memory", lambda folder: False)
-    assert seeds(store) == list(range(5))
-    assert not _index._in_wal_mode(store.path / "index.sqlite")
-    store.add(shard_of(5))
-    assert seeds(store) == list(range(10)) and not _index._in_wal_mode(store.path / "index.sqlite")
-
-
-@pytest.mark.parametrize(("kind", "local"), [("ext4", True), ("nfs4", False), ("fuse.sshfs", False)])
-def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path, monkeypatch, kind: str, local: bool):
-    lines = f"1 0 8:1 / / rw - ext4 x rw\n2 1 8:2 / {tmp_path.parent} rw shared:1 - {kind} x rw\n"
-    lines += f"3 1 8:2 / {tmp_path}-other rw - nfs x rw\n"
-    table = tmp_path / "mountinfo"
-    table.write_text(lines)
-    monkeypatch.setattr(_index, "_MOUNTS", str(table))
-    assert _index._may_share_memory(tmp_path) is local
 
 
 def test_an_index_that_is_locked_loses_no_shard(store: Store, monkeypatch):

@@ -144,88 +144,47 @@ def _note(name: str, key: str, value):
     return lambda file: (file[name] if name else file).attrs.__setitem__(key, value)
 
 
-def _declare(name: str, shape, axes: str | None = None):
-    def edit(file):
-        dataset = file.create_dataset(name, shape, "f8", chunks=True)
-        if axes is not None:
-            dataset.attrs["stepwell_axes"] = axes
-
-    return edit
-
-
 def _link(link):
     return lambda file: file.__setitem__("extra", link)
 
 
-HOSTILE = {
+NO_SHARD = {
     "another kind of netCDF": (_note("", "stepwell_shard", "3"), "stepwell_shard"),
     "an earlier version": (_note("", "stepwell_shard", "1"), "of an earlier version of Stepwell"),
     "no configuration": (lambda file: file.attrs.__delitem__("configuration"), "configuration"),
-    "a configuration that is not canonical": (_note("", "configuration", '{"a": 1}'), "canonical"),
     "a configuration of other runs": (_note("", "configuration", '{"a":1}'), "not those of their configurations"),
-    "a configuration of deep nesting": (_note("", "configuration", "[" * 5000), "not JSON"),
-    "a configuration that is a number": (_note("", "configuration", 3), "not JSON"),
+    "a configuration that is a number": (_note("", "configuration", 3), "JSON"),
     "other names": (_replace("digest", np.zeros((5, 16), "u1")), "not those of their configurations"),
-    "names of another shape": (_replace("digest", np.zeros((5, 15), "u1")), "16 bytes"),
-    "names of another type": (_replace("digest", np.zeros((5, 16))), "16 bytes"),
-    "no names": (lambda file: file.pop("digest"), "no names"),
+    "names of another shape": (_replace("digest", np.zeros((5, 15), "u1")), "not those of their configurations"),
+    "no names": (lambda file: file.pop("digest"), "digest is not an array"),
     "a field of another length": (_replace("field_seed", np.arange(4)), "5 runs"),
-    "a field of two axes": (_replace("field_seed", np.ones((5, 2), int)), "5 runs"),
+    "a field of two axes": (_replace("field_seed", np.ones((5, 2), int)), "one axis"),
     "a field of another type": (_replace("field_seed", np.ones(5, "f4")), "bool, int64 or float64"),
-    "a field of texts": (_replace("field_seed", ["a"] * 5), "not an array of numbers"),
-    "a field that is not finite": (_replace("field_training.rate", np.full(5, np.nan)), "finite"),
-    "a field with a hostile name": (_replace("field_../../x", np.arange(5)), "not an array|cannot be the name"),
-    "a field with a reserved name": (_replace("field_name", np.arange(5)), "cannot be the name"),
-    "a field that is common too": (_replace("field_model.rank", np.arange(5)), "twice"),
-    "codes out of range": (_replace("scalar_outcome", np.array([0, 1, 2, 0, 0], "i4")), "out of range"),
-    "negative codes": (_replace("scalar_outcome", np.array([0, 1, -1, 0, 0], "i4")), "out of range"),
-    "categories that are no list": (_note("scalar_outcome", "categories", '{"a":1}'), "not a list"),
-    "categories that are hostile": (_note("scalar_outcome", "categories", '[{"a":1},"b"]'), "category"),
-    "categories that repeat": (_note("scalar_outcome", "categories", '["a","a"]'), "repeated"),
-    "categories with spaces": (_note("scalar_outcome", "categories", '["a", "b"]'), "canonical"),
-    "categories that are numbers": (_note("scalar_outcome", "categories", np.arange(3)), "not JSON"),
-    "a truth value of 2": (_note("step", "dtype", "bool"), ""),
-    "a huge declared size": (_declare("extra", (2**40, 2**20)), "which axes|more than the file holds"),
-    "a huge declared size of a recorded array": (
-        _declare("extra", (5, 2**60), axes="run x"),
-        "more than the file holds",
-    ),
-    "a huge declared size of a field": (_declare("field_extra", (2**60,)), "more than the file holds"),
-    "a link to another file": (
-        lambda f: f.__setitem__("extra", h5py.ExternalLink("/etc/passwd", "/x")),
-        "not an array",
-    ),
+    "a field of strings": (_replace("field_seed", ["a"] * 5), "bool, int64 or float64"),
+    "a field that is not finite": (_replace("field_training.rate", np.full(5, np.nan)), "not those"),
+    "codes out of range": (_replace("scalar_outcome", np.array([0, 1, 2, 0, 0], "i4")), "codes of categories"),
+    "negative codes": (_replace("scalar_outcome", np.array([0, 1, -1, 0, 0], "i4")), "codes of categories"),
+    "a link to another file": (_link(h5py.ExternalLink("/etc/passwd", "/x")), "not an array"),
     "a soft link": (_link(h5py.SoftLink("/loss")), "not an array"),
     "a group": (lambda f: f.create_group("extra"), "not an array"),
     "an array stored elsewhere": (
         lambda f: f.create_dataset("extra", (5,), "u1", external=[("/etc/passwd", 0, 5)]),
-        "another file",
+        "not an array of the file",
     ),
-    "an array without names of axes": (_replace("extra", np.ones((5, 3))), "which axes"),
-    "an array with too few names of axes": (_note("loss", "stepwell_axes", "run"), "2 axes"),
-    "an array with the axes of another": (_note("loss", "stepwell_axes", "run other run"), "once|must be the first"),
-    "an array with hostile names of axes": (_note("loss", "stepwell_axes", "run ../x"), "cannot be the name"),
-    "a recorded array of texts": (_replace("extra", ["a"]), "not an array of numbers"),
-    "a recorded array of one's own type": (_replace("extra", np.zeros(5, [("a", "f8")])), "not an array of numbers"),
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-def test_whoever_knows_the_checksum_is_not_believed_either(case: str, tmp_path: Path):
-    edit, words = HOSTILE[case]
-    if case == "a truth value of 2":
-        content = resealed(CONTENT, _replace("field_seed", np.arange(5, dtype="i1")))
-        content = resealed(content, _note("field_seed", "dtype", "bool"))
-        words = "neither 0 nor 1"
-    else:
-        content = resealed(CONTENT, edit)
-    assert re.search(words, refused(content, tmp_path))
+@pytest.mark.parametrize("case", NO_SHARD)
+def test_a_file_with_a_right_checksum_that_is_no_shard_is_refused(case: str, tmp_path: Path):
+    edit, words = NO_SHARD[case]
+    assert re.search(words, refused(resealed(CONTENT, edit), tmp_path))
 
 
 def test_a_virtual_array_is_refused(tmp_path: Path):
     layout = h5py.VirtualLayout((5,), "f8")
     layout[:] = h5py.VirtualSource("/etc/passwd", "x", (5,))
-    assert "another file" in refused(resealed(CONTENT, lambda f: f.create_virtual_dataset("extra", layout)), tmp_path)
+    edited = resealed(CONTENT, lambda f: f.create_virtual_dataset("extra", layout))
+    assert "not an array of the file" in refused(edited, tmp_path)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -43,6 +43,13 @@ def test_what_is_added_is_known_and_listed(store: Store):
     assert table["model.heads"].isna().tolist().count(True) == 5
 
 
+def test_a_question_opens_no_shard_that_is_indexed(store: Store, monkeypatch: pytest.MonkeyPatch):
+    store.add(shard_of(0))
+    for one in (store, Store(store.path)):
+        monkeypatch.setattr(one._index, "_read", lambda path: pytest.fail(f"{path} was read"))
+        assert len(one.table()) == 5 and one.known(shard_of(0).names).all()
+
+
 @pytest.mark.parametrize(
     ("where", "seeds"),
     [

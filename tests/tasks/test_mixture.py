@@ -16,7 +16,7 @@ def task_vectors(batch, dim):
 def test_the_first_fraction_has_its_own_task_vectors_and_the_rest_the_fixed_one():
     mixture = InContextInWeightMixture.random(np.eye(3) / 3, 0.37, 8, key=jax.random.key(4))
     assert np.isclose(np.linalg.norm(mixture.fixed_task), np.sqrt(3))
-    w = task_vectors(mixture.sample(3001, key=KEY), 3)  # 0.37 of which is no whole number
+    w = task_vectors(mixture.sample(3001, key=KEY), 3)  # 0.37 of which is no integer
     own = np.abs(w - mixture.fixed_task[:, 0]).max(axis=1) > 1e-9
     np.testing.assert_array_equal(own, np.arange(3001) < int(0.37 * 3001))
 

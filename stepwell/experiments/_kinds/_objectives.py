@@ -50,7 +50,7 @@ def _fill_moments(values: Values, sections: Mapping[str, Any]) -> Values:
     return _check_whitening(_fill_linear("moments", "sampled")(values, sections), sections)
 
 
-@register("objective", "moments", fill=_fill_moments, follows="descent")
+@register("objective", "moments", fill=_fill_moments, follows="descent", holds="moments")
 def moments(task: Any, model: Any, normalization: str, key: Any, *, sequences: Sequences = 5000) -> Any:
     """The loss over random sequences, exactly, from their moments; for linear attention."""
     from stepwell.objectives import Moments

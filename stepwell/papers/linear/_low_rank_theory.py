@@ -1,13 +1,13 @@
-r"""How long a plateau of separate attention of rank R lasts, from the task and the size of the start alone.
+r"""Figs 4, 11 and 12: settings, and how long a plateau of separate attention of rank R lasts, from theory alone.
 
 Time is measured in units of the escape rate, $\rho_mT_m$ with $\rho_m = \lambda_{m+1}^2$, and $T_m$ goes from the
 middle of a drop to the middle of the next. There are two ways off plateau m.
 
-**A fresh head**, where R divides m: a race of all heads that are left, $W_m/s$ (`_low_rank_race`).
+**A fresh head**, where R divides m: a race of all heads that are left, $W_m/s$ (below).
 
 **A further pair** of the head that made the last drop, elsewhere. All pairs of a head share its clock $I = \int
 v\,dt/\tau$, and along $e_d$ they have grown by $e^{g_dI}$ since the beginning, whatever v was. Component d is learned
-when that has brought them from their start $\sqrt{S_d}$ to where the loss is halfway down, $vu_d^2 = (1 -
+when that has brought them from their initial size $\sqrt{S_d}$ to where the loss is halfway down, $vu_d^2 = (1 -
 \sqrt{1/2})\,a_d$: at $I = \ell_d/g_d$ with $\ell_d = \ln(u_d/\sqrt{S_d})$. Of R pairs those count that have learned
 nothing, n of them, so that $S_d = \tfrac12\sigma^2\chi^2_n$ with $\sigma^2 = s^2/(R(D+1))$; its median is taken.
 Between two drops the value is at rest, $v_m = (\sum a_d)^{1/3}$ over what the head has learned. So $\rho_mT_m =
@@ -19,20 +19,230 @@ plateaus on which they are closest: the longest wait for a further pair (m = 1) 
 head of that rank. It grows as $\sqrt{\ln(1/s)/s}$, waits for fresh heads as 1/s. So the probability that a plateau with
 R | m is not conspicuous, $P(W_m < s\theta)$, falls about as $\sqrt{s\ln(1/s)}$: slowly, and never to zero in every
 seed.
+
+**A head alone.** On plateau m the m components of largest variance are learned, and heads do not interact
+(`theory.linear.drop_schedule`). With $g_d = \lambda_d^2$ for what is not learned and $g_d = 0$ for what is, a small
+head moves by $\tau\dot v = \sum_d g_d (S_d - \Delta_d)$, $\tau\dot S_d = 2vg_dS_d$, $\tau\dot\Delta_d = -2vg_d\Delta_d$
+where $S_d = \sum_r (\tfrac12(k_r + q_r)\cdot e_d)^2$ and $\Delta_d = \sum_r (\tfrac12(k_r - q_r)\cdot e_d)^2$. With the
+clock $I = \int v\,dt/\tau$ of a head, $S_d \propto e^{2g_dI}$, $\Delta_d \propto e^{-2g_dI}$, and $v^2 - \sum_d (S_d +
+\Delta_d)$ is conserved. So v grows hyperbolically *from the very beginning*, on every plateau, and is infinite after
+the finite time $\int dI/v(I)$. From an initialization of size s, $v = s\,\hat v$, that time is 1/s times a number which
+is the same for all s. On plateau 0, of a head with $v_0 > 0$ and one component alone, it is
+$\tau\,\mathrm{arsinh}(b/\sqrt S)/(g b)$, $b^2 = v_0^2 - S$; of an aligned one, $S = v_0^2$, the paper's
+$\tau/(\lambda^2 v_0)$.
+
+**The race.** Plateau m ends when the first head is infinite. That head learns component m + 1, and then, since its
+value has grown, at once (in the time $\ln(1/s)$, not 1/s) all that its R pairs can: components m + 1 to m + R. The rest
+go on from where they are, with these components frozen. So heads win in the order of their blow-up times, which are
+random, and the wait $T_m$ is the difference of two neighboring order statistics, under gains $g_d$ that fall: for
+$\rho_m = \lambda_{m+1}^2$, $W_m = s\rho_mT_m$ has a distribution that does not depend on s, and a positive density at
+zero. There is no least wait. (If growth on earlier plateaus did not count, all waits would be as long as the first;
+if it all counted, $W_m$ would be the difference of two inverse sizes.)
+
+The race is the limit of `drop_schedule` for a vanishing initialization, where drops and further pairs take no time. It
+is integrated by the method of Runge and Kutta with steps that shrink with the fastest head, for many initializations at
+once.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import scipy
 import xarray as xr
 from jaxtyping import Float
 
-from stepwell.tasks import InContextRegression
+from stepwell.dynamics import time_factor, weight_factor
+from stepwell.models import SeparateAttention
+from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
-from ._low_rank_race import race, random_heads
-from ._low_rank_settings import DIM, Settings
+DIM = 8
+LANES = 8
+"""Runs of one program: as many as a vector of the widest processors holds."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be changed. Settings and thresholds were chosen on seeds 1000 to 1023."""
+
+    ranks: tuple[int, ...]
+    """From smaller initial weights, runs are of the first alone."""
+    context: int = 31
+    heads: int = 9
+    init: float = 5e-3
+    """What the published command calls `--init`: the standard deviation of the values, where attention is not divided
+    by N."""
+    rate: float = 0.02
+    steps: int = 20_000
+    """The published 20 001 losses have so many steps between them."""
+    seeds: int = 24
+    first_seed: int = 200
+    shown: int = 6
+    """So many seeds are trained by descent, as published, and drawn."""
+    decades: tuple[int, ...] = (1, 2, 3)
+    """Of one rank, runs also begin from init/10, init/100, …"""
+    draws: int = 300
+    """Random initializations of which the waits are predicted."""
+
+    @property
+    def every_seed(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def shown_seeds(self) -> range:
+        return self.every_seed[: self.shown]
+
+    @cached_property
+    def size(self) -> float:
+        """`init` in the paper's convention, attention divided by N."""
+        return self.init * weight_factor("none", "1/N", length=self.context, factors=SeparateAttention.factors)
+
+    @cached_property
+    def step(self) -> float:
+        """The time t/τ of a published step, in the paper's convention."""
+        return 2 * self.rate * time_factor("none", "1/N", length=self.context, factors=SeparateAttention.factors)
+
+    @cached_property
+    def task(self) -> InContextRegression:
+        """Variances in proportion 1/d, trace 1. The initialization is isotropic, so the axes may be the
+        eigenvectors."""
+        spectrum = 1 / np.arange(1, DIM + 1)
+        return InContextRegression(covariance(spectrum / spectrum.sum()), self.context)
+
+    def fresh(self, rank: int) -> np.ndarray:
+        """Whether a fresh head leads off each plateau m: where R divides m, as long as there are any."""
+        m = np.arange(DIM)
+        return (m % rank == 0) & (m < self.heads * rank)
+
+    def further(self, rank: int) -> np.ndarray:
+        """Whether a further pair of a head does."""
+        m = np.arange(DIM)
+        return (m % rank != 0) & (m < self.heads * rank)
+
+    def initial_models(self, rank: int, seeds: Sequence[int], *, decade: int = 0) -> list[SeparateAttention]:
+        """One for each seed, in the paper's convention; at a `decade` the same draw, smaller by powers of ten."""
+        options: dict[str, Any] = {"dim": DIM, "heads": self.heads, "rank": rank, "init": "per-head"}
+        scale = self.size / 10**decade
+        return [SeparateAttention.random(**options, scale=scale, key=jax.random.key(seed)) for seed in seeds]
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    return {
+        **paper_settings(settings),
+        "initial weights": _initial_weights(settings),
+        "data": "infinitely many sequences",
+        "seeds": f"{settings.shown} of them drawn above, {settings.seeds} below, from {settings.first_seed} on",
+        **{name: getattr(settings, name) for name in ("first_seed", "decades", "draws")},
+    }
+
+
+def paper_settings(settings: Settings) -> dict[str, Any]:
+    """Of the paper's figure, where these settings are."""
+    return {
+        "dimension D": DIM,
+        "context length N": settings.context,
+        "heads H": settings.heads,
+        "eigenvalues of the covariance": "in proportion 1, 1/2, …, 1/8, trace 1",
+        "initial weights": f"{_initial_weights(settings)} (the scheme is inferred from the date of the published "
+        "commands)",
+        "data": "80,000 sequences",
+        "training": f"{settings.steps + 1:,} recorded losses, rate {settings.rate:g}, attention not divided by N",
+        "seeds": 6,
+        "ranks R": list(settings.ranks),
+    }
+
+
+def _initial_weights(settings: Settings) -> str:
+    return f"init {settings.init:g}: values with that standard deviation, keys and queries with init/√(R(D+1))"
+
+
+INFINITE = 1e4
+"""A head of this size, in units of its initial size, has left: what remains of its time is a part 1e-4."""
+PACE = 0.1
+"""The fastest head grows by about this fraction in a step."""
+
+
+class Heads(NamedTuple):
+    r"""v, $S_d$ and $\Delta_d$ of every head, of many initializations."""
+
+    values: Float[np.ndarray, "draw head"]
+    sums: Float[np.ndarray, "draw head dim"]
+    differences: Float[np.ndarray, "draw head dim"]
+
+
+def race(gains: Float[np.ndarray, " dim"], heads: Heads, rank: int) -> Float[np.ndarray, "draw fresh"]:
+    r"""$W_m = s\rho_mT_m$ for m = 0, R, 2R, …, as long as there are heads, from initial weights of size s = 1.
+
+    `gains` are $g_d$, falling.
+    """
+    v, s, delta = (part.copy() for part in heads)
+    waits = []
+    for learned in range(0, min(gains.size, v.shape[1] * rank), rank):
+        rates = gains[learned:] / gains[learned]
+        waited, v, clock = _until_the_first(v, s[:, :, learned:], delta[:, :, learned:], rates)
+        waits.append(waited)
+        # Clocks ran in units of the leading gain.
+        grown = np.exp(2 * clock[:, :, None] * rates)
+        s[:, :, learned:] *= grown
+        delta[:, :, learned:] /= grown
+        winner = np.argmax(np.abs(v), axis=1)
+        rows = np.arange(len(v))
+        v[rows, winner], s[rows, winner], delta[rows, winner] = 0.0, 0.0, 0.0
+    return np.stack(waits, axis=1)
+
+
+def random_heads(rank: int, draws: int, *, dim: int, heads: int, seed: int = 0) -> Heads:
+    r"""Random initializations as in the figures, for s = 1.
+
+    Keys and queries have the variance $\sigma^2 = 1/(R(D+1))$, so that $S_d$ and $\Delta_d$ are $\tfrac12\sigma^2$
+    times a χ² variable with R degrees of freedom each.
+    """
+    rng = np.random.default_rng(seed)
+    half_variance = 0.5 / (rank * (dim + 1))
+    values = rng.normal(size=(draws, heads))
+    return Heads(values, *(half_variance * rng.chisquare(rank, size=(draws, heads, dim)) for _ in range(2)))
+
+
+def heads_of(
+    values: Float[np.ndarray, "draw head"],
+    keys: Float[np.ndarray, "draw head pair dim"],
+    queries: Float[np.ndarray, "draw head pair dim"],
+) -> Heads:
+    """Given weights, whose axes are eigenvectors."""
+    return Heads(values, np.sum(((keys + queries) / 2) ** 2, axis=2), np.sum(((keys - queries) / 2) ** 2, axis=2))
+
+
+def _until_the_first(v: np.ndarray, s: np.ndarray, delta: np.ndarray, rates: Float[np.ndarray, " left"]):
+    """(time, v, clocks) when the first head of each draw is infinite, in units of the first of the rates."""
+
+    def speed(v: np.ndarray, clock: np.ndarray) -> np.ndarray:
+        grown = np.exp(2 * clock[:, :, None] * rates)
+        return (s * grown) @ rates - (delta / grown) @ rates
+
+    clock, time = np.zeros_like(v), np.zeros(len(v))
+    going = np.ones(len(v), bool)
+    while going.any():
+        grown = np.exp(2 * clock[:, :, None] * rates)
+        size = np.sqrt(np.maximum(v**2, (s * grown + delta / grown) @ rates)).max(axis=1)
+        step = np.where(going, PACE / size, 0.0)
+        h = step[:, None]
+        v1, a1 = v, speed(v, clock)
+        v2 = v + h / 2 * a1
+        a2 = speed(v2, clock + h / 2 * v1)
+        v3 = v + h / 2 * a2
+        a3 = speed(v3, clock + h / 2 * v2)
+        v4 = v + h * a3
+        a4 = speed(v4, clock + h * v3)
+        clock = clock + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4)
+        v = v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
+        time = time + step
+        going &= np.abs(v).max(axis=1) < INFINITE
+    return time + 1 / np.abs(v).max(axis=1), v, clock
+
 
 HALFWAY = 1 - 0.5**0.5
 """Of a component, when the loss has made half of its fall: the loss is quadratic."""
@@ -41,7 +251,8 @@ HALFWAY = 1 - 0.5**0.5
 class PairWaits(NamedTuple):
     r"""$\rho_mT_m$ for a further pair on each plateau m, nan where a fresh head is needed.
 
-    `spread` is its standard deviation over random starts: that of $\tfrac12\ln\chi^2_n$ is $\tfrac12\sqrt{\psi'(n/2)}$.
+    `spread` is its standard deviation over random initializations: that of $\tfrac12\ln\chi^2_n$ is
+    $\tfrac12\sqrt{\psi'(n/2)}$.
     """
 
     wait: Float[np.ndarray, " plateau"]
@@ -49,7 +260,7 @@ class PairWaits(NamedTuple):
 
 
 def further_pairs(task: InContextRegression, rank: int, size: float) -> PairWaits:
-    """From a start of this size s."""
+    """From initial weights of this size s."""
     modes = theory.modes(task)
     ends, gains = modes.ends, modes.driving
     made = PairWaits(np.full(DIM, np.nan), np.full(DIM, np.nan))

@@ -21,8 +21,7 @@ from stepwell.tasks import InContextRegression, covariance, random_rotation
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._described import described
-from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
+from ._runs import DIM, EIGENVALUES, HEADS, described, flow_at, initial_models, schedules
 
 RTOL = 1e-9
 NAMES = {"commuting": "Ω commutes with Λ", "rotated": "Ω does not commute with Λ"}
@@ -60,24 +59,18 @@ class Settings:
 CAPTION = (
     "Linear attention with separate keys and queries of rank one, on tasks the paper does not have: the task vectors "
     "have a covariance Ω other than the identity, and labels in the context are noisy. Above, the loss under gradient "
-    "flow on infinite data (lines, one a seed) and the staircase predicted from the task and the initial weights "
-    "(dashed); nothing is fitted. Left, Ω shares the eigenvectors of the input covariance Λ and changes the order in "
-    "which they are learned; right, it does not share them. Below, the relative error of every drop time (points) and "
-    "a bound from theory (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which the schedule "
-    "neglects. All of this is ours."
+    "flow at infinitely many sequences (lines, one a seed) and the staircase predicted from the task and the initial "
+    "weights (dashed); nothing is fitted. Left, Ω shares the eigenvectors of the input covariance Λ and changes the "
+    "order in which they are learned; right, it does not share them. Below, the relative error of every drop time "
+    "(points) and a bound from theory (dashes): heads need a time of order ln(1/init) to pass a strict saddle, which "
+    "the schedule neglects. All of this is ours."
 )
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {
-        **described(dim=DIM, context=settings.context, heads=HEADS, rank=1),
-        "eigenvalues of the input covariance": list(EIGENVALUES),
-        "eigenvalues of the task covariance": list(settings.task_eigenvalues),
-        "label noise, variance": settings.noise,
-        "training": "gradient flow on infinite data",
-        "initial weights": "Gaussian; settings were chosen on seeds 0 to 11",
-        **{name: getattr(settings, name) for name in ("seeds", "init", "points")},
-    }
+    initial = "Gaussian; settings were chosen on seeds 0 to 11"
+    words = {"training": "gradient flow at infinitely many sequences", "initial": initial}
+    return described(settings, dim=DIM, heads=HEADS, rank=1, eigenvalues=EIGENVALUES, **words)
 
 
 def simulate(settings: Settings) -> Data:
@@ -90,8 +83,8 @@ def run(task: InContextRegression, settings: Settings, *, theory_task: InContext
     models = initial_models(settings.seeds, settings.init)
     predicted = schedules(theory_task, models)
     times = save_times(theory_task, predicted.times, settings.points)
-    tolerances = {"rtol": RTOL, "atol": 1e-6 * settings.init}
-    flows = run_flows(models, Population(task), times, seeds=settings.seeds, **tolerances)
+    flows = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-6 * settings.init)
+    flows = flows.assign_coords(run=list(settings.seeds))
     results = xr.Dataset(
         {
             "loss": flows["loss"],

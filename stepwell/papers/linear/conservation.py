@@ -2,7 +2,7 @@ r"""What gradient flow conserves: balances of value, key and query in each head.
 
 Separate: $v_i^2 - \sum_r\|k_{i,r}\|^2$ and the matrix $K_iK_i^\top - Q_iQ_i^\top$; merged: $v_i^2 - \|U_i\|_F^2$. They
 follow from rescalings that leave the loss as it is, so they hold for any data: here those of a finite set of sequences,
-with label blocks starting at random and counted in.
+with label blocks that are random initially and counted in.
 
 A step of descent, $W \to W - \eta g$, changes $v^2 - \|k\|^2$ by $\eta^2(g_v^2 - \|g_k\|^2)$ exactly, what is of first
 order cancels. With $g = -2\dot W$ and a step of time $2\eta$ the drift is $2\eta\int(\dot v^2 - \|\dot k\|^2)\,dt$.
@@ -28,7 +28,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._described import described
+from ._runs import described
 
 CAPTION = (
     "In each head, gradient flow conserves v² − Σ‖k‖² and the matrix KKᵀ − QQᵀ (separate keys and queries, of any "
@@ -75,20 +75,7 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    sizes = described(
-        dim=len(settings.eigenvalues),
-        context=settings.context,
-        heads=settings.heads,
-        eigenvalues=settings.eigenvalues,
-    )
-    chosen = {name: getattr(settings, name) for name in ("sequences", "tolerances", "rates", "points")}
-    return {
-        **sizes,
-        "initial weights": f"Gaussian, standard deviation {settings.init:g}, label blocks too",
-        "seed of the initial weights": settings.seed,
-        "flow time": settings.until,
-        **chosen,
-    }
+    return described(settings, dim=len(settings.eigenvalues), initial="Gaussian, label blocks too")
 
 
 def simulate(settings: Settings) -> Data:
@@ -111,7 +98,7 @@ def initial_model(kind: str, settings: Settings) -> SeparateAttention | MergedAt
 
 
 def drift(run: xr.Dataset) -> Float[np.ndarray, "run time"]:
-    """The largest change since the start of any quantity that the flow conserves."""
+    """The largest change since initialization of any quantity that the flow conserves."""
     return conserved_drift(run).to_array().max("variable").values
 
 
@@ -162,7 +149,8 @@ def descent_drift(run: xr.Dataset) -> float:
 
 
 def fastest_rate(kind: str, task: InContextRegression) -> float:
-    """Of the growth of weights on the population: ‖Λ²‖ of merged attention, λ_1²v of a separate head in the end."""
+    """Of the growth of weights at infinitely many sequences: ‖Λ²‖ of merged attention, λ_1²v of a separate head in the
+    end."""
     if kind == "merged":
         return theory.merged_escape_rate(task)
     return float(theory.escape_rates(task)[0] * theory.aligned_end(task, 0))
@@ -270,7 +258,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
             by_rate.loglog(rates, float(mine["predicted"]) * rates, color=color, linewidth=1.2)
         along.plot([], [], ":", color=GRAY, label="squares with plus signs")
         along.plot([], [], color=GRAY, linewidth=1.4, label="conserved quantities")
-        along.set(xlabel="training time $t/\\tau$", ylabel="largest change since the start", ylim=(None, 1e3))
+        along.set(xlabel="training time $t/\\tau$", ylabel="largest change since initialization", ylim=(None, 1e3))
         along.legend(loc="upper right", ncols=1, fontsize=8)
         along.set_title(f"(a) Along the flow, tolerance 10{superscript(round(np.log10(tolerance[-1])))}")
         first = 2 * float(flows["drift"].max("time").isel(tolerance=0).max()) / tolerance[0]

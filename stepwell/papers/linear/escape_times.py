@@ -21,7 +21,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._escape import flow_losses, slope, waits
+from ._runs import described, flow_losses, slope, waits
 
 DIM = 4
 SPECTRA = ((0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1), (0.7, 0.15, 0.1, 0.05))
@@ -32,12 +32,12 @@ SOLVER = 1e-6
 HALF_OF_THE_MAP = 0.75
 """With the map at half its end, the loss, quadratic in it, has made three quarters of its fall."""
 FITTED = 1e-2
-"""The separate law is fitted to starts up to this."""
+"""The separate law is fitted to initial weights up to this."""
 
 CAPTION = (
-    "Time from the start until the first drop, on infinitely many sequences, and the paper's two laws (dashed). (a) "
-    "Merged attention from random weights of standard deviation w, for three covariances and several seeds: time of "
-    "half the drop. (b) Separate attention, one head along component d at k = q = v₀ e_d: time at which the map is "
+    "Time from initialization until the first drop, at infinitely many sequences, and the paper's two laws (dashed). "
+    "(a) Merged attention from random weights of standard deviation w, for three covariances and several seeds: time "
+    "of half the drop. (b) Separate attention, one head along component d at k = q = v₀ e_d: time at which the map is "
     "halfway, multiplied by λ_d². (c), (d) What the laws leave out. (c) A constant, which depends on the covariance "
     "and the seed but not on w: lines are our prediction from the initial weights. (d) A part that vanishes in "
     "proportion to v₀: lines solve the paper's scalar equation (21), which holds at any v₀."
@@ -59,15 +59,10 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {
-        "context length N": settings.context,
-        "eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA],
-        "heads, merged": settings.heads,
-        "eigenvalues, separate": list(ALIGNED),
-        "data": "infinitely many sequences",
-        "initial weights, merged": "Gaussian; settings were chosen on seeds 0 to 2",
-        **{name: getattr(settings, name) for name in ("seeds", "scales", "values")},
-    }
+    spectra = {"eigenvalues, merged": [str(spectrum) for spectrum in SPECTRA], "eigenvalues, separate": ALIGNED}
+    return described(
+        settings, data="infinitely many sequences", initial="Gaussian; settings were chosen on seeds 0 to 2", **spectra
+    )
 
 
 def simulate(settings: Settings) -> Data:
@@ -77,8 +72,8 @@ def simulate(settings: Settings) -> Data:
 def merged_times(settings: Settings) -> xr.Dataset:
     """`time` of half the drop over (spectrum, seed, scale), from random weights; `predicted` from these weights.
 
-    `rate` is the law's; `start` and `grown` are the norms of all weights at the start, expected, and of one layer at
-    the end.
+    `rate` is the law's; `start` and `grown` are the norms of all weights at initialization, expected, and of one layer
+    at the end.
     """
     tasks = [settings.task(spectrum) for spectrum in SPECTRA]
     shape = (len(SPECTRA), len(settings.seeds), len(settings.scales))
@@ -115,7 +110,7 @@ def _half_drop_time(given: InContextRegression, model: MergedAttention) -> float
 
 
 def separate_times(settings: Settings, *, theory_task: InContextRegression | None = None) -> xr.Dataset:
-    """`time` until the map is halfway, over (component, start), of one aligned head; predicted for `theory_task`."""
+    """`time` until the map is halfway, over (component, value), of one aligned head; predicted for `theory_task`."""
     given = settings.task(ALIGNED)
     expected_of = given if theory_task is None else theory_task
     shape = (DIM, len(settings.values))
@@ -128,7 +123,7 @@ def separate_times(settings: Settings, *, theory_task: InContextRegression | Non
         course[place] = theory.aligned_time(expected_of, component, value, np.array([end * 0.5 ** (1 / 3)]))[0]
         law[place] = theory.aligned_escape_time(expected_of, component, value)
         until, width = (2 + 20 * value) * law[place], min(end * value * law[place], course[place] / 20)
-        # As many times for every start: a program compiled once serves all.
+        # As many times for every value: a program compiled once serves all.
         fine = course[place] + width * np.linspace(-1, 1, 801)
         high = theory.levels(given)[0]
         low = high - theory.component_gains(given)[component]
@@ -191,7 +186,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=-1.0,
             measured=[_slope(np.log(starts), np.log(row)) for row in small["time"].values if starts.size > 1],
             tolerance=starts.max(initial=0.0) / small["grown"].values,
-            basis="initial over grown weight, at the largest start fitted",
+            basis="initial over grown weight, at the largest initial weight fitted",
             counted="components",
             kind="paper",
             source="Section 4.3, equation (21), Appendix E.6",
@@ -271,9 +266,9 @@ def _draw_separate(above: Axes, below: Axes, separate: xr.Dataset) -> None:
         below.loglog(values, 1 - one["time"] / one["law"], "o", markersize=5, **style)
         below.loglog(values, 1 - one["course"] / one["law"], color=color, linewidth=1.0)
     above.set_ylabel("$\\lambda_d^2\\, t/\\tau$ at half the map")
-    above.set_title("(b) Separate: one over the start")
+    above.set_title("(b) Separate: one over the initial weight")
     above.legend(loc="upper right", fontsize=9)
-    below.set_xlabel("start $v_0$ of the aligned head")
+    below.set_xlabel("initial weight $v_0$ of the aligned head")
     below.set_ylabel("1 − time / law")
     below.set_title("(d) Separate: distance from the law, by equation (21) (lines)")
 

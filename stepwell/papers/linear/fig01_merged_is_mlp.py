@@ -1,36 +1,45 @@
-r"""Fig 1: attention with merged key and query is a two-layer network on cubic features, and its loss drops once.
+"""Fig 1: attention with merged key and query is a two-layer network on cubic features, and its loss drops once.
 
 The finite data sets are those of the published command: attention is not divided by N, the rate is 0.001. Where a run
-is compared with the theory, time and weights are converted to the paper's convention, in which the population is run
-too.
+is compared with the theory, time and weights are converted to the paper's convention, in which runs at
+infinitely many sequences are made too.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import optax
 import xarray as xr
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from stepwell.analysis import passage_time, staircase
-from stepwell.dynamics import Record, descend, flow, flow_time, time_factor
+from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, SKY, VERMILION, new_figure, scientific, styled
+from stepwell.dynamics import Record, descend, flow_time, time_factor
 from stepwell.experiments import command_of, keys_of
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import CubicMLP, MergedAttention
 from stepwell.objectives import Population, Sampled
 from stepwell.trajectory import TIME_UNIT
 
-from ._described import described
-from ._fig01_drawing import draw
-from ._fig01_expectations import in_paper_weights, loss_error, onsets, predict
-from ._fig01_settings import DIM, ROUNDING, STANDARD_ERRORS, WHITE_SOLVER, Settings
-from ._fig01_white import white_runs
-from ._onset import PART, onset_claim
+from ._fig01_theory import (
+    DIM,
+    ROUNDING,
+    STANDARD_ERRORS,
+    WHITE_SOLVER,
+    Settings,
+    in_paper_weights,
+    loss_error,
+    onsets,
+    predict,
+    white_runs,
+)
+from ._onset import PART, measured_onsets, off_by, onset_claim
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._runs import Run, runs_of, train_together
+from ._runs import Run, described, flow_at, published_settings, runs_of, train_together
 
 CAPTION = (
     "Linear attention with merged key and query (ATTN_M) and a two-layer linear network on the cubic features "
@@ -41,29 +50,16 @@ CAPTION = (
     "D + 1 equations for infinitely many sequences, which is off by the sampling error of the growth rate; and its "
     "beginning, one per cent of it, predicted from the moments of the run's own sequences. (c) How far apart the "
     "curves of one seed are. Label blocks are the weights that let inputs pass for labels and labels for inputs; they "
-    "start at zero. Held there, attention is the network, to rounding. Left free, as published, they pick up the "
+    "are zero initially. Held there, attention is the network, to rounding. Left free, as published, they pick up the "
     "sampling error of the data, and the drop comes a little sooner. (d) White inputs, infinitely many sequences: the "
     "coefficient σ(t) of the prediction σ β·x_q by gradient flow from random weights, and the paper's eq. 10."
 )
 
 
-def _shared(settings: Settings) -> dict[str, Any]:
-    """What the paper says too."""
-    sizes = {"dim": DIM, "context": settings.context, "heads": settings.heads}
-    return {
-        **described(**sizes, eigenvalues=(0.4, 0.3, 0.2, 0.1)),
-        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
-        "sequences": settings.sequences,
-        "rate": settings.rate,
-        "steps": settings.steps,
-    }
-
-
 def describe(settings: Settings) -> dict[str, Any]:
-    names = ("record", "held_runs", "population_runs", "white_sizes", "white_runs")
+    initial = f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero"
     command = " ".join(command_of(settings.experiment))
-    chosen = {name: getattr(settings, name) for name in names}
-    return {**_shared(settings), "seeds": settings.seeds, "command": command, **chosen}
+    return described(settings, dim=DIM, eigenvalues=(0.4, 0.3, 0.2, 0.1), initial=initial, command=command)
 
 
 def simulate(settings: Settings) -> Data:
@@ -97,14 +93,7 @@ def _held_descent(model: MergedAttention, rate: float) -> optax.GradientTransfor
         }
     )
     mask, _ = ravel_pytree(moving)
-    return optax.chain(optax.stateless(_masked_by(mask)), optax.sgd(rate))
-
-
-def _masked_by(mask: Array):
-    def masked(gradient: Any, _: Any) -> Any:
-        return gradient * mask
-
-    return masked
+    return optax.chain(optax.stateless(lambda gradient, _: gradient * mask), optax.sgd(rate))
 
 
 def _merged(run: Run) -> MergedAttention:
@@ -135,11 +124,8 @@ def flow_on_population(runs: Sequence[Run], times: Float[np.ndarray, " time"], s
     for run in runs:
         model = in_paper_weights(_merged(run), settings.context)
         # Tighter than the deviation to be resolved, which is of the order of the initial weights.
-        options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-8 * settings.init, "progress": False}
-        trajectory = flow(
-            model, Population(run.task), solver="lsoda", until=float(times[-1]), record=Record(points=times), **options
-        )
-        losses.append(trajectory[["loss"]])
+        options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-8, "atol": 1e-8 * settings.init}
+        losses.append(flow_at(model, Population(run.task), times, **options)[["loss"]])
     return xr.concat(losses, dim="run", combine_attrs="drop_conflicts").assign_coords(run=np.arange(len(runs)))
 
 
@@ -154,7 +140,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ]
     counts = points_outside(training["step"].values.astype(float), training["loss"].values, curve)
     after = training["time"].values[-1] - data["onset"]["infinite_drop"].values
-    # A start that is past the half of the drop has no time of it.
+    # A run that begins past the half of the drop has no time of it.
     waiting = predicted["drop_time"].values > 0
     deviation = abs(white["measured"] - white["predicted"]).max("time") / white["end"]
     return [
@@ -217,8 +203,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "white-course",
             "On white inputs, infinitely many sequences, σ(t) from random weights is that of eq. 10, with the growing "
-            "part of the start as w_init: largest difference relative to its end, for each seed and each of the sizes "
-            + ", ".join(f"{size:g}" for size in white["size"].values),
+            "part of the initial weights as w_init: largest difference relative to its end, for each seed and each of "
+            "the sizes " + ", ".join(f"{size:g}" for size in white["size"].values),
             predicted=0.0,
             measured=deviation.values.ravel(),
             tolerance=white["neglected"].values.ravel() + WHITE_SOLVER,
@@ -279,6 +265,126 @@ def _drops(time: Float[np.ndarray, " step"], loss: Float[np.ndarray, " step"]) -
     return len(staircase(time, loss).drops)
 
 
+_QUIET = "#555555"
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(10.8, 7.6)
+        rows: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
+        _draw_losses(rows[0].subplots(), data)
+        onset, apart, white = rows[1].subplots(1, 3, width_ratios=(1, 1.15, 1.15))
+        _draw_onsets(onset, data)
+        _draw_differences(apart, data)
+        _draw_white(white, data["white"])
+    return figure
+
+
+def _draw_losses(axes: Any, data: Data) -> None:
+    training, mlp, predicted = data["training"], data["mlp"], data["theory"]
+    curve = from_dataset(data["published"], "fig1_attnM")
+    seeds = training.sizes["run"]
+    for run in range(seeds):
+        label = f"ATTN_M, {seeds} seeds of ours" if run == 0 else None
+        axes.plot(training["step"], training["loss"][run], color=SKY, linewidth=0.8, label=label, zorder=1)
+    axes.plot(training["step"], training["loss"][0], color=BLUE, linewidth=1.6, label="ATTN_M, the first of them")
+    few = mlp.isel(step=slice(None, None, 12))
+    label = "MLP(z), data and initialization of the first"
+    axes.plot(few["step"], few["loss"][0], "o", color=BLUE, markerfacecolor="white", markersize=4.2, label=label)
+    axes.plot(
+        curve[:, 0], curve[:, 1], "--", color=VERMILION, linewidth=2.0, label="the paper's curve (ATTN_M and MLP(z))"
+    )
+    last = float(predicted["last_level"][0])
+    axes.axhline(last, color=GRAY, linestyle=":", linewidth=1.4, zorder=0)
+    end = float(training["step"][-1])
+    axes.annotate(f"predicted final loss $L(M_D)$ = {last:.3f}", (end, last), xytext=(-4, 7), ha="right",
+                  textcoords="offset points", color=_QUIET, fontsize=9)  # fmt: skip
+    axes.set_xlim(0, end)
+    axes.set_ylim(0, 1.15)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("training loss (mean squared error)")
+    axes.set_title("(a) As published: one curve, one drop")
+    axes.legend(loc="upper right")
+
+
+def _draw_onsets(axes: Any, data: Data) -> None:
+    """Of each seed, measured over predicted step: a drop by the D + 1 equations, an onset by the data's own modes."""
+    training, expected = data["training"], data["onset"]
+    losses = training["loss"].values
+    halfway = [passage_time(training["time"].values, loss, (loss[0] + loss[-1]) / 2) for loss in losses]
+    own = measured_onsets(training, expected) / expected["step"].values
+    for place, (ratio, color, marker) in enumerate(
+        (
+            (halfway / expected["infinite_drop"].where(expected["infinite_drop"] > 0).values, GRAY, "o"),
+            (own, VERMILION, "D"),
+        )
+    ):
+        spread = np.linspace(-0.28, 0.28, ratio.size)
+        axes.plot(place + spread, ratio, marker, color=color, markersize=3.6, linestyle="none")
+    axes.axhline(1.0, color=BLACK, linewidth=0.8, zorder=0)
+    how = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "fontsize": 8.5, "color": VERMILION}
+    axes.annotate(off_by(own).replace(" at", "\nat"), (1, 1), **how)
+    axes.set_xticks([0, 1], ["half of the drop,\ninfinitely many sequences", "its beginning,\nfrom own data"])
+    axes.set_xlim(-0.5, 1.5)
+    axes.set_ylim(0.85, 1.15)
+    axes.set_ylabel("measured over predicted time")
+    axes.set_title("(b) When the loss falls")
+
+
+def _draw_differences(axes: Any, data: Data) -> None:
+    training, held, mlp, population, predicted = (
+        data[key] for key in ("training", "held", "mlp", "population", "theory")
+    )
+    end = float(training["time"][-1])
+    curves = (
+        (training["time"], training["loss"][0] - held["loss"][0], GREEN, "label blocks free, from held"),
+        (
+            predicted["time"],
+            population["loss"][0] - predicted["loss"][0],
+            BLACK,
+            "infinitely many sequences, from D + 1 equations",
+        ),
+        (held["time"], held["loss"][0] - mlp["loss"][0], BLUE, "label blocks held, from MLP(z)"),
+    )
+    after = 1.25 * float(predicted["drop_time"][0])
+    for times, difference, color, label in curves:
+        # A difference of exactly zero is drawn at the smallest step of float64.
+        sizes = np.maximum(np.abs(np.asarray(difference)), np.finfo(float).eps / 2)
+        axes.semilogy(times, sizes, color=color, linewidth=1.3)
+        later = sizes[np.asarray(times) > after]
+        height = (later if later.size else sizes).max()
+        axes.annotate(label, (end, height), xytext=(0, 5), ha="right", color=color,
+                      textcoords="offset points", fontsize=8.5)  # fmt: skip
+    axes.axhline(ROUNDING, color=GRAY, linestyle=":", linewidth=1.4)
+    axes.annotate("tolerance of held blocks", (end, ROUNDING), xytext=(0, -11), ha="right", color=_QUIET,
+                  textcoords="offset points", fontsize=8.5)  # fmt: skip
+    axes.set_ylim(3e-17, 3e1)
+    axes.set_yticks([1e-15, 1e-10, 1e-5, 1e0])
+    axes.set_xlim(0, end)
+    axes.set_ylabel("difference of two losses")
+    axes.set_xlabel("training time $t/\\tau$")
+    axes.set_title("(c) How far apart curves are, first seed")
+
+
+def _draw_white(axes: Any, white: xr.Dataset) -> None:
+    for place, size in enumerate(white["size"].values):
+        one = white.sel(size=size)
+        color = PALETTE[place % len(PALETTE)]
+        for run in range(min(one.sizes["run"], 3)):
+            label = f"weights of size {scientific(size)}" if run == 0 else None
+            axes.plot(one["clock"], one["measured"][run], color=color, linewidth=2.2, alpha=0.5, label=label)
+            known = "eq. 10" if place == white.sizes["size"] - 1 and run == 0 else None
+            axes.plot(one["clock"], one["predicted"][run], ":", color=BLACK, linewidth=1.2, label=known)
+    axes.axhline(float(white["end"]), color=GRAY, linewidth=0.8, zorder=0)
+    axes.set_xlim(0, float(white["clock"].max()))
+    axes.set_ylim(0, 1.55 * float(white["end"]))
+    axes.set_yticks([0, 0.25, 0.5, 0.75])
+    axes.set_xlabel("training time $t/\\tau$")
+    axes.set_ylabel("coefficient $\\sigma(t)$ of the prediction")
+    axes.set_title("(d) White inputs: the paper's eq. 10")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
 FIGURE = Figure(
     title="Merged attention is a two-layer network on cubic features, and its loss drops once",
     caption=CAPTION,
@@ -286,7 +392,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=tuple(range(100, 120)), held_runs=1, population_runs=1, white_runs=3),
     described=describe,
-    paper_settings={**_shared(Settings()), "seeds": "one, of PyTorch"},
+    paper_settings=published_settings(describe(Settings()), seeds="one, of PyTorch"),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -25,7 +25,7 @@ from stepwell.models import ConvolutionalAttention, SeparateAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
 
-from ._described import described
+from ._runs import described
 
 CAPTION = (
     "(a) One head of ATTN_S, D = 3. The context enters through β = (1/N) Σ yₙ xₙ alone. The features β x_qᵀ are laid "
@@ -71,12 +71,7 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    sizes = described(
-        dim=settings.dim, context=settings.context, heads=settings.heads, eigenvalues=settings.eigenvalues
-    )
-    names = ("sequences", "checked", "rate", "steps", "record", "init")
-    chosen = {name: getattr(settings, name) for name in names}
-    return {**sizes, "initial weights": "Gaussian, label blocks zero", **chosen}
+    return described(settings, dim=settings.dim, initial="Gaussian, label blocks zero")
 
 
 def simulate(settings: Settings) -> Data:
@@ -141,7 +136,7 @@ def slide(
 
 def train_attention(batch: Batch, model: SeparateAttention, settings: Settings) -> xr.Dataset:
     """Descent of attention through every token. The label blocks are kept where they are, at zero."""
-    trajectory = descend(
+    return descend(
         model,
         Sampled(batch),
         optimizer=_held_descent(model, settings.rate),
@@ -149,7 +144,6 @@ def train_attention(batch: Batch, model: SeparateAttention, settings: Settings) 
         record=Record(every=settings.record, snapshots=2),
         progress=False,
     )
-    return trajectory
 
 
 def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransformation:
@@ -163,15 +157,12 @@ def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransf
     )
     mask, _ = ravel_pytree(moving)
 
-    def masked(gradient: Any, _: Any) -> Any:
-        return gradient * mask
-
-    return optax.chain(optax.stateless(masked), optax.sgd(rate))
+    return optax.chain(optax.stateless(lambda gradient, _: gradient * mask), optax.sgd(rate))
 
 
 def train_convolution(batch: Batch, model: SeparateAttention, settings: Settings) -> xr.Dataset:
     """Descent of the convolution by the moments of z."""
-    trajectory = descend(
+    return descend(
         ConvolutionalAttention.from_separate(model),
         Moments.of_features(batch.cubic_features()),
         rate=settings.rate,
@@ -179,7 +170,6 @@ def train_convolution(batch: Batch, model: SeparateAttention, settings: Settings
         record=Record(every=settings.record, snapshots=2),
         progress=False,
     )
-    return trajectory
 
 
 def claims(data: Data, settings: Settings) -> list[Claim]:

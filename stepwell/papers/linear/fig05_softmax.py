@@ -1,9 +1,9 @@
 r"""Fig 5: with softmax the loss still drops once where key and query are merged, and several times where not.
 
 The paper gives no settings for this figure. Heads, dimensions and eigenvalues are those of its Figs 1 and 3, and the
-start of both models is that of Fig 3, init 0.01: from that of Fig 1, 10⁻⁶, a finite set of sequences decides (below).
-The number of sequences is less than their 5,000 and 80,000, and seeds are few, since every step passes every token
-through the model.
+initialization of both models is that of Fig 3, init 0.01: from that of Fig 1, 10⁻⁶, a finite set of sequences decides
+(below). The number of sequences is less than their 5,000 and 80,000, and seeds are few, since every step passes every
+token through the model.
 
 The linear theory does not cover softmax: its levels are drawn for comparison, and no claim is made of them. A drop
 counts if it is `COUNTED` of the whole fall. Drops and plateaus are separated by the default of `analysis.staircase`,
@@ -13,7 +13,8 @@ four times the speed.
 mean label $\bar y$ correlates with $y_q$ by chance, and the values grow together, in the time $1/(H\langle\bar
 y^2\rangle)$ of a few units, until $\sum_h v_h = \langle y_q\bar y\rangle/\langle\bar y^2\rangle \sim \sqrt{N/P}$. If
 that is much more than they started with, all heads are alike, and as long as they are, they do no more than one head
-can. Differences grow from their start as $e^{\|\Lambda^2\|t/\tau}$. Infinite data have no such term.
+can. Differences grow from their initial size as $e^{\|\Lambda^2\|t/\tau}$. At infinitely many sequences there is no
+such term.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from stepwell.analysis import Drop, passage_time, staircase
-from stepwell.analysis.style import scientific
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, scientific, styled
 from stepwell.dynamics import Ensemble, Record, descend, flow
 from stepwell.figures import Claim, Data, Figure, Known, Origin
 from stepwell.models import MergedAttention, SeparateAttention
@@ -34,19 +36,20 @@ from stepwell.objectives import Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 
-from ._fig05_drawing import draw_runs
+from ._runs import described
 
 CAPTION = (
     "Training loss of softmax attention itself, over every token, divided by that of predicting zero; a color for "
     "each seed, with its own sequences and initial weights (scale 0.01). (a) Merged key and query: one drop. (b) "
     "Separate key and query of rank one: several. Dots: the middle of each drop detected in the curves. Dashed: the "
-    "levels L(M_m) of linear attention on infinite data, for comparison only: no theory of the softmax levels is "
-    "claimed. The paper's settings for this figure are not known; heads and task are those of its Figs 1 and 3. (c) "
-    "Ours: merged, from the smaller initialization of Fig 1, scale 10⁻⁶, where some seeds have two drops. On a finite "
-    "set of sequences the mean label correlates with the label of the query by chance, and makes all values grow "
-    "alike. Heads that are copies of each other do no more than one head can (dotted: the end of one head trained on "
-    "the same sequences), until they diverge."
+    "levels L(M_m) of linear attention at infinitely many sequences, for comparison only: no theory of the softmax "
+    "levels is claimed. The paper's settings for this figure are not known; heads and task are those of its Figs 1 "
+    "and 3. (c) Ours: merged, from the smaller initialization of Fig 1, scale 10⁻⁶, where some seeds have two drops. "
+    "On a finite set of sequences the mean label correlates with the label of the query by chance, and makes all "
+    "values grow alike. Heads that are copies of each other do no more than one head can (dotted: the end of one head "
+    "trained on the same sequences), until they diverge."
 )
+
 
 COUNTED = 0.05
 """A drop counts if it is at least this part of the whole fall."""
@@ -56,11 +59,11 @@ ALIKE = 0.1
 """
 FALLEN = 0.1
 """Heads are compared when the loss has fallen by this part."""
-
 PAPER_SETTINGS = {
     "dimension D": "not known; 4 in Figs 1 and 3",
     "context length N": "not known; 31 in Figs 1 and 3",
-    "heads": "not known; 8 merged in Fig 1, 5 separate of rank one in Fig 3",
+    "merged_heads": "not known; 8 in Fig 1",
+    "separate_heads": "not known; 5 of rank one in Fig 3",
     "initial weights": "not known; standard deviation 1e-6 in Fig 1, 0.01 in Fig 3",
     "training": "not known; descent, 6,000 steps at 0.001 in Fig 1, 10,000 at 0.02 in Fig 3",
     "sequences": "not known; 5,000 in Fig 1, 80,000 in Fig 3",
@@ -80,7 +83,7 @@ class Settings:
     seeds: tuple[int, ...] = (200, 201, 202, 203, 204, 205)
     """Settings were chosen on seeds 100 to 105 and 1000 to 1005."""
     small_seeds: int = 4
-    """So many of them also start from `small_init`."""
+    """So many of them are also trained from `small_init`."""
     sequences: int = 2000
     rate: float = 0.1
     merged_steps: int = 1500
@@ -101,18 +104,9 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    sizes = f"standard deviation {settings.init:g}, and {settings.small_init:g} in (c)"
-    names = ("seeds", "small_seeds", "sequences", "rate", "merged_steps", "small_steps", "separate_until", "precision")
-    return {
-        "dimension D": settings.dim,
-        "context length N": settings.context,
-        "eigenvalues of the covariance": list(settings.eigenvalues),
-        "heads": f"{settings.merged_heads} merged; {settings.separate_heads} separate, of rank one",
-        "initial weights": f"Gaussian, {sizes}; label blocks zero",
-        "training": "merged: descent; separate: gradient flow",
-        "a drop counts from": f"{COUNTED:g} of the whole fall",
-        **{name: getattr(settings, name) for name in names},
-    }
+    training = {"training": "merged: descent; separate: gradient flow, rank one"}
+    drop = {"a drop counts from": f"{COUNTED:g} of the whole fall"}
+    return described(settings, dim=settings.dim, initial="Gaussian, label blocks zero", **training, **drop)
 
 
 def simulate(settings: Settings) -> Data:
@@ -157,7 +151,7 @@ def train_merged(
     models = [
         MergedAttention.random(**shape, key=_weights(seed)) for seed, _ in zip(settings.seeds, batches, strict=False)
     ]
-    trajectory = descend(
+    return descend(
         Ensemble.of(models),
         Ensemble.of([Sampled(batch, precision=settings.precision) for batch in batches]),
         rate=settings.rate,
@@ -165,7 +159,6 @@ def train_merged(
         record=Record(snapshots=snapshots),
         progress=False,
     )
-    return trajectory
 
 
 def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
@@ -174,15 +167,9 @@ def train_separate(batches: list[Batch], settings: Settings) -> xr.Dataset:
     runs = []
     for seed, batch in zip(settings.seeds, batches, strict=True):
         model = SeparateAttention.random(**shape, scale=settings.init, key=_weights(seed))
-        options: dict[str, Any] = {"until": settings.separate_until, "solver": "lsoda", "rtol": 1e-5}
-        options["record"] = Record(points=2001)
-        trajectory = flow(
-            model,
-            Sampled(batch, precision=settings.precision),
-            progress=False,
-            **options,
-        )
-        runs.append(trajectory[["loss"]])
+        objective, until = Sampled(batch, precision=settings.precision), settings.separate_until
+        options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-5, "record": Record(points=2001), "progress": False}
+        runs.append(flow(model, objective, until=until, **options)[["loss"]])
     joined: Any = xr.concat(runs, dim="run", combine_attrs="drop_conflicts")
     return joined
 
@@ -307,6 +294,54 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         for name in ("merged", "separate", "small")
     }
     return draw_runs(data, counted, scientific(settings.small_init))
+
+
+def draw_runs(data: Data, counted: dict[str, list[list[Drop]]], small_init: str) -> matplotlib.figure.Figure:
+    """`counted` are the drops of each run of each kind of training."""
+    titles = {"merged": "(a) Merged", "separate": "(b) Separate, rank one"}
+    titles["small"] = f"(c) Merged, from init {small_init}"
+    levels, powers = data["theory"]["linear_levels"].values, data["theory"]["power"].values
+    with styled():
+        figure = new_figure(12.6, 4.6)
+        merged, separate, small = figure.subplots(1, 3, sharey=True, width_ratios=(2, 3, 1.7))
+        for axes, name in ((merged, "merged"), (separate, "separate")):
+            shown = enumerate(levels) if name == "separate" else [(0, levels[0]), (len(levels) - 1, levels[-1])]
+            for m, level in shown:
+                axes.axhline(level / levels[0], color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
+                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+                words = f"$L(M_{m})$"
+                axes.annotate(words, (1.0, level / levels[0]), xytext=(3, 0), va="center", fontsize=8.5, **place)
+        separate.plot([], [], "o", color="white", markeredgecolor=BLACK, markersize=5, label="middle of a drop")
+        separate.plot([], [], "--", color=GRAY, linewidth=1.0, label="levels of linear attention")
+        separate.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
+        for run in range(data["small"].sizes["run"]):
+            end = float(data["one_head"]["loss"][run, -1]) / powers[run]
+            label = "end of one head trained alone" if run == 0 else None
+            small.axhline(end, color=PALETTE[run % 6], linestyle=":", linewidth=1.4, label=label)
+        small.legend(loc="upper right", bbox_to_anchor=(1.0, 0.97))
+        for axes, name in ((merged, "merged"), (separate, "separate"), (small, "small")):
+            for run, listed in enumerate(counted[name]):
+                _curve(axes, data[name], run, powers[run], listed)
+            axes.set_title(f"{titles[name]}: {_number([len(listed) for listed in counted[name]])}")
+            axes.set_xlabel("training time $t/\\tau$")
+            axes.set_xlim(0, float(data[name]["time"][-1]))
+        merged.set_ylabel("training loss / loss of predicting zero")
+        merged.set_ylim(0, 1.05)
+    return figure
+
+
+def _curve(axes: Axes, trajectory: xr.Dataset, run: int, power: float, drops: list[Drop]) -> None:
+    color = PALETTE[run % len(PALETTE)]
+    axes.plot(trajectory["time"].values, trajectory["loss"].values[run] / power, color=color, linewidth=1.6)
+    for drop in drops:
+        height = (drop.before + drop.after) / 2 / power
+        axes.plot([drop.time], [height], "o", color=color, markersize=5, markeredgecolor=BLACK)
+
+
+def _number(counts: list[int]) -> str:
+    low, high = min(counts), max(counts)
+    number = f"{low}" if low == high else f"{low} to {high}"
+    return f"{number} drop" + ("s" if high > 1 else "")
 
 
 FIGURE = Figure(

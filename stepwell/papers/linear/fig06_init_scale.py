@@ -3,9 +3,14 @@ r"""Fig 6: the scale of the initial weights, from rich (a wait, then drops) to l
 Heads are independent, as in the paper, or come in pairs with the same keys and queries and opposite values, so that
 every run starts from the map zero, whatever its scale. That makes the difference at large scales w. The map is a
 product of $n = 2$ (merged) or 3 (separate) weights. From zero it has to move by a number of order one, for which
-weights of size w move by the part $w^{-n}$ of themselves: the start is lazy. Of independent heads the map starts at
+weights of size w move by the part $w^{-n}$ of themselves: training is lazy. Of independent heads the map starts at
 $w^n$ and has to move by as much, for which weights move by a part of themselves that does not depend on w: at a fixed
 number of heads they are never lazy.
+
+**Linearized training.** While weights hardly move, the map A moves by
+$\tau\,\mathrm{vec}\dot A = K\,\mathrm{vec}(M\Lambda - CA\Lambda)$ with a
+constant tangent kernel $K = JJ^\top$, $J = \partial\,\mathrm{vec}A/\partial W$. The excess of the loss over its minimum
+is then a sum of exponentials. Written out from the weights; nothing of the models' code enters.
 """
 
 from dataclasses import dataclass
@@ -13,13 +18,17 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
+import matplotlib
 import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Record, flow
+from stepwell.analysis.style import BLACK, BLUE, VERMILION, new_figure, styled
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Population
@@ -27,26 +36,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._escape import slope
-from ._fig06_drawing import draw_sweeps
-from ._fig06_lazy import linearized
-
-SPECTRUM = (0.4, 0.3, 0.2, 0.1)
-KINDS = ("merged", "separate")
-HEADS = {"merged": 8, "separate": 12}
-RICH = {"merged": (1e-6, 1e-5, 1e-4, 1e-3), "separate": (1e-4, 3e-4, 1e-3, 3e-3)}
-BETWEEN = (0.01, 0.1, 0.3, 1.0)
-LARGE = {"merged": (3.0, 6.0, 12.0), "separate": (3.0, 4.0, 6.0)}
-FACTORS = {"merged": MergedAttention.factors, "separate": SeparateAttention.factors}
-POWER = {"merged": -2, "separate": -4}
-"""The kernel is of second order in merged weights, of fourth in separate ones; lazy times go as one over it."""
-LAZY_RTOL = 1e-8
-"""Of the solver, for large weights, which make a small map by cancellation."""
-POINTS = 2000
-"""Save times of a run, evenly over time and over its logarithm by halves."""
-
-SETTLED = 8.0
-"""Lazy runs last so many of the slowest times of linearized training: e⁻¹⁶ of the loss is left."""
+from ._runs import described, flow_at, slope, spread_times
 
 CAPTION = (
     "Gradient flow on infinitely many sequences from initial weights of standard deviation w (color), in the "
@@ -59,6 +49,21 @@ CAPTION = (
     "to end, over their initial size. In pairs of large weights the part is w⁻² (merged) and w⁻³ (separate): lazy. "
     "Independent heads move by as much at any w: never lazy."
 )
+
+
+SPECTRUM = (0.4, 0.3, 0.2, 0.1)
+KINDS = ("merged", "separate")
+HEADS = {"merged": 8, "separate": 12}
+RICH = {"merged": (1e-6, 1e-5, 1e-4, 1e-3), "separate": (1e-4, 3e-4, 1e-3, 3e-3)}
+BETWEEN = (0.01, 0.1, 0.3, 1.0)
+LARGE = {"merged": (3.0, 6.0, 12.0), "separate": (3.0, 4.0, 6.0)}
+FACTORS = {"merged": MergedAttention.factors, "separate": SeparateAttention.factors}
+POWER = {"merged": -2, "separate": -4}
+"""The kernel is of second order in merged weights, of fourth in separate ones; lazy times go as one over it."""
+LAZY_RTOL = 1e-8
+"""Of the solver, for large weights, which make a small map by cancellation."""
+SETTLED = 8.0
+"""Lazy runs last so many of the slowest times of linearized training: e⁻¹⁶ of the loss is left."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,13 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {
-        "eigenvalues of the covariance": list(SPECTRUM),
-        "context length N": settings.context,
-        "heads": [f"{kind}: {HEADS[kind]}, independent; as many in pairs of opposite value" for kind in KINDS],
-        "initial weights": [f"{kind}: {settings.scales(kind, pairs=False)}" for kind in KINDS],
-        "data": "infinitely many sequences",
-        "seeds": settings.seeds,
-        "every_scale": settings.every_scale,
-    }
+    return described(
+        settings,
+        eigenvalues=SPECTRUM,
+        heads=[f"{kind}: {HEADS[kind]}, independent; as many in pairs of opposite value" for kind in KINDS],
+        initial=[f"{kind}: {settings.scales(kind, pairs=False)}" for kind in KINDS],
+        data="infinitely many sequences",
+    )
 
 
 def simulate(settings: Settings) -> Data:
@@ -123,10 +126,8 @@ class Run(NamedTuple):
 
 def run(model: MergedAttention | SeparateAttention, task: InContextRegression, until: float, *, rtol: float) -> Run:
     """Gradient flow on infinitely many sequences."""
-    even = np.linspace(0.0, until, POINTS // 2, endpoint=False)
-    times = np.sort(np.concatenate([even, np.geomspace(1e-5 * until, until, POINTS // 2)]))
-    options: dict[str, Any] = {"rtol": rtol, "progress": False}
-    trajectory = flow(model, Population(task), until=until, record=Record(points=times), **options)
+    times = spread_times(until)
+    trajectory = flow_at(model, Population(task), times, rtol=rtol)
     weights = [trajectory[name].values[0].reshape(times.size, -1) for name in model.weights()]
     states = np.concatenate(weights, axis=1)
     moved = np.linalg.norm(states[-1] - states[0]) / np.linalg.norm(states[0])
@@ -281,7 +282,7 @@ def _lazy_claims(kind: str, lazy: xr.Dataset) -> list[Claim]:
     logs, many = np.log(scales), len(scales)
     solver = LAZY_RTOL * HEADS[kind] * len(SPECTRUM) * scales ** FACTORS[kind]
     allowed = (lazy["change"].values + solver).ravel()
-    kernel: Origin = {"kind": "theory", "source": "papers/linear/_fig06_lazy.py"}
+    kernel: Origin = {"kind": "theory", "source": "papers/linear/fig06_init_scale.py"}
     words = "change of the tangent kernel along the linearized path"
     return [
         Claim.over(
@@ -359,6 +360,162 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
     return draw_sweeps(data, LARGE, theory.levels(settings.task), theory.merged_escape_rate(settings.task))
 
 
+class Lazy(NamedTuple):
+    r"""The excess of the loss is $\sum_j p_j e^{-2\kappa_j t/\tau}$, $p_j$ in `parts` and $\kappa_j$ in `rates`.
+
+    `change` is the largest relative change of K in any direction, if the weights went where the linearized path ends.
+    """
+
+    parts: Float[np.ndarray, " mode"]
+    rates: Float[np.ndarray, " mode"]
+    change: float
+
+    def excess(self, times: Float[np.ndarray, " time"]) -> Float[np.ndarray, " time"]:
+        return np.exp(-2 * np.outer(times, self.rates)) @ self.parts
+
+
+def merged_jacobian(weights: list[np.ndarray]) -> Float[np.ndarray, "map weights"]:
+    r"""$dA = \sum_h dv_h U_h + v_h dU_h$, from $v_h$ and $U_h$."""
+    v, u = weights
+    dim = u.shape[1] ** 2
+    by_u = v[:, None, None] * np.eye(dim)
+    return np.concatenate([u.reshape(len(v), dim).T, np.concatenate(list(by_u), axis=1)], axis=1)
+
+
+def separate_jacobian(weights: list[np.ndarray]) -> Float[np.ndarray, "map weights"]:
+    r"""$dA = \sum_h dv_h k_h q_h^\top + v_h\, dk_h q_h^\top + v_h k_h dq_h^\top$, rank one."""
+    v, k, q = weights
+    dim = k.shape[1]
+    by_v = np.einsum("ha,hb->abh", k, q).reshape(dim**2, -1)
+    by_k = np.einsum("h,ac,hb->abhc", v, np.eye(dim), q).reshape(dim**2, -1)
+    by_q = np.einsum("h,ha,bc->abhc", v, k, np.eye(dim)).reshape(dim**2, -1)
+    return np.concatenate([by_v, by_k, by_q], axis=1)
+
+
+def linearized(task: InContextRegression, weights: list[np.ndarray]) -> Lazy:
+    """From weights (v, U) or (v, k, q) whose map is zero."""
+    jacobian = merged_jacobian if len(weights) == 2 else separate_jacobian
+    j = jacobian(weights)
+    kernel = j @ j.T
+    # L - L_min = vec(δ)ᵀ Q vec(δ) with δ = A - A*, Q = C ⊗ Λ in the order of rows and columns.
+    lam, vectors = np.linalg.eigh(np.kron(theory.second_moment(task), task.covariance))
+    root = (vectors * np.sqrt(lam)) @ vectors.T
+    rates, modes = np.linalg.eigh(root @ kernel @ root)
+    goal = theory.minimizer(task).ravel()
+    parts = (modes.T @ root @ goal) ** 2
+    moved = _shifted(weights, j.T @ np.linalg.solve(kernel, goal))
+    j = jacobian(moved)
+    half = np.linalg.inv(np.linalg.cholesky(kernel))
+    change = np.abs(np.linalg.eigvalsh(half @ (j @ j.T) @ half.T) - 1).max()
+    return Lazy(parts, rates, float(change))
+
+
+def _shifted(weights: list[np.ndarray], by: Float[np.ndarray, " weights"]) -> list[np.ndarray]:
+    parts = np.split(by, np.cumsum([weight.size for weight in weights])[:-1])
+    return [weight + part.reshape(weight.shape) for weight, part in zip(weights, parts, strict=True)]
+
+
+COLORS = {"merged": BLUE, "separate": VERMILION}
+SHADES = matplotlib.colormaps["plasma"].resampled(256)
+NORM = LogNorm(1e-6, 60.0)
+"""The lightest shades are left out: they are hard to see on white."""
+HIGHEST = {"independent": 1.6, "pairs": 1.08}
+"""Losses above are not shown."""
+
+
+def draw_sweeps(
+    data: Data, large: dict[str, tuple[float, ...]], levels: np.ndarray, rate: float
+) -> matplotlib.figure.Figure:
+    """`levels` are the task's, `rate` the merged escape rate."""
+    with styled():
+        figure = new_figure(13.2, 7.6)
+        (merged, separate, waits), (merged_pairs, separate_pairs, moved) = figure.subplots(2, 3)
+        panels = (
+            (merged, "merged", levels[[0, -1]], "(a) Merged, independent heads"),
+            (separate, "separate", levels, "(b) Separate, independent heads"),
+            (merged_pairs, "merged_pairs", levels[[0, -1]], "(d) Merged, heads in pairs of opposite value"),
+            (separate_pairs, "separate_pairs", levels, "(e) Separate, heads in pairs of opposite value"),
+        )
+        for axes, name, shown, title in panels:
+            _curves(axes, data[name], shown, large[name.removesuffix("_pairs")] if "pairs" in name else ())
+            axes.set_title(title)
+        bar = figure.colorbar(
+            ScalarMappable(NORM, SHADES),
+            ax=[merged, separate, merged_pairs, separate_pairs],
+            location="bottom",
+            shrink=0.6,
+            aspect=45,
+            label="standard deviation w of the initial weights",
+        )
+        bar.set_ticks([10.0**power for power in range(-6, 2)])
+        bar.minorticks_off()
+        bar.ax.set_xlim(1e-6, 12.0)
+        for kind in COLORS:
+            _waits(waits, kind, data[kind], data[f"{kind}_pairs"], large[kind][-1], rate)
+            _movements(moved, kind, data[kind], data[f"{kind}_pairs"])
+        waits.set(xscale="log", yscale="log", xlabel="w", ylabel="time to a tenth of the first fall, $t/\\tau$")
+        waits.set_title("(c) Length of the first plateau")
+        waits.legend(loc="lower left", fontsize=8)
+        moved.set(xscale="log", yscale="log", xlabel="w", ylabel="distance moved / initial size of weights")
+        moved.set_title("(f) How far weights move")
+        moved.legend(loc="lower left", fontsize=8)
+    return figure
+
+
+def _curves(axes: Axes, runs: xr.Dataset, levels: np.ndarray, linear: tuple[float, ...]) -> None:
+    """`linear` are the scales for which the linearized course is drawn."""
+    for level in levels:
+        axes.axhline(level, color="#B0B0B0", linestyle="--", linewidth=0.8, zorder=0)
+    for scale in runs["scale"].values:
+        one = runs.sel(scale=scale)
+        axes.plot(one["time"].values[1:], one["loss"].values[1:], color=SHADES(NORM(scale)), linewidth=1.7)
+        if scale in linear:
+            label = "linearized at initialization" if scale == linear[0] else None
+            axes.plot(one["time"][1:], one["linearized"][1:], "--", color=BLACK, linewidth=0.9, label=label)
+    if linear:
+        axes.legend(loc="lower left", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_ylim(0, HIGHEST["pairs" if linear else "independent"])
+    axes.set_xlabel("training time $t/\\tau$")
+    axes.set_ylabel("loss (mean squared error)")
+
+
+def _waits(axes: Axes, kind: str, runs: xr.Dataset, pairs: xr.Dataset, largest: float, rate: float) -> None:
+    color = COLORS[kind]
+    from_one = np.abs(runs["loss"].isel(point=0).values - 1) < 0.02
+    shown = runs.sel(scale=runs["scale"][from_one])
+    for seed in range(runs.sizes["seed"]):
+        labels = (f"{kind}, independent", f"{kind}, in pairs") if seed == 0 else (None, None)
+        axes.plot(shown["scale"], shown["wait"].isel(seed=seed), "o", color=color, markersize=4, label=labels[0])
+        style: dict[str, Any] = {"color": color, "markersize": 6, "markerfacecolor": "none", "label": labels[1]}
+        axes.plot(pairs["scale"], pairs["wait"].isel(seed=seed), "s", **style)
+    # Through the smallest scale, with the slope that theory gives.
+    low, small = float(runs["wait"][0, 0]), float(runs["scale"][0])
+    reach = np.geomspace(small, 0.3, 60)
+    if kind == "merged":
+        law, words = low - np.log(reach / small) / rate, "$-\\ln(w)/\\|\\Lambda^2\\|$ + constant"
+    else:
+        law, words = low * small / reach, "$\\propto 1/w$"
+    axes.plot(reach[law > 0.3], law[law > 0.3], "--", color=color, linewidth=1.3, label=words)
+    linear, power = float(pairs["lazy_wait"].sel(scale=largest)[0]), -2 if kind == "merged" else -4
+    reach = np.geomspace(0.3, largest, 30)
+    words = "tangent kernel, $\\propto w^{" + str(power) + "}$"
+    axes.plot(reach, linear * (reach / largest) ** power, ":", color=color, linewidth=1.6, label=words)
+
+
+def _movements(axes: Axes, kind: str, runs: xr.Dataset, pairs: xr.Dataset) -> None:
+    color = COLORS[kind]
+    shown = runs.sel(scale=runs["scale"] >= 0.3)
+    for seed in range(runs.sizes["seed"]):
+        labels = (f"{kind}, independent", f"{kind}, in pairs") if seed == 0 else (None, None)
+        axes.plot(shown["scale"], shown["moved"].isel(seed=seed), "o", color=color, markersize=4, label=labels[0])
+        style: dict[str, Any] = {"color": color, "markersize": 6, "markerfacecolor": "none", "label": labels[1]}
+        axes.plot(pairs["scale"], pairs["moved"].isel(seed=seed), "s", **style)
+    last, reach = float(pairs["moved"][0, -1]), np.geomspace(0.5, float(pairs["scale"][-1]), 20)
+    words = "$\\propto w^{-" + str(FACTORS[kind]) + "}$"
+    axes.plot(reach, last * (reach / reach[-1]) ** -FACTORS[kind], ":", color=color, linewidth=1.6, label=words)
+
+
 FIGURE = Figure(
     title="Small initial weights wait and drop, large ones decay at once, if their map starts at zero",
     caption=CAPTION,
@@ -366,7 +523,7 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=(100,), every_scale=False),
     described=describe,
-    paper_settings={"heads": "independent", "initial weights": "several scales"},
+    paper_settings={"heads H": "independent", "initial weights": "several scales"},
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -3,9 +3,13 @@ r"""Fig 11: off the same plateau, a new head grows hyperbolically, a new pair in
 The paper's text says of this figure that a conspicuous plateau is one off which a new head grows, and a brief one that
 off which a new pair grows in a head whose value has grown. That is shown and claimed for runs of Fig 4 with R = 2.
 
-The two laws of growth are ours. One model of two heads with two pairs each, on infinite data, with the first component
-learned by the first pair of the first head. What is given a small random start is either the second head (its first
-pair) or the second pair of the first head; all else is zero, and stays so.
+The two laws of growth are ours. One model of two heads with two pairs each, at infinitely many sequences, with the
+first component learned by the first pair of the first head. What is given small random weights is either the second
+head (its first pair) or the second pair of the first head; all else is zero, and stays so.
+
+A head's part of component d is $v_i\sum_r (k_{i,r}\cdot e_d)(q_{i,r}\cdot e_d)$; the head with the largest part in the
+end made that drop. Keys of a head can be rotated into each other without a change of its map, so that the sizes of its
+pairs are the singular values of its key matrix.
 """
 
 from dataclasses import dataclass
@@ -16,10 +20,13 @@ import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Record, flow
+from stepwell.analysis.style import BLACK, BLUE, GRAY, PALETTE, VERMILION, new_figure, styled
+from stepwell.dynamics import Ensemble, Record, descend, flow, rate_for
 from stepwell.figures import Claim, Data, Figure, Origin
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -27,33 +34,31 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT
 
-from ._described import described
-from ._fig11_drawing import draw_figure
-from ._fig11_heads import RANK, makers, shown_run, used_before
-from ._low_rank_settings import Settings as LowRankSettings
+from ._low_rank_theory import DIM, LANES
+from ._low_rank_theory import Settings as LowRankSettings
+from ._runs import described, flow_at
 
 CAPTION = (
-    "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes of "
-    "values |v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that "
+    "(a) A run of Fig 4 with R = 2, its initial weights, rate and number of steps: the loss, and below it the sizes "
+    "of values |v| and of the two pairs (singular values of the key matrix) of every head, a color for each head that "
     "grows. Where R divides m a new head has to grow; elsewhere a new pair in a head whose value has grown, which is "
     "soon done. Below, ours: the laws of both, off the plateau on which the first of four components is learned "
-    "(infinite data). (b) A new head must grow its value together with key and query: 1/v falls on a straight line of "
-    "slope −λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u rises on a "
-    "straight line of slope vλ₂². Each seed has other random initial weights; time is counted from where the fit "
-    "begins. Dashed, the slopes that theory predicts. (d) So the wait grows as 1/size of the start for a new head, "
-    "but only "
-    "as its logarithm for a new pair."
+    "(infinitely many sequences). (b) A new head must grow its value together with key and query: 1/v falls on a "
+    "straight line of slope −λ₂². (c) A further pair of a head uses that head's value v: the logarithm of its size u "
+    "rises on a straight line of slope vλ₂². Each seed has other random initial weights; time is counted from where "
+    "the fit begins. Dashed, the slopes that theory predicts. (d) So the wait grows as one over the initial size for "
+    "a new head, but only as its logarithm for a new pair."
 )
+
+
 NEXT = 1
 """The component, from 0, that is learned next."""
-
 Newcomer = Literal["head", "pair"]
 KINDS: tuple[Newcomer, Newcomer] = ("head", "pair")
-
 LOW, HIGH = 0.05, 0.25
 """A new head's law is fitted between these parts of its final value."""
 PAIR_FROM, PAIR_TO = 3.0, 0.05
-"""A new pair's law is fitted from so many times its start to this size."""
+"""A new pair's law is fitted from so many times its initial size to this size."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +69,13 @@ class Settings:
     """Of the covariance of the two laws."""
     context: int = 31
     seeds: tuple[int, ...] = (100, 101, 102, 103, 104, 105)
-    """Of the random starts of the two laws; what is fitted was chosen on others."""
+    """Of the random initializations of the two laws; what is fitted was chosen on others."""
     runs: int = 24
     """Of Fig 4, as many as there, and the same."""
     init: float = 1e-4
-    """Size of the random starts."""
+    """Size of the random initial weights."""
     sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    """Sizes of the aligned starts of which the wait is measured."""
+    """Sizes of the aligned initial weights of which the wait is measured."""
     points: int = 200
     heads: int = 9
     """Of the runs of Fig 4, as the rest is."""
@@ -90,13 +95,9 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    spectrum = settings.eigenvalues
-    return {
-        "runs of Fig 4": f"as there, R = {RANK}",
-        **described(dim=len(spectrum), context=settings.context, heads=2, rank=2, eigenvalues=spectrum),
-        "training for the two laws": "gradient flow on infinite data, from the fixed point with one component learned",
-        **{name: getattr(settings, name) for name in ("seeds", "runs", "init", "sizes", "points")},
-    }
+    laws = "two heads of two pairs, gradient flow at infinitely many sequences from the fixed point with one component"
+    words = {"runs of Fig 4": f"as there, R = {RANK}", "training for the two laws": laws}
+    return described(settings, dim=len(settings.eigenvalues), rank=RANK, **words)
 
 
 def simulate(settings: Settings) -> Data:
@@ -170,7 +171,7 @@ def _stretch(
 
 
 def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], value: float) -> float:
-    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its start.
+    r"""$|1 - \dot v/(\lambda_2^2 v^2)|$ of a new head when it has grown to `value`, from its initial weights.
 
     Off the end of growth, with $I = \int v\,dt$, sums $s_d = \tfrac12(k+q)\cdot e_d$ grow as $e^{g_d I}$ and
     differences $\delta_d$ as $e^{-g_d I}$, with $g_d$ the driving of what is not learned. So
@@ -195,7 +196,7 @@ def left_out(task: InContextRegression, weights: Float[np.ndarray, " weights"], 
 
 
 def waits(task: InContextRegression, settings: Settings) -> xr.Dataset:
-    """When an aligned newcomer has brought the loss halfway down, for each size of its start."""
+    """When an aligned newcomer has brought the loss halfway down, for each initial size."""
     steps, dim = theory.levels(task), task.dim
     passage_times = {kind: [] for kind in KINDS}
     for small in settings.sizes:
@@ -216,8 +217,7 @@ def run(task: InContextRegression, model: SeparateAttention, times: float | np.n
         times = np.append(0.0, np.geomspace(times / 1e5, times, 2000))
     keys = np.abs(np.asarray(model.key))
     smallest = float(keys[keys > 0].min())
-    options: dict[str, Any] = {"rtol": 1e-8, "atol": 1e-6 * smallest, "progress": False}
-    return flow(model, Population(task), until=float(times[-1]), record=Record(points=times), **options)
+    return flow_at(model, Population(task), times, rtol=1e-8, atol=1e-6 * smallest)
 
 
 def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
@@ -227,7 +227,7 @@ def size(trajectory: xr.Dataset, kind: Newcomer) -> Float[np.ndarray, " time"]:
 
 
 def _patience(task: InContextRegression, kind: Newcomer, small: float) -> float:
-    """Long enough for any but the most unfortunate start: some hundred times the wait of an aligned one."""
+    """Long enough for any but the most unfortunate initialization: some hundred times the wait of an aligned one."""
     rate = float(theory.modes(task).driving[NEXT])
     return 40 / (rate * small) if kind == "head" else 4 * max(np.log(1 / small), 1.0) / rate
 
@@ -275,7 +275,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=1.0,
             measured=-_slopes(head["time"].values, inverse) / rate,
             tolerance=head_error,
-            basis="(v/v_end)³ for the end of growth; at its beginning, what the start has in other directions",
+            basis="(v/v_end)³ for the end of growth; at its beginning, what initial weights have in other directions",
             kind="paper",
             source="Equation 21, where v is small",
             explored=True,
@@ -286,7 +286,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=1.0,
             measured=_slopes(pair["time"].values, logarithm) / (value * rate),
             tolerance=pair_error,
-            basis="share vu²/a₂ of the component learned at the end of the fit; size of the start",
+            basis="share vu²/a₂ of the component learned at the end of the fit; initial size",
             **of_pairs,
         ),
         Claim.over(
@@ -327,7 +327,7 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
     if np.unique(small).size < 2:
         why = "a slope needs two sizes"
         return [Claim.cannot_be_judged(*head, why=why, **of_heads), Claim.cannot_be_judged(*pair, why=why, **of_pairs)]
-    # The law leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the start.
+    # The law leaves out the rise itself, a few times 1/(λ₂² v_end), whatever the initial size.
     rise = 3 * float(small.max()) / end
     return [
         Claim.close(
@@ -343,7 +343,7 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
             predicted=1.0,
             measured=_slopes(-logs, waited["pair"].values[None])[0] * value * rate,
             tolerance=small.max() ** 2 + 1e-4,
-            basis="square of the largest start, over that of the value; interpolation between times 0.6 % apart",
+            basis="square of the largest initial size, over that of the value; interpolation between times 0.6 % apart",
             **of_pairs,
         ),
     ]
@@ -378,8 +378,144 @@ def _lines(time: np.ndarray, law: np.ndarray) -> list[np.ndarray]:
     ]
 
 
+RANK = 2
+
+
+def shown_run(settings: Settings) -> xr.Dataset:
+    """Descent of the first seed as published, with `loss`, `value` and `pair`, sizes of every head."""
+    every = 20
+    trajectory = descend(
+        settings.initial_models(RANK, settings.every_seed[:1])[0],
+        Population(settings.task),
+        rate=rate_for(settings.step, 1),
+        steps=settings.steps,
+        record=Record(every=every, snapshots=settings.steps // every + 1),
+        progress=False,
+    )
+    pairs = np.linalg.svd(trajectory["key"].values[0], compute_uv=False)
+    return xr.Dataset(
+        {
+            "loss": ("step", trajectory["loss"].values[0]),
+            "value": (("snapshot", "head"), np.abs(trajectory["value"].values[0, :, :, 0, DIM])),
+            "pair": (("snapshot", "head", "pair"), pairs),
+        },
+        {name: trajectory[name].values for name in ("step", "snapshot")},
+        trajectory.attrs,
+    )
+
+
+def makers(settings: Settings) -> Int[np.ndarray, "run component"]:
+    """The head that makes each drop, of runs to the end by gradient flow."""
+    models = settings.initial_models(RANK, settings.every_seed)
+    parts = [models[first : first + LANES] for first in range(0, len(models), LANES)]
+    return np.concatenate([_some_makers(Ensemble.of(part), settings.task) for part in parts])
+
+
+def _some_makers(models: Ensemble, task: InContextRegression) -> Int[np.ndarray, "run component"]:
+    trajectory = flow(models, Population(task), record=Record(points=2), progress=False)
+    value = trajectory["value"].values[:, -1, :, 0, DIM]
+    key, query = trajectory["key"].values[:, -1, :, :, :DIM], trajectory["query"].values[:, -1]
+    parts: Float[np.ndarray, "run head component"] = np.einsum("sh,shrd,shrd->shd", value, key, query)
+    return np.argmax(parts, axis=1)
+
+
+def used_before(makers: Int[np.ndarray, "run component"]) -> np.ndarray:
+    """Whether the head of each drop but the first had made one before."""
+    return np.array([[row[m] in row[:m] for m in range(1, row.size)] for row in makers])
+
+
+GROWN = 0.3
+"""A head is colored if its value comes to be larger."""
+
+
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
-    return draw_figure(data, settings.low_rank.task)
+    head, pair, waited, predictions = (data[key] for key in ("new_head", "new_pair", "waits", "theory"))
+    with styled():
+        figure = new_figure(11.5, 8.4)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+        loss, weights = halves[0].subplots(2, 1, sharex=True, height_ratios=(1, 1.1))
+        _draw_run(loss, weights, data["run"], theory.levels(settings.low_rank.task))
+        left, middle, right = halves[1].subplots(1, 3)
+        _draw_head(left, head, float(predictions["driving"]))
+        _draw_pair(middle, pair, float(predictions["driving"]) * float(predictions["value"]))
+        _draw_waits(right, waited, predictions)
+    return figure
+
+
+def _draw_run(loss: Axes, weights: Axes, run: xr.Dataset, levels: np.ndarray) -> None:
+    step, snapshot = run["step"].values, run["snapshot"].values
+    for m, level in enumerate(levels):
+        style: dict[str, Any] = {"color": BLACK if m % RANK == 0 else "#B0B0B0", "linewidth": 0.9}
+        loss.axhline(level, linestyle="--", zorder=0, **style)
+    loss.plot(step, run["loss"], color=BLACK, linewidth=1.8)
+    loss.set_ylabel("loss")
+    loss.set_ylim(0.15, 1.05)
+    loss.set_title(f"(a) A run of Fig 4, R = {RANK}; dashed: predicted levels, black where R divides m")
+    grown = np.flatnonzero(run["value"].values[-1] > GROWN).tolist()
+    for i in range(run.sizes["head"]):
+        color = PALETTE[grown.index(i) % len(PALETTE)] if i in grown else "#B0B0B0"
+        weights.plot(snapshot, run["value"][:, i], color=color, linewidth=2.6, alpha=0.6)
+        for r in range(run.sizes["pair"]):
+            style = {"linewidth": 1.3, "linestyle": "--" if r == 0 else ":"}
+            weights.plot(snapshot, run["pair"][:, i, r], color=color, **style)
+    lines = [
+        Line2D([], [], color=GRAY, linewidth=2.6, alpha=0.6, label="value $|v_i|$"),
+        Line2D([], [], color=GRAY, linewidth=1.3, linestyle="--", label="first pair"),
+        Line2D([], [], color=GRAY, linewidth=1.3, linestyle=":", label="second pair"),
+    ]
+    weights.legend(handles=lines, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    weights.set(xlabel="training step", ylabel="size of weights", xlim=(0, step[-1]))
+
+
+def _draw_head(axes: Axes, head: xr.Dataset, rate: float) -> None:
+    for i in range(head.sizes["run"]):
+        time = head["time"].values[i] - head["time"].values[i, 0]
+        axes.plot(time, 1 / head["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+    if head.sizes["run"]:
+        time = np.array([0.0, np.ptp(head["time"].values, axis=1).min()])
+        line = 1 / head["size"].values[0, 0] - rate * time
+        axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label="theory: slope $-\\lambda_2^2$")
+    axes.plot([], [], color=GRAY, linewidth=3.0, alpha=0.5, label=_seeds(head))
+    axes.set(xlabel="time $t/\\tau$ from the first point", ylabel="$1/v$ of the new head")
+    axes.set_title("(b) New head: hyperbolic")
+    axes.legend(loc="upper right")
+
+
+def _draw_pair(axes: Axes, pair: xr.Dataset, rate: float) -> None:
+    for i in range(pair.sizes["run"]):
+        time = pair["time"].values[i] - pair["time"].values[i, 0]
+        axes.semilogy(time, pair["size"].values[i], color=PALETTE[i % 6], linewidth=3.0, alpha=0.5)
+        label = "theory: slope $v\\lambda_2^2$" if i == 0 else None
+        line = pair["size"].values[i, 0] * np.exp(rate * time)
+        axes.plot(time, line, "--", color=BLACK, linewidth=1.1, label=label)
+    axes.plot([], [], color=GRAY, linewidth=3.0, alpha=0.5, label=_seeds(pair))
+    axes.set(xlabel="time $t/\\tau$ from the first point", ylabel="size $u$ of the new pair (logarithmic)")
+    axes.set_title("(c) New pair in a grown head: exponential")
+    axes.legend(loc="lower right")
+
+
+def _seeds(runs: xr.Dataset) -> str:
+    count = runs.sizes["run"]
+    return f"simulated, {count} seed" + ("" if count == 1 else "s")
+
+
+def _draw_waits(axes: Axes, waited: xr.Dataset, predictions: xr.Dataset) -> None:
+    rate, value = float(predictions["driving"]), float(predictions["value"])
+    small = waited["size"].values
+    fine = np.geomspace(small.min() / 2, small.max() * 2, 50)
+    # Half of the component: v u² is half of its end, less where the gain is counted.
+    half = ((1 - 0.5**0.5) * float(predictions["map_end"]) / value) ** 0.5
+    laws = (
+        ("head", 1 / (rate * fine), VERMILION, "new head", "$1/(\\lambda_2^2 s)$"),
+        ("pair", np.log(half / fine) / (value * rate), BLUE, "new pair", "$\\ln(u/s)/(v\\lambda_2^2)$"),
+    )
+    for kind, law, color, words, formula in laws:
+        axes.loglog(fine, law, "--", color=color, linewidth=1.2, label=f"theory: {formula}")
+        axes.plot(small, waited[kind], "o", color=color, markersize=6, label=f"{words}, simulated")
+    axes.set(xlabel="initial size $s$", ylabel="wait on the plateau $t/\\tau$")
+    axes.invert_xaxis()
+    axes.legend(loc="upper left", fontsize=8)
+    axes.set_title("(d) How long the plateau lasts")
 
 
 FIGURE = Figure(

@@ -1,4 +1,4 @@
-r"""Fig 14: learning from the context and by heart, as the share of sequences with a task of their own varies.
+"""Fig 14: learning from the context and by heart, as the share of sequences with a task of their own varies.
 
 Runs are those of the published command (attention not divided by N). The prediction for infinitely many sequences is
 exact: the moments of all features in closed form, for every share.
@@ -10,10 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.colors import to_rgb
 
+from stepwell.analysis.style import BLACK, GRAY, new_figure, styled
 from stepwell.dynamics import Record, flow_time
 from stepwell.experiments import command_of, keys_of
 from stepwell.figures import Claim, Data, Figure, Origin, slug
@@ -22,21 +25,25 @@ from stepwell.objectives import Moments
 from stepwell.tasks import AbstractTask, InContextInWeightMixture, InContextRegression
 from stepwell.theory import linear as theory
 
-from ._fig14_drawing import draw
-from ._fig14_expectations import (
+from ._fig14_theory import (
+    DIM,
+    ROUNDING,
+    SHARES,
+    STANDARD_ERRORS,
+    TESTS,
     Deviation,
     FirstFall,
     Quadratic,
+    Settings,
     exact_moments,
     expected_deviation,
     leading_mode,
     leftover,
     missing,
 )
-from ._fig14_settings import DIM, ROUNDING, SHARES, STANDARD_ERRORS, TESTS, Settings
-from ._onset import PART, Growth, onset_claim
+from ._onset import PART, Growth, measured_onsets, off_by, onset_claim
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._runs import Run, runs_of, train_together
+from ._runs import Run, described, published_settings, runs_of, train_together
 
 CAPTION = (
     "Merged linear attention trained on mixtures at the published settings. A share icl of the training sequences has "
@@ -50,29 +57,19 @@ CAPTION = (
     "(h) When the training loss begins to fall: step predicted from the modes of each run's own sequences, and "
     "measured."
 )
+
+
 KINDS = {"train": "loss", "iw": "in_weight_test_loss", "ic": "in_context_test_loss"}
 """Names of curves, as the digitized ones have them and as trajectories do."""
 
 
-def _shared(settings: Settings) -> dict[str, Any]:
-    """What the paper says too."""
-    return {
-        "dimension D": DIM,
-        "context length N": settings.context,
-        "heads H": settings.heads,
-        "covariance": "I/D",
-        "shares icl": list(SHARES),
-        "initial weights": f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero",
-        "rate": settings.rate,
-        "steps": settings.steps,
-        "sequences": settings.sequences,
-    }
-
-
 def describe(settings: Settings) -> dict[str, Any]:
+    initial = f"Gaussian, standard deviation {settings.init:g} without 1/N, label blocks zero"
     command = " ".join(command_of(settings.experiment))
-    chosen = {name: getattr(settings, name) for name in ("record", "tested", "infinite_runs")}
-    return {**_shared(settings), "seeds": settings.seeds, "command": command, **chosen}
+    return described(settings, dim=DIM, initial=initial, command=command, **_SHARES)
+
+
+_SHARES = {"covariance": "I/D", "shares icl": SHARES}
 
 
 @dataclass(frozen=True)
@@ -284,7 +281,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
 
 
 def _published_claim(sampled: xr.Dataset, kept: xr.Dataset) -> Claim:
-    """All curves of a seed together: they come from one w*, one pair of test sets and one start."""
+    """All curves of a seed together: they come from one w*, one pair of test sets and one initialization."""
     counts, points = 0, 0
     for share in SHARES:
         for kind, name in KINDS.items():
@@ -317,9 +314,9 @@ def _end_claims(sampled: xr.Dataset, infinite: xr.Dataset, predicted: xr.Dataset
     }
     statements = {
         (0, "in_weight"): "icl = 0: the in-weight test loss ends at 2/(N + 2), on the plateau of its first fall",
-        (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its start",
+        (0, "in_context"): "icl = 0: the in-context test loss ends at 1 + (1 + 2/D) N/(N + 2), above its initial value",
         (1, "in_context"): "icl = 1: the in-context test loss ends at L(M_D)",
-        (1, "in_weight"): "icl = 1: the in-weight test loss ends above its start, by tr(A*ᵀΛA*Λ)/N",
+        (1, "in_weight"): "icl = 1: the in-weight test loss ends above its initial value, by tr(A*ᵀΛA*Λ)/N",
     }
     both = []
     for (which, name), statement in statements.items():
@@ -362,7 +359,7 @@ def _end_claim(
 
 
 _ORDERS = (("in_context", "falls", -1), ("in_weight", "rises", 1))
-_SHORT = "the falls are not over by the end, or before the start"
+_SHORT = "the falls are not over by the end, or before step 0"
 
 
 def _order_claim(sampled: xr.Dataset, name: str, words: str, sign: int, short: bool) -> Claim:
@@ -390,7 +387,7 @@ def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset, short: bool) -> C
     origin = Origin(kind="paper", source="Fig 14")
     statement = (
         "For icl between 0 and 1, w* is learned by heart and then given up: number of icl at which the in-weight test "
-        "loss goes below the middle between the lowest and the last of infinite data, and ends above it"
+        "loss goes below the middle between the lowest and the last at infinitely many sequences, and ends above it"
     )
     if short:
         return Claim.cannot_be_judged("given-up", statement, why=_SHORT, **origin)
@@ -410,6 +407,110 @@ def _given_up_claim(sampled: xr.Dataset, infinite: xr.Dataset, short: bool) -> C
     )
 
 
+_RED = "#B2182B"
+_BLUE = "#2166AC"
+"""The paper's colors, near the ends of the map RdBu, which the color-blind can distinguish."""
+_CURVES = (
+    ("iw", "in_weight_test_loss", "tested", _BLUE, "in-weight test"),
+    ("ic", "in_context_test_loss", "tested", _RED, "in-context test"),
+    ("train", "loss", "step", BLACK, "training"),
+)
+_END = 2.6
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(10.4, 9.0)
+        rows: Any = figure.subfigures(2, 1, height_ratios=(2.0, 1.0))
+        _draw_curves(rows[0], data)
+        ends, onsets = rows[1].subplots(1, 2)
+        _draw_ends(ends, data)
+        _draw_onsets(onsets, data)
+    return figure
+
+
+def _draw_curves(place: Any, data: Data) -> None:
+    sampled, kept = data["sampled"], data["published"]
+    panels = place.subplots(2, 3, sharex=True, sharey=True)
+    seeds, end = sampled.sizes["seed"], int(sampled["step"][-1])
+    for axes, share, letter in zip(panels.flat, SHARES, "abcdef", strict=True):
+        for _, name, along, color, label in _CURVES:
+            curves = sampled[name].sel(share=share)
+            for seed in range(seeds):
+                loss = curves[seed] / (float(curves[seed, 0]) if name == "loss" else 1.0)
+                known = f"{label}, {seeds} seeds of ours" if seed == 0 else None
+                axes.plot(sampled[along], loss, color=_pale(color), linewidth=0.8, label=known, zorder=1)
+        for kind, _, _, color, label in _CURVES:
+            curve = from_dataset(kept, f"fig14_icl{share}_{kind}")
+            step, loss = _with_gaps(curve)
+            axes.plot(step, loss, "--", color=color, linewidth=1.8, label=f"{label}, the paper's run", zorder=3)
+        extra = {0.0: ": noise as context", 1.0: ": a task in every context"}.get(share, "")
+        axes.set_title(f"({letter}) icl = {share:g}{extra}")
+        axes.set_ylim(0, _END)
+        axes.set_xlim(0, end)
+        axes.set_xticks([0, end / 2, end])
+    for axes in panels[:, 0]:
+        axes.set_ylabel("loss (mean squared error)")
+    for axes in panels[1]:
+        axes.set_xlabel("training step")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    place.legend(handles, labels, loc="outside upper center", ncols=2)
+
+
+def _pale(color: str) -> Any:
+    """A lighter tint, so that dashes of the color itself stand out."""
+    return tuple(0.45 * part + 0.55 for part in to_rgb(color))
+
+
+def _with_gaps(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Step and loss, with a break where the picture's curve is hidden for long."""
+    step, loss = curve.T
+    breaks = np.flatnonzero(np.diff(step) > 100.0) + 1
+    return np.insert(step, breaks, np.nan), np.insert(loss, breaks, np.nan)
+
+
+def _draw_ends(axes: Any, data: Data) -> None:
+    sampled, infinite, predicted = data["sampled"], data["infinite"], data["theory"]
+    for _, name, _, color, label in _CURVES[:2]:
+        ends = sampled[name].isel(tested=-1)
+        for place, share in enumerate(SHARES):
+            spread = np.linspace(-0.03, 0.03, ends.sizes["seed"])
+            axes.plot(share + spread, ends[:, place], ".", color=_pale(color), markersize=4, zorder=1,
+                      label=f"{label}, seeds" if place == 0 else None)  # fmt: skip
+        exact = infinite[name].isel(seed=0, tested=-1)
+        axes.plot(
+            SHARES, exact, "o-", color=color, markersize=4.5, linewidth=1.2, label=f"{label}, infinitely many sequences"
+        )
+        short = name.removesuffix("_test_loss")
+        for which in (0, 1):
+            end = float(predicted[f"{short}_end_at_{which}"])
+            known = "closed form" if which == 0 and short == "in_weight" else None
+            axes.plot([which], [end], "s", color="none", markeredgecolor=BLACK, markersize=9, zorder=4, label=known)
+    axes.set_yscale("log")
+    axes.set_ylim(0.04, 14)
+    axes.set_yticks([0.1, 1.0], ["0.1", "1"])
+    axes.set_xlabel("share icl of sequences with a task of their own")
+    axes.set_ylabel("test loss at the end (logarithmic)")
+    axes.set_title("(g) What is learned in the end")
+    axes.legend(loc="upper center", ncols=2, fontsize=8.5)
+
+
+def _draw_onsets(axes: Any, data: Data) -> None:
+    run, expected = data["sampled"], data["sampled_onset"]
+    measured = measured_onsets(run, expected)
+    for place, share in enumerate(SHARES):
+        level = 0.75 * place / (len(SHARES) - 1)
+        axes.plot(expected["step"][:, place], measured[:, place], "o", color=str(level), markersize=4,
+                  markerfacecolor="none", label=f"icl = {share:g}")  # fmt: skip
+    seen = measured[np.isfinite(measured)]
+    if seen.size:
+        axes.plot([seen.min(), seen.max()], [seen.min(), seen.max()], color=GRAY, linewidth=0.8, zorder=0)
+    axes.set_xlabel("predicted step of the onset")
+    axes.set_ylabel("measured step")
+    axes.set_title(f"(h) When the loss begins to fall; {off_by(measured / expected['step'].values)}")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
 FIGURE = Figure(
     title="In-context and in-weight learning, from contexts that say nothing to a task in every context",
     caption=CAPTION,
@@ -417,7 +518,9 @@ FIGURE = Figure(
     settings=Settings(),
     quick=Settings(seeds=tuple(range(100, 110)), sequences=1500, tested=50, infinite_runs=1),
     described=describe,
-    paper_settings={**_shared(Settings()), "seeds": "one, of PyTorch, the same for all shares"},
+    paper_settings=published_settings(
+        describe(Settings()), **_SHARES, seeds="one, of PyTorch, the same for all shares"
+    ),
     simulate=simulate,
     claims=claims,
     draw=draw,

@@ -1,8 +1,9 @@
-r"""On plateau m the model does principal component regression with m components in context, shrunk for short contexts.
+r"""On plateau m the model performs in-context PCR with m components, shrunk for short contexts.
 
-The model is trained by gradient flow on infinite data and tested on fresh sequences. With contexts of 31 tokens its
-plateaus are detected in the loss curve, and its answers compared with regression solved by least squares within each
-context. From 10 to 10⁵ tokens its map is compared with the paper's, and the difference from plain regression with 1/N.
+The model is trained by gradient flow at infinitely many sequences and tested on fresh sequences. With contexts of 31
+tokens its plateaus are detected in the loss curve, and its predictions compared with regression solved by least squares
+within each context. From 10 to 10⁵ tokens its map is compared with the paper's, and the difference from plain
+regression with 1/N.
 """
 
 from dataclasses import dataclass
@@ -26,9 +27,7 @@ from stepwell.tasks import Batch, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import TIME_UNIT, model_at
 
-from ._described import described
-from ._plateaus import expected_plateaus
-from ._rank_one import DIM, EIGENVALUES, HEADS, initial_models, run_flows, schedules
+from ._runs import DIM, EIGENVALUES, HEADS, described, expected_plateaus, flow_at, initial_models, schedules
 
 STANDARD_ERRORS = 3.0
 RTOL = 1e-8
@@ -60,27 +59,24 @@ class Settings:
 
 
 CAPTION = (
-    "Linear attention with separate keys and queries of rank one, trained by gradient flow on infinite data. (a) Loss "
-    "of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected in the curve, are "
-    "where the model is tested. (b) At each of them, the mean squared difference between the model's predictions on "
-    "fresh sequences and principal component regression with m components: least squares within the same context on "
-    "the first m true principal components of the inputs. One line a plateau, all seeds; the ring is the smallest. (c) "
-    "Models trained with contexts of 10 to 10⁵ tokens: the factor by which the model, at the end of training, has "
-    "multiplied each component, beside the paper's equation (22); 1 is plain regression. (d) On plateau m of these "
-    "runs, the mean squared difference from regression with m components within each of many fresh contexts, and our "
-    "formula for it, which goes as (m + 1)(λ_1 + … + λ_m)/N; m = 4 is least squares. What remains is what a short "
-    "context cannot tell: attention uses the covariance of all inputs, the regression that of its own context."
+    "Linear attention with separate keys and queries of rank one, trained by gradient flow at infinitely many "
+    "sequences. (a) Loss of each seed with contexts of 31 tokens; the points, in the middle of the plateaus detected "
+    "in the curve, are where the model is tested. (b) At each of them, the mean squared difference between the "
+    "model's predictions on fresh sequences and principal component regression with m components: least squares "
+    "within the same context on the first m true principal components of the inputs. One line a plateau, all seeds; "
+    "the ring is the smallest. (c) Models trained with contexts of 10 to 10⁵ tokens: the factor by which the model, "
+    "at the end of training, has multiplied each component, beside the paper's equation (22); 1 is plain regression. "
+    "(d) On plateau m of these runs, the mean squared difference from regression with m components within each of "
+    "many fresh contexts, and our formula for it, which goes as (m + 1)(λ_1 + … + λ_m)/N; m = 4 is least squares. "
+    "What remains is what a short context cannot tell: attention uses the covariance of all inputs, the regression "
+    "that of its own context."
 )
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    names = ("seeds", "init", "held_out", "points", "lengths", "length_seeds", "contexts", "tokens")
-    return {
-        **described(dim=DIM, context=settings.context, heads=HEADS, rank=1, eigenvalues=EIGENVALUES),
-        "training": "gradient flow on infinite data",
-        "initial weights": "Gaussian; settings were chosen on seeds 0 to 5",
-        **{name: getattr(settings, name) for name in names},
-    }
+    initial = "Gaussian; settings were chosen on seeds 0 to 5"
+    words = {"training": "gradient flow at infinitely many sequences", "initial": initial}
+    return described(settings, dim=DIM, heads=HEADS, rank=1, eigenvalues=EIGENVALUES, **words)
 
 
 def simulate(settings: Settings) -> Data:
@@ -108,8 +104,8 @@ def train(task: InContextRegression, settings: Settings) -> xr.Dataset:
 
 
 def _flows(task: InContextRegression, models: list[SeparateAttention], times: np.ndarray, settings: Settings):
-    seeds = settings.seeds[: len(models)]
-    return run_flows(models, Population(task), times, seeds=seeds, rtol=RTOL, atol=1e-4 * settings.init)
+    flows = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * settings.init)
+    return flows.assign_coords(run=list(settings.seeds[: len(models)]))
 
 
 def examine(
@@ -139,7 +135,7 @@ def examine(
             model = model_at(flows, template, run=run, at=time[place])
             test = pcr_test(model, batch, vectors)
             difference[run, m] = test["difference"]
-            squares = (np.asarray(_answers(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
+            squares = (np.asarray(_predictions(model, batch)) - np.asarray(batch.labels)[:, -1, 0]) ** 2
             values = (time[place], int(test["closest"]), float(test["margin"]), squares.mean(), loss[place])
             for name, value in zip(names, values, strict=True):
                 table[name][run, m] = value
@@ -161,7 +157,7 @@ def _template() -> SeparateAttention:
 
 
 @eqx.filter_jit
-def _answers(model: SeparateAttention, batch: Batch):
+def _predictions(model: SeparateAttention, batch: Batch):
     return jax.vmap(model)(batch.tokens)[:, 0]
 
 
@@ -183,10 +179,10 @@ def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plat
 
 
 def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
-    """Training at each length, over (length, run, plateau), and the first run's answers in fresh contexts.
+    """Training at each length, over (length, run, plateau), and the first run's predictions in fresh contexts.
 
     - `distance` from the map of equation (22), as root mean square difference of predictions; `tolerance`, `lasting`.
-    - `answer`: the largest difference of an answer to a fresh sequence from that of the equation.
+    - `answer`: the largest difference of a prediction for a fresh sequence from that of the equation.
     - `from_regression`: mean squared difference from regression within the context, `from_limit`: from that with an
       endless context; both are averaged over task vectors and queries exactly. With `…_predicted` and the relative
       standard error `…_error`.
@@ -231,7 +227,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
             beta = np.einsum("sn,snd->sd", y, x) / length
             for m in range(DIM + 1):
                 model = model_at(flows, _template(), run=0, at=flows["time"].values[int(place[0, m])])
-                apart = np.asarray(_answers(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
+                apart = np.asarray(_predictions(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
                 answers[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
     # Errors from contexts of their own, drawn by their covariance.
@@ -260,9 +256,10 @@ def context_differences(
     maps: Float[np.ndarray, "plateau dim dim"],
     vectors: Float[np.ndarray, "dim component"],
 ) -> dict[str, Float[np.ndarray, "context plateau"]]:
-    r"""Mean squared differences of answers in contexts with the given covariances $\hat\Lambda$, for each plateau m.
+    r"""Mean squared differences of predictions in contexts with the given covariances $\hat\Lambda$, for each plateau
+    m.
 
-    The answer of attention is $w^\top\hat\Lambda A x_q$, that of least squares on the first m components
+    The prediction of attention is $w^\top\hat\Lambda A x_q$, that of least squares on the first m components
     $w^\top\hat\Lambda E_m(E_m^\top\hat\Lambda E_m)^{-1}E_m^\top x_q$, and $w^\top E_m E_m^\top x_q$ if the context is
     endless. Over task vectors and queries, the mean square of $w^\top B x_q$ is $\mathrm{tr}(B^\top B\Lambda)$.
     """
@@ -501,7 +498,7 @@ def _draw_lengths(kept: Axes, far: Axes, tests: xr.Dataset, colors: tuple[str, .
 
 
 FIGURE = Figure(
-    title="On plateau m, attention does principal component regression with m components in context",
+    title="On plateau m, attention performs in-context principal component regression (PCR) with m components",
     caption=CAPTION,
     source="Section 4.4",
     settings=Settings(),

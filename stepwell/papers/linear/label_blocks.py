@@ -5,7 +5,8 @@ population their moments with $y_q$ and with $S_{xy} x_q$ vanish: blocks that ar
 that only blocks reach are of no use. On P sequences the gradient is a mean of P terms of mean zero.
 
 Blocks that are small but not zero are driven by what has yet to be learned, as U is, and stop growing when nothing is
-left. Of all heads only one combination carries the answer: what the blocks have along it is unlearned, the rest stays.
+left. Of all heads only one combination carries the prediction: what the blocks have along it is unlearned, the rest
+stays.
 """
 
 from dataclasses import dataclass
@@ -28,12 +29,12 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
-from ._described import described
-from ._fig14_expectations import exact_moments
+from ._fig14_theory import exact_moments
+from ._runs import described
 
 CAPTION = (
     "Label blocks of merged attention: the weights that let inputs pass for labels and labels for inputs. The paper "
-    "starts them at zero and says that they stay there; what happens otherwise is ours. (a) Halfway down the drop, "
+    "initializes them to zero and says that they stay so; what happens otherwise is ours. (a) Halfway down the drop, "
     "with blocks at zero: the size of their gradient on P sequences, and that expected of a mean of P terms of "
     "expectation zero. (b) Gradient flow on infinitely many sequences, by exact moments, from blocks of standard "
     "deviation zero or not: the loss ends at the same value from every initialization. (c) The same runs in the same "
@@ -50,8 +51,8 @@ SMALL = 0.01
 
 
 CONTRIBUTION = 2e-5
-"""What blocks may add to the answer in the end. It goes on falling slowly: on seeds 0 to 3 and 70 to 72 it is 3.7e-6 to
-7.3e-6."""
+"""What blocks may add to the prediction in the end. It goes on falling slowly: on seeds 0 to 3 and 70 to 72 it is
+3.7e-6 to 7.3e-6."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Settings:
     heads: int = 5
     init: float = 1e-3
     block_starts: tuple[float, ...] = (0.0, 1e-4, 1e-3, 1e-2)
-    """Standard deviations of the blocks at the start; the other weights have `init`."""
+    """Standard deviations of the blocks at initialization; the other weights have `init`."""
     sizes: tuple[int, ...] = (250, 500, 1000, 2000, 4000, 8000)
     sets: int = 16
     duration: float = 1e5
@@ -91,14 +92,7 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    spectrum = settings.eigenvalues
-    return {
-        **described(dim=settings.dim, context=settings.context, heads=settings.heads, eigenvalues=spectrum),
-        "initial weights": f"Gaussian, standard deviation {settings.init:g}",
-        "initial label blocks": list(settings.block_starts),
-        "settings were chosen on": "seeds 0 to 3 and 70 to 72",
-        **{name: getattr(settings, name) for name in ("sizes", "sets", "duration", "seeds")},
-    }
+    return described(settings, dim=settings.dim, initial="Gaussian; settings were chosen on seeds 0 to 3 and 70 to 72")
 
 
 def simulate(settings: Settings) -> Data:
@@ -111,7 +105,8 @@ def simulate(settings: Settings) -> Data:
 
 
 def at_half_drop(settings: Settings) -> MergedAttention:
-    """Weights halfway down the drop on the population, blocks at zero. For one run LSODA is compiled faster."""
+    """Weights halfway down the drop at infinitely many sequences, blocks at zero. For one run LSODA is compiled
+    faster."""
     model = settings.initial_model(settings.seeds[0], 0.0)
     options: dict[str, Any] = {"solver": "lsoda", "rtol": 1e-8, "progress": False}
     trajectory = flow(model, Population(settings.task), until=1000.0, record=Record(points=2001), **options)
@@ -148,7 +143,8 @@ def infinite_data(settings: Settings) -> Moments:
 
 
 def flows(settings: Settings) -> xr.Dataset:
-    """Gradient flow on infinite data from each start: loss, size of the blocks, and of what they add to the prediction.
+    """Gradient flow at infinitely many sequences from each initialization: loss, size of the blocks, and of what they
+    add to the prediction.
 
     The latter is a root mean square. By LSODA: for a few runs of this model that is faster than to compile an
     ensemble's program.
@@ -246,12 +242,12 @@ def _linear_growth(model: MergedAttention, driving: np.ndarray, times: np.ndarra
 
 
 def _kept_size(seed: int, settings: Settings) -> float:
-    r"""The size of the blocks in the end over that at the start, to leading order in the latter.
+    r"""The size of the blocks in the end over their initial size, to leading order in the latter.
 
     Small blocks are driven by $G = M\Lambda - CA\Lambda$ as U is: mode d grows by $\int r_d\,dt$, with
     $r_d = \lambda_d m_d - \lambda_d c_d v u_d$ of the D + 1 equations for the drop (`theory.merged_course`). In the end
     the heads are $v_h = v\mu_h$, $U_h = \mu_h U$, with $\mu$ of `theory.merged_start`, so that the blocks reach the
-    answer by $\sum_h\mu_h\mathbf v_h$ and $\sum_h\mu_h u_h$ alone: these vanish, and what is at right angles to
+    prediction by $\sum_h\mu_h\mathbf v_h$ and $\sum_h\mu_h u_h$ alone: these vanish, and what is at right angles to
     $\mu$ stays.
     """
     task, model = settings.task, settings.initial_model(seed, 1.0)
@@ -293,7 +289,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ends = runs.isel(time=-1)
     rate, rest = float(predicted["rate"]), float(predicted["rest"])
     second_order = ((expected["kept"] / predicted["grown"]) ** 2).transpose("seed", "start").values
-    # One head carries the answer alone, and keeps nothing.
+    # One head carries the prediction alone, and keeps nothing.
     small = (second_order <= SMALL) & (settings.heads > 1)
     kept, aside = (
         part.transpose("seed", "start").values[small] for part in (nonzero["blocks"][..., -1], expected["kept"])
@@ -303,7 +299,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     return [
         Claim.over(
             "zero-stays",
-            "On infinite data, blocks that are zero initially stay zero: their largest size",
+            "At infinitely many sequences, blocks that are zero initially stay zero: their largest size",
             predicted=0.0,
             measured=runs["blocks"].max("time").transpose("seed", "start").values[:, runs["start"] == 0].ravel(),
             tolerance=1000 * np.finfo(float).eps * np.exp(rate * float(predicted["drop"])),
@@ -336,7 +332,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "kept",
             "Small blocks are not unlearned: they keep the size that they reach at right angles to what the heads "
-            "carry: size in the end over the predicted, for each seed and start whose square is below "
+            "carry: size in the end over the predicted, for each seed and initial size whose square is below "
             f"{SMALL:g} of the grown weights'",
             predicted=1.0,
             measured=kept / aside,
@@ -347,7 +343,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         ),
         Claim.over(
             "end",
-            "From every start of the blocks the loss ends at L(M_D): final loss, for each seed and start",
+            "From every initial size of the blocks the loss ends at L(M_D): final loss, for each seed and initial size",
             predicted=float(predicted["last_level"]),
             measured=ends["loss"].values.ravel(),
             tolerance=rest,
@@ -358,7 +354,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         Claim.over(
             "no-contribution",
             "In the end the blocks add nothing to the prediction: root mean square of what they add, labels having "
-            "unit variance, for each seed and start",
+            "unit variance, for each seed and initial size",
             predicted=0.0,
             measured=ends["added"].values.ravel(),
             tolerance=CONTRIBUTION,
@@ -422,7 +418,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         shown = runs.isel(seed=0)
         for k, size in enumerate(runs["start"].values):
             color = colors[k % len(colors)]
-            name = "blocks start at 0" if size == 0 else f"at {scientific(size, 2)}"
+            name = "initial blocks 0" if size == 0 else f"at {scientific(size, 2)}"
             width = 4 if k == 0 else 1.6
             above.semilogx(runs["time"][1:], shown["loss"][k, 1:], color=color, linewidth=width, label=name)
             if size == 0:
@@ -440,7 +436,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         above.axhline(float(predicted["last_level"]), color=BLACK, linestyle=":", linewidth=1.0)
         above.set_ylim(0, 1.08)
         above.set_ylabel("loss")
-        above.set_title("(b) Infinite data: the loss ends at $L(M_D)$ from every initialization")
+        above.set_title("(b) Infinitely many sequences: the loss ends at $L(M_D)$ from every initialization")
         above.legend(loc="upper right")
         below.plot([], [], color=GRAY, label="size of the blocks")
         below.plot([], [], "--", color=BLACK, linewidth=1.0, label="the same, theory")
@@ -455,7 +451,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 
 FIGURE = Figure(
-    title="Label blocks that start at zero stay there, up to sampling error; others grow, then cease to contribute",
+    title="Label blocks that are zero initially stay so, up to sampling error; others grow, then cease to contribute",
     caption=CAPTION,
     source="Section 2.3",
     settings=Settings(),

@@ -22,7 +22,7 @@ from stepwell.tasks import InContextRegression, covariance
 from stepwell.theory import linear as theory
 
 from ._critical_points import APART, GRADIENT, SPREADS, WEIGHT, Searched, model_of_weights, search, set_name
-from ._described import described
+from ._runs import described
 
 STEPS = np.geomspace(1e-2, 0.5, 40)
 """How far the loss is followed away from a fixed point."""
@@ -69,16 +69,12 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    spectrum = settings.eigenvalues
+    shown = described(settings, dim=len(settings.eigenvalues), rank=1)
     return {
-        **described(dim=len(spectrum), context=settings.context, heads=settings.heads, rank=1, eigenvalues=spectrum),
-        "search: models": [f"{each.name}, {each.heads} heads" for each in settings.searched],
+        **shown,
+        "searched": [f"{each.name}, {each.heads} heads" for each in settings.searched],
         "search: eigenvalues": [str(TWO), str(THREE)],
-        "search: context length N": settings.search_context,
-        "search: starts for each model": settings.starts,
-        "search: steps": settings.steps,
-        "search: starting weights": f"standard deviation {SPREADS}, a quarter each; a quarter along eigenvectors",
-        "search: seed": settings.seed,
+        "search: initial weights": f"standard deviation {SPREADS}, a quarter each; a quarter along eigenvectors",
     }
 
 
@@ -273,8 +269,8 @@ def _search_claims(search: xr.Dataset) -> list[Claim]:
             Claim.over(
                 f"{family}-no-others",
                 f"{words[0].upper()}{words[1:]}: a search from random places finds none but the {number} fixed points "
-                f"in function space: distance of each critical point found ({at.sum()} of {at.size} starts converged) "
-                "from the nearest predicted, as root mean square difference of predictions",
+                f"in function space: distance of each critical point found ({at.sum()} of {at.size} searches "
+                "converged) from the nearest predicted, as root mean square difference of predictions",
                 predicted=0.0,
                 measured=mine["distance"].values[at],
                 tolerance=bound[at],

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 
 from stepwell.analysis import staircase
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.dynamics import Ensemble, Record, flow
+from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure
 from stepwell.models import AbstractAttention, MergedAttention, SeparateAttention
 from stepwell.objectives import AbstractObjective, Moments, Population
@@ -30,17 +30,18 @@ from stepwell.tasks import ContextLengths, InContextRegression, covariance
 from stepwell.theory import linear as theory
 from stepwell.trajectory import model_at
 
-from ._plateaus import expected_plateaus
+from ._runs import described, expected_plateaus, flow_at
 
 CAPTION = (
     "Linear attention trained on context lengths 1 to 31, equally likely, each sum divided by its own length. The "
     "theory is ours: the paper's, with one length, the harmonic mean 7.7. (a) With separate key and query, gradient "
-    "flow on infinite data (a line for each seed) goes down the levels of that one length (dashed; dotted, those of "
-    "length 31). (b) Merged attention trained on samples of sequences: the one length that fits the trained map best, "
-    "a point for each sample, with three standard errors, and three means of the lengths. (c) The loss at each single "
-    "length. Lines: theory, for the map of the harmonic mean and for that of length 31. Dots: merged attention trained "
-    "on infinite data, tested in fresh contexts. Crosses: trained on a sample, its loss at that length in closed "
-    "form. A model trained at one long length gives predictions that are too large where the context is short."
+    "flow at infinitely many sequences (a line for each seed) goes down the levels of that one length (dashed; "
+    "dotted, those of length 31). (b) Merged attention trained on samples of sequences: the one length that fits the "
+    "trained map best, a point for each sample, with three standard errors, and three means of the lengths. (c) The "
+    "loss at each single length. Lines: theory, for the map of the harmonic mean and for that of length 31. Dots: "
+    "merged attention trained at infinitely many sequences, tested in fresh contexts. Crosses: trained on a sample, "
+    "its loss at that length in closed form. A model trained at one long length gives predictions that are too large "
+    "where the context is short."
 )
 GAP = 1e-10
 """Runs of merged attention end when the loss has closed all but this fraction of its way to the least."""
@@ -59,7 +60,7 @@ class Settings:
     merged_init: float = 1e-3
     separate_init: float = 1e-4
     seeds: tuple[int, ...] = (60, 61, 62, 63)
-    """Of separate attention; the first of them also gives the samples and the start of merged attention."""
+    """Of separate attention; the first of them also gives the samples and the initialization of merged attention."""
     samples: int = 12
     sequences: int = 5000
     test_contexts: int = 2000
@@ -83,16 +84,8 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    return {
-        "dimension D": settings.dim,
-        "context lengths": f"1 to {settings.longest}, equally likely",
-        "eigenvalues of the covariance": list(settings.eigenvalues),
-        "heads": f"{settings.merged_heads} merged; {settings.separate_heads} separate, of rank one",
-        "initial weights": f"Gaussian, standard deviation {settings.merged_init:g} merged, "
-        f"{settings.separate_init:g} separate; settings were chosen on seeds 0 to 3",
-        "tested lengths": list(settings.tested),
-        **{name: getattr(settings, name) for name in ("seeds", "samples", "sequences", "test_contexts")},
-    }
+    lengths = {"context lengths": f"1 to {settings.longest}, equally likely", "tested lengths": settings.tested}
+    return described(settings, dim=settings.dim, initial="Gaussian; settings were chosen on seeds 0 to 3", **lengths)
 
 
 def harmonic_mean(lengths: ContextLengths) -> float:
@@ -149,7 +142,8 @@ def train_on_samples(
 
 
 def train_separate(settings: Settings, *, lengths: int | ContextLengths | None = None) -> xr.Dataset:
-    """The flow of each seed on the population: loss, number of drops, and the loss halfway through each plateau.
+    """The flow of each seed at infinitely many sequences: loss, number of drops, and the loss halfway through each
+    plateau.
 
     Drops and the middles of plateaus are predicted from the initial weights (`expected_plateaus`).
     """
@@ -166,10 +160,7 @@ def train_separate(settings: Settings, *, lengths: int | ContextLengths | None =
     near = np.outer(drops, np.linspace(0.98, 1.02, 41)).ravel()
     even = np.geomspace(drops.min() / 5, expected.middle.max(), 400)
     times = np.unique(np.concatenate([even, near, expected.middle.ravel()]))
-    options: dict[str, Any] = {"rtol": RTOL, "atol": 1e-4 * init, "progress": False}
-    runs = flow(Ensemble.of(models), Population(task), until=times[-1], record=Record(points=times), **options)[
-        ["loss"]
-    ]
+    runs = flow_at(models, Population(task), times, rtol=RTOL, atol=1e-4 * init)[["loss"]]
     loss = runs["loss"].values
     places = np.searchsorted(times, expected.middle)
     counts = [len(staircase(times, each).drops) for each in loss]
@@ -186,9 +177,9 @@ def train_separate(settings: Settings, *, lengths: int | ContextLengths | None =
 def test_losses(models: dict[str, MergedAttention], settings: Settings, *, seed: int) -> xr.Dataset:
     """Losses of trained models in fresh contexts, of which they see n tokens and the next one's input.
 
-    Answers are linear in the task vector and in the query, so that in each context the average over both is exact from
-    the unit vectors: D² sequences. Single ones would have such heavy tails at short lengths that 20,000 of them do not
-    tell their standard error.
+    Predictions are linear in the task vector and in the query, so that in each context the average over both is exact
+    from the unit vectors: D² sequences. Single ones would have such heavy tails at short lengths that 20,000 of them do
+    not tell their standard error.
     """
     errors = eqx.filter_jit(
         lambda model, tokens, labels, n: jax.vmap(lambda each: model(each, n))(tokens)[:, 0] - labels
