@@ -216,7 +216,7 @@ class Saves:
         patch.setattr(checkpoints, "_EVERY", 0.0)
         patch.setattr(checkpoints, "_SHARE", 0.0)
         steps = property(lambda self: 9, lambda self, value: None)
-        patch.setattr("stepwell.dynamics._chunk_size.ChunkSize.steps", steps, raising=False)
+        patch.setattr("stepwell.dynamics._loop.ChunkSize.steps", steps, raising=False)
         self.save = checkpoints.Saves.save_if_due
 
     def end(self, after: int | None, how: str = "kill") -> None:
