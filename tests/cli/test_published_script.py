@@ -488,9 +488,8 @@ class Saves:
         self.patch.setattr(checkpoints.Saves, "save_if_due", save)
 
 
-@pytest.mark.parametrize(
-    ("flags", "how"), [([], "press"), (["--model", "attnS", "--track_value"], "kill")], ids=["merged", "separate"]
-)
+@pytest.mark.parametrize("how", ["kill", "press"])
+@pytest.mark.parametrize("flags", [[], ["--model", "attnS", "--track_value"]], ids=["merged", "separate"])
 def test_a_killed_run_is_resumed_bit_for_bit(
     flags: list[str], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
