@@ -34,7 +34,7 @@ class Kernels(BuildHookInterface):
         if not self._ships(version):
             return
         sys.path.insert(0, self.root)
-        from stepwell.native._build import library
+        from stepwell.native._compile import library
         from stepwell.native._kernels import KERNELS, SOURCES
         from stepwell.native._processor import LEVELS, cores, is_x86
 

@@ -167,7 +167,7 @@ def libraries() -> Iterator[Row]:
 
 
 def _normals(shape: tuple[int, ...]) -> Any:
-    from stepwell.tasks._normals import standard_normals
+    from stepwell.tasks._random import standard_normals
 
     return standard_normals(jax.random.key(0), shape)
 

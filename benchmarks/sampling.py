@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepwell.tasks import InContextRegression, covariance
-from stepwell.tasks._normals import standard_normals
+from stepwell.tasks._random import standard_normals
 
 from ._row import Row
 from ._timing import best, interleaved

@@ -16,7 +16,9 @@ import numpy as np
 
 import stepwell as sw
 from stepwell.store import Shard, Store
-from stepwell.sweeps import Study, compute_in_process, on_cluster, plan_sweep, run_job, sweep
+from stepwell.sweeps import Study, plan_sweep, sweep
+from stepwell.sweeps._cluster import on_cluster
+from stepwell.sweeps._sweep import compute_in_process, compute_missing
 
 from ._row import Row
 
@@ -98,7 +100,7 @@ def _million(store: Store) -> Row:
 
 
 def _sweep(chosen: Study, store: Store, compute: Any = compute_in_process) -> None:
-    assert run_job(plan_sweep(chosen, store), compute, progress=False)[0] == "finished"
+    assert compute_missing(plan_sweep(chosen, store), compute, progress=False)[0] == "finished"
 
 
 class _TimedStore(Store):

@@ -57,7 +57,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=4 * runs["standard_error"].values,
             basis="four standard errors of the mean over the new sequences",
             kind="theory",
-            source="theory.linear.levels of MixtureOfGaussians.moments",
+            source="theory.linear.levels of MixtureOfGaussians",
         ),
         Claim.over(
             "below-gaussian",
@@ -68,7 +68,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             relation="<=",
             basis="the fourth moment of the mixture is smaller",
             kind="theory",
-            source="MixtureOfGaussians.moments",
+            source="MixtureOfGaussians.closed_form",
         ),
     ]
 

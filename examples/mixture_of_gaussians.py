@@ -50,7 +50,7 @@ class MixtureOfGaussians(AbstractTask):
         y = jnp.einsum("sni,si->sn", x, jax.random.normal(vectors, (sequences, self.dim)))[..., None]
         return assemble(x, y, y, self.context)
 
-    def moments(self, normalization="1/N") -> PopulationMoments:
+    def closed_form(self, normalization) -> PopulationMoments:
         r"""$M = \Lambda$, $C = (1 + \tfrac1n)\Lambda^2 + \tfrac1n(\mathrm{tr}(\Lambda)\Lambda - 2|\mu|^2\mu\mu^\top)$.
 
         From $E[xx^\top xx^\top] = 2\Lambda^2 + \mathrm{tr}(\Lambda)\Lambda - 2|\mu|^2\mu\mu^\top$: the last term is

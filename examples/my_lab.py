@@ -42,7 +42,7 @@ class Sparse(AbstractTask):
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
         return assemble(x, y, y, self.context)
 
-    def moments(self, normalization="1/N"):  # in closed form: for the objective population, and for the theory
+    def closed_form(self, normalization):  # in closed form: for the objective population, and for the theory
         covariance, tasks = np.diag(1 / np.arange(1, self.dim + 1)), self.density * np.eye(self.dim)
         return InContextRegression(covariance, self.context, task_covariance=tasks).moments(normalization)
 

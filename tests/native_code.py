@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepwell.native._build import compile_library
+from stepwell.native._compile import compile_library
 from stepwell.native._kernels import SOURCES
 from stepwell.native._processor import is_x86, levels
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import BENCHMARKS, natives
+from benchmarks.__main__ import main
 from benchmarks._row import Row, markdown, quantity, table
 from benchmarks._timing import interleaved
 from stepwell.native import KERNELS
@@ -31,28 +32,24 @@ WITHOUT_TORCH = (
 )
 
 
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # how fast they are is not tested
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-
-
-def test_help_lists_every_benchmark():
-    done = call("--help")
-    assert done.returncode == 0, done.stderr
-    for name, text in BENCHMARKS.items():
-        assert name in done.stdout and text in done.stdout
+def test_help_lists_every_benchmark(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    text = capsys.readouterr().out
+    for name, what in BENCHMARKS.items():
+        assert name in text and what in text
         assert (ROOT / "benchmarks" / f"{name}.py").is_file()
 
 
-def test_an_unknown_name_is_refused_with_the_near_one():
-    done = call("flwo")
-    assert done.returncode == 2
-    assert done.stderr == "there is no benchmark flwo; did you mean flow?\n"
+def test_an_unknown_name_is_refused_with_the_near_one(capsys: pytest.CaptureFixture[str]):
+    assert main(["flwo"]) == 2
+    assert capsys.readouterr().err == "there is no benchmark flwo; did you mean flow?\n"
 
 
 def test_quick_runs_give_valid_rows():
-    done = call(*WITHOUT_TORCH, "--quick", "--json")
+    command = [sys.executable, "-m", "benchmarks", *WITHOUT_TORCH, "--quick", "--json"]
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # how fast they are is not tested
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["left_out"] == {}
@@ -69,21 +66,13 @@ def test_every_kernel_is_measured():
     assert measured == set(natives.COMMANDS) == set(KERNELS), "WORK and COMMANDS of benchmarks/natives.py: all kernels"
 
 
-def test_what_needs_pytorch_says_how_to_get_it():
+def test_what_needs_pytorch_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """PyTorch made impossible to import, whether or not it is there."""
-    code = (
-        "import sys\n"
-        "class Without:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'torch':\n"
-        "            raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Without())\n"
-        "from benchmarks.__main__ import main\n"
-        "sys.exit(main(['cubic_mlp']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "cubic_mlp: needs PyTorch; `make bench` installs it"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in ("benchmarks.cubic_mlp", "benchmarks._pytorch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert main(["cubic_mlp"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "cubic_mlp: needs PyTorch; `make bench` installs it"
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def _claims(claims: list[dict[str, Any]]) -> Iterator[str]:
         counted = ""
         if claim["count"] is not None:
             held = round(claim["count"] * claim["pass_rate"])
-            counted = f" ({held} of {claim['seeds']} {claim['counted']})"
+            counted = f" ({held} of {claim['count']} {claim['counted']})"
         predicted = f"{_SIGNS[claim['relation']]}{number(claim['predicted'])} ± {number(claim['tolerance'], 3)}"
         yield f"| {_verdict(claim)} | {words} | {predicted} | {number(claim['measured'])}{_text(counted)} |"
     yield ""

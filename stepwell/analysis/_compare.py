@@ -99,7 +99,7 @@ class Comparison:
         """A `pandas.DataFrame` with a row for each drop of each run; its columns are the fields of `ComparedDrop`."""
         whole = ["component", "head", "measured_component", "measured_head"]
         kinds = dict.fromkeys(whole, "Int64") | {"in_order": "boolean", "population": float}
-        table = pd.DataFrame(self.drops, columns=list(ComparedDrop._fields)).astype(kinds)[self._columns]
+        table = pd.DataFrame(self.drops, columns=list(ComparedDrop._fields)).astype(kinds).filter(self._columns)
         table.attrs = {"unit": PAPER_UNIT, "remarks": list(self.remarks)}
         return table
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell.models import AbstractModel, is_cubic
+from stepwell.models import AbstractModel, effective_map, head_maps, is_cubic
 
 from ._recorded import recorded, weights_of
 from ._staircase import passage_time
@@ -134,7 +134,7 @@ def winners(trajectory: xr.Dataset, model: AbstractModel | None = None, *, least
 
 
 def _maps(model: AbstractModel) -> tuple[Array, Array]:
-    return model.head_maps(), model.effective_map()
+    return head_maps(model), effective_map(model)
 
 
 class Allocation(NamedTuple):

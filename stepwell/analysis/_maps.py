@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
 
+from stepwell import models
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel, is_cubic, measured_map, require_linear
@@ -51,7 +51,7 @@ def effective_map(
     along = recorded(trajectory, model)
     template, axis = along.template, along.axis
     if is_cubic(template):
-        maps, unexplained = along.over(_declared), None
+        maps, unexplained = along.over(models.effective_map), None
     elif batch is None:
         raise InvalidInput(
             f"{type(template).__name__} declares no effective map; give sequences to measure it on, such as "
@@ -65,10 +65,6 @@ def effective_map(
         raise InvalidInput(f"the model has {maps.shape[2]} outputs; this probe is for models with one output")
     made = xr.DataArray(maps[:, :, 0, 0], along.coordinates, ("run", axis, "row", "column"), "effective_map")
     return made if unexplained is None else made.assign_coords(unexplained=(("run", axis), unexplained))
-
-
-def _declared(model: AbstractModel) -> Array:
-    return model.effective_map()
 
 
 @checked

@@ -74,15 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
 
     from stepwell._util.outcomes import DONE
-    from stepwell.sweeps import compute_in_process, job_result, on_cluster, run_job
+    from stepwell.sweeps import run_job
 
+    for line in job.remarks():
+        print(f"stepwell sweep: {line}", file=sys.stderr)
     shown_progress = not arguments.json or sys.stderr.isatty()
-    if arguments.workers is None and arguments.scheduler is None:
-        outcome, message = run_job(job, compute_in_process, progress=shown_progress)
-    else:
-        with on_cluster(workers=arguments.workers, scheduler=arguments.scheduler) as compute:
-            outcome, message = run_job(job, compute, progress=shown_progress)
-    result = job_result(job, outcome, message)
+    result = run_job(job, workers=arguments.workers, scheduler=arguments.scheduler, progress=shown_progress)
+    outcome, message = result.attrs["outcome"], result.attrs["message"]
     files = _files(arguments, result, picture)
     report = _report(job.waiting, result, files, time.monotonic() - begun)
     print(json.dumps(report) if arguments.json else _summary(report))

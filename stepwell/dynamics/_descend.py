@@ -13,10 +13,9 @@ from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import CheckpointPath
 from ._devices import for_devices, placed
-from ._ensemble import Ensemble, map_members
-from ._host import train
-from ._loop import Fixed
-from ._options import TrainOptions, Transformation
+from ._ensemble import Ensemble, as_ensemble, map_members, may_be_stacked
+from ._host import TrainOptions, train
+from ._loop import Fixed, Transformation
 from ._record import Record
 
 
@@ -43,7 +42,8 @@ def descend(
 
     **Arguments:**
 
-    - `model`: the model at its initial weights, or an `Ensemble` of models, which are trained side by side.
+    - `model`: the model at its initial weights; or an `Ensemble` of models, which are trained side by side, or a model
+      stacked by `eqx.filter_vmap`, whose class says how many axes its weights have.
     - `objective`: the loss; one for all runs, or an `Ensemble` with one for each.
     - `rate`: the learning rate $\eta$; one number, or for an ensemble one for each run; or a schedule, which is a
       function of the number of the step, such as those of optax.
@@ -84,6 +84,7 @@ def descend(
     >>> run["loss"].sel(run=0, step=[0, 150, 600]).values.round(2).tolist()
     [1.5, 0.57, 0.13]
     """
+    model = as_ensemble(model)
     check_fit(model, objective)
     template = model.member(0) if isinstance(model, Ensemble) else model
     followed = map_members(lambda member: for_devices(member, template), objective)
@@ -112,7 +113,14 @@ def check_fit(model: AbstractModel | Ensemble, objective: AbstractObjective | En
             )
         objective = objective.member(0)
     if not isinstance(model, Ensemble):
-        objective.check(model)  # pyright: ignore
+        try:
+            objective.check(model)  # pyright: ignore
+        except (InvalidInput, TypeError, ValueError) as error:
+            if not may_be_stacked(model):
+                raise
+            raise InvalidInput(
+                f"{error}; if this is a stack of models, as eqx.filter_vmap makes it, give Ensemble(model)"
+            ) from error
         return
     # Settings are the same for all members; only values can differ, and what is asked of them is that label blocks are
     # zero. In the classes of this package those are sums of products of weights: they are zero if they are with the

@@ -1,5 +1,7 @@
 """Several runs as one: weights stacked along a first axis, vectorized by `jax.vmap`."""
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -7,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import AbstractArray, Array, Float
 
 from stepwell._util.arguments import check_fields, checked
 from stepwell._util.errors import InvalidInput
@@ -20,12 +22,13 @@ Member = TypeVar("Member", bound=eqx.Module)
 class Ensemble(eqx.Module, Generic[Member]):
     """Models (or objectives) of one shape, stacked: every array has a first axis `run`.
 
-    Build it with `Ensemble.of`. `descend`, `flow` and `online` train all members as one program.
+    Build it with `Ensemble.of`, or of what `eqx.filter_vmap` stacked. `descend`, `flow` and `online` train all members
+    as one program.
 
     **Arguments:**
 
     - `stacked`: a model or objective whose arrays have a first axis `run`; its settings are those of all members.
-    - `size`: the number of members.
+    - `size`: the number of members; by default the length of that axis.
 
     **Example:**
 
@@ -42,6 +45,10 @@ class Ensemble(eqx.Module, Generic[Member]):
 
     stacked: Member
     size: int = eqx.field(static=True)
+
+    def __init__(self, stacked: Member, size: int | None = None):
+        self.stacked = stacked
+        self.size = _length(stacked) if size is None else size
 
     def __check_init__(self):
         check_fields(self)
@@ -106,6 +113,42 @@ class Ensemble(eqx.Module, Generic[Member]):
             lambda leaf: jax.device_put(np.abs(np.asarray(leaf)).max(axis=0)) if eqx.is_array(leaf) else leaf,
             self.stacked,
         )
+
+
+def as_ensemble(model: Any) -> Any:
+    """The model; as an ensemble if it was stacked by `eqx.filter_vmap`: every array has one axis more than it declares.
+
+    A class declares the axes of its weights by `weight_dims`, or by shapes in the annotations of its fields. Where it
+    says nothing, a model is taken for a single one, and `check_fit` names the remedy if it does not work as one.
+    """
+    if isinstance(model, Ensemble):
+        return model
+    further = set()
+    if isinstance(type(model).weight_dims, dict):
+        with contextlib.suppress(AttributeError, LookupError):  # `check_weights` says which name is no weight
+            further = {np.ndim(weight) - len(model.weight_dims[name]) for name, weight in model.weights().items()}
+    else:
+        axes = {field.name: _declared_axes(field.type) for field in dataclasses.fields(model)}
+        further = {np.ndim(getattr(model, name)) - count for name, count in axes.items() if count is not None}
+    return Ensemble(model) if further == {1} else model
+
+
+def may_be_stacked(model: Any) -> bool:
+    """Whether the shapes of a model allow that it is a stack of several."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(model) if eqx.is_array(leaf)]
+    return not isinstance(model, Ensemble) and all(shapes) and len({shape[0] for shape in shapes}) == 1
+
+
+def _declared_axes(hint: Any) -> int | None:
+    """How many axes an annotation such as `Float[Array, "head dim"]` lists; None if that is open."""
+    shaped = isinstance(hint, type) and issubclass(hint, AbstractArray)
+    return len(hint.dim_str.split()) if shaped and not any(mark in hint.dim_str for mark in "*.") else None
+
+
+def _length(stacked: Any) -> int:
+    if not may_be_stacked(stacked):
+        raise InvalidInput("the arrays of stacked have no common first axis; stack members by Ensemble.of")
+    return next(leaf.shape[0] for leaf in jax.tree.leaves(stacked) if eqx.is_array(leaf))
 
 
 def map_members(function: Callable[[Any], Any], thing: Any) -> Any:

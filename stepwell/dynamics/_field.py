@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from stepwell._util.process import quick_jit
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
@@ -65,13 +66,13 @@ def over_runs(fields: Any, function: Any, given: Any) -> Any:
     return eqx.filter_vmap(function, in_axes=(None, 0))(fields, given)
 
 
-@eqx.filter_jit
+@quick_jit
 def losses(fields: Any, weights: Float[Array, "run weights"]) -> Float[Array, " run"]:
     """The loss of every run."""
     return over_runs(fields, Field.loss, weights)
 
 
-@eqx.filter_jit
+@quick_jit
 def losses_and_rates(fields: Any, weights: Float[Array, "run weights"]) -> tuple[Array, Array]:
     """The loss of every run, and the speed of its weights over their size."""
 
@@ -83,7 +84,7 @@ def losses_and_rates(fields: Any, weights: Float[Array, "run weights"]) -> tuple
     return over_runs(fields, single, weights)
 
 
-@eqx.filter_jit
+@quick_jit
 def curves(fields: Any, observe: dict[str, Any], weights: Float[Array, "run time weights"]):
     """Loss and observables (run, time, …) and named weights (run, time, …)."""
 

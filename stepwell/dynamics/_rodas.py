@@ -4,7 +4,6 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,17 +11,17 @@ from jaxtyping import Array, Bool, Float
 
 from stepwell._util.interrupt import Interruptible, interrupted
 from stepwell._util.memory import available_memory
+from stepwell._util.process import quick_jit
 from stepwell._util.progress import Meter
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import arrays_of, with_arrays
-from ._chunk_size import ChunkSize
 from ._ensemble import Ensemble
 from ._field import over_runs
-from ._plan import MOST_STEPS, Plan, Solution
+from ._loop import ChunkSize
+from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
-from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
 from .fast import stiff_form
 
@@ -168,7 +167,7 @@ def _begin(weights: Float[np.ndarray, "run weights"]) -> _State:
     return _State(weights, zero, Pace(_FIRST * one, _FIRST * one, one, no), one, no, no)
 
 
-@eqx.filter_jit
+@quick_jit
 def _advance(reading: Any, state: _State, ends: Any, targets: Any, rtol: Any, atol: Any, most: Any):
     """(state, attempts, how many) after up to `most` steps, which are no more than `_ATTEMPTS`.
 
@@ -227,7 +226,7 @@ def _path_losses(fields: Any, weights: Float[np.ndarray, "run time weights"]) ->
     return np.concatenate(losses, axis=1)[:, :times]
 
 
-@eqx.filter_jit
+@quick_jit
 def _some_losses(fields: Any, weights: Float[Array | np.ndarray, "run time weights"]) -> Float[Array, "run time"]:
     return over_runs(fields, lambda field, path: jax.lax.map(field.loss, path), weights)
 

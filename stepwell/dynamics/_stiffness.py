@@ -22,6 +22,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float
 
+from stepwell._util.process import quick_jit
 from stepwell._util.types import Loss
 from stepwell.models import as_separate, is_proved, is_separate
 from stepwell.objectives import AbstractQuadraticObjective
@@ -191,7 +192,7 @@ def _read_by_shape(tree: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], size: in
     return ~np.isfinite(np.asarray(_spoilt(dataclasses.replace(zeros, skeleton=skeleton), jnp.zeros(size))))
 
 
-@eqx.filter_jit
+@quick_jit
 def _spoilt(field: Field, weights: Vector) -> Vector:
     """The loss with each weight in turn not a number."""
     return jax.lax.map(lambda place: field.loss(weights.at[place].set(jnp.nan)), jnp.arange(weights.size))

@@ -9,7 +9,6 @@ import functools
 import types
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from stepwell._util.arguments import checked
 from stepwell.experiments import SECTIONS, SEED, DeclaredField, find_kind, kinds
 
 Shape = Literal["choice", "integer", "number", "integers", "numbers", "text"]
@@ -109,7 +108,7 @@ PRESETS: dict[str, Preset] = {
     "linear": Preset("Linear attention", {}),
     "softmax": Preset("Softmax attention", {"task.kind": "multitask", "model.scale": "0.004", "seed": "9"}),
 }
-"""By the pictures that they show."""
+"""By the figures that they show."""
 
 
 def hint_of(section: Any, kind: str, field: str) -> Hint:
@@ -119,24 +118,8 @@ def hint_of(section: Any, kind: str, field: str) -> Hint:
     return HINTS.get(f"{section}.{kind}.{field}") or HINTS.get(f"{section}.{field}") or Hint()
 
 
-@checked
 def controls(section: str, kind: str) -> dict[str, Control]:
-    """The controls of a kind.
-
-    **Arguments:**
-
-    - `section`: "task", "model", "objective", "training" or "record".
-    - `kind`: the name of a kind of that section, ours or a user's.
-
-    **Returns:** the controls by dotted name, in the order in which the kind declares its fields.
-
-    **Example:**
-
-    >>> from stepwell.explorer import controls
-    >>> heads = controls("model", "separate")["model.heads"]
-    >>> heads.label, heads.slider, heads.most
-    ('Heads H', (1, 8), 8)
-    """
+    """The controls of a kind, ours or a user's, by dotted name, in the order in which it declares its fields."""
     return _controls(section, kind, find_kind(section, kind).build)  # pyright: ignore[reportArgumentType]
 
 

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import shown
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.experiments import LOADED, SECTIONS, Experiment, command_of, find_kind
 
 from ._state import State
-from ._view import kept_view
+from ._view import View, kept_view
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,7 +36,6 @@ _LARGEST = 2**24
 class Kind(NamedTuple):
     """A kind of download."""
 
-    label: str
     ending: str
     media: str
     make: "Callable[[Sequence[State]], bytes]"
@@ -62,9 +63,7 @@ def download(states: Sequence[State], kind: str) -> tuple[str, str, bytes]:
 
 
 def _figure(states: Sequence[State], ending: str) -> bytes:
-    from ._picture import draw
-
-    figure = draw([kept_view(state) for state in states], _names(states))
+    figure = _draw([kept_view(state) for state in states], _names(states))
     made = io.BytesIO()
     metadata = {"Date": None} if ending == "svg" else {"CreationDate": None}
     figure.savefig(made, format=ending, metadata=metadata)
@@ -79,6 +78,69 @@ def _names(states: Sequence[State]) -> list[str]:
         changed = [f"{name} {value}" for name, value in own.items() if first.get(name) != value]
         names.append(", ".join(changed)[:60] or "the same")
     return names
+
+
+def _draw(views: Sequence[View], names: Sequence[str]) -> Figure:
+    """The losses of up to four configurations on one axis; below, the weights and the map of the first.
+
+    `names` are what the configurations are called in the legend. Time is logarithmic.
+    """
+    first = views[0]
+    with styled():
+        figure = new_figure(8.0, 6.0)
+        above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1))  # pyright: ignore[reportGeneralTypeIssues]
+        _draw_losses(above.subplots(), views, names)
+        if "omega" in first:
+            axes = below.subplots(1, 2)
+            _draw_heads(axes[0], first, first["omega"].reshape(first["time"].size, -1), r"$\omega$")
+            _draw_heads(axes[1], first, first["allocation"].reshape(first["time"].size, -1), r"$\mu\omega$")
+        elif "values" in first:
+            mapped = "map" in first
+            axes = below.subplots(1, 3, width_ratios=(1.6, 1, 1)) if mapped else [below.subplots()]
+            _draw_heads(axes[0], first, first["values"], "value weights", dashed=first["values_theory"])
+            if mapped:
+                top = float(max(np.abs(first["map"][-1]).max(), np.abs(first["target"]).max())) or 1.0
+                titles = {"effective map": first["map"][-1], "target": first["target"]}
+                for panel, (title, matrix) in zip(axes[1:], titles.items(), strict=True):
+                    panel.imshow(matrix, cmap="RdBu_r", vmin=-top, vmax=top)
+                    panel.set(title=title, xticks=[], yticks=[])
+    return figure
+
+
+def _times(axes: Any, view: View) -> None:
+    time = view["time"]
+    axes.set_xlabel("step" if view["time_name"] == "step" else f"time {view['time_name']}")
+    if time[-1] > 0:
+        axes.set_xscale("log")
+        axes.set_xlim(max(1e-3 * time[-1], float(time[time > 0].min())), time[-1])
+
+
+def _draw_losses(axes: Any, views: Sequence[View], names: Sequence[str]) -> None:
+    first = views[0]
+    for number, (view, name) in enumerate(zip(views, names, strict=True)):
+        axes.plot(view["time"], view["loss"], color=(BLACK, *PALETTE)[number], label=name)
+    for level in [*first.get("levels", ()), *first.get("limits", {}).values()]:
+        axes.axhline(level, color=GRAY, linestyle=":", linewidth=1.2, zorder=0)
+    for time in first.get("drop_times", ()):
+        if np.isfinite(time):
+            axes.axvline(time, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
+    longest = max(views, key=lambda view: float(view["time"][-1]))
+    _times(axes, longest)
+    top = 3 * max(float(view["loss"][0]) for view in views)
+    axes.set_ylim(0, 1.05 * min(max(float(np.max(view["loss"])) for view in views), top))
+    axes.set_ylabel("loss")
+    if len(views) > 1:
+        axes.legend()
+
+
+def _draw_heads(axes: Any, view: View, curves: np.ndarray, title: str, dashed: np.ndarray | None = None) -> None:
+    for head in range(curves.shape[1]):
+        color = PALETTE[head % len(PALETTE)]
+        axes.plot(view["time"], curves[:, head], color=color)
+        if dashed is not None:
+            axes.plot(view["time"], dashed[:, head], color=color, linestyle="--", linewidth=1.0)
+    _times(axes, view)
+    axes.set_title(title)
 
 
 def trajectory(state: State) -> "xr.Dataset":
@@ -144,9 +206,9 @@ def _gif(states: Sequence[State]) -> bytes:
     experiment = states[0].run
     task: Any = None if no_theory(experiment) else experiment.build().task
     with tempfile.TemporaryDirectory() as folder:
-        film = Path(folder) / "film.gif"
-        animate(trajectory(states[0]), task, frames=_FRAMES).save(film, writer="pillow")
-        return film.read_bytes()
+        file = Path(folder) / "run.gif"
+        animate(trajectory(states[0]), task, frames=_FRAMES).save(file, writer="pillow")
+        return file.read_bytes()
 
 
 def _files(experiment: Experiment) -> list[str]:
@@ -196,13 +258,13 @@ def _toml(states: Sequence[State]) -> bytes:
 
 
 KINDS: dict[str, Kind] = {
-    "svg": Kind("Figure (SVG)", "svg", "image/svg+xml", lambda states: _figure(states, "svg")),
-    "pdf": Kind("Figure (PDF)", "pdf", "application/pdf", lambda states: _figure(states, "pdf")),
-    "netcdf": Kind("Data (netCDF)", "nc", "application/x-netcdf", _netcdf, alone=True),
-    "csv": Kind("Data (CSV)", "csv", "text/csv", _csv),
-    "gif": Kind("Animation (GIF)", "gif", "image/gif", _gif, alone=True),
-    "script": Kind("Python script", "py", "text/x-python", _script, alone=True),
-    "toml": Kind("Experiment (TOML)", "toml", "application/toml", _toml, alone=True),
-    "command": Kind("Command", "sh", "text/x-shellscript", _command),
+    "svg": Kind("svg", "image/svg+xml", lambda states: _figure(states, "svg")),
+    "pdf": Kind("pdf", "application/pdf", lambda states: _figure(states, "pdf")),
+    "netcdf": Kind("nc", "application/x-netcdf", _netcdf, alone=True),
+    "csv": Kind("csv", "text/csv", _csv),
+    "gif": Kind("gif", "image/gif", _gif, alone=True),
+    "script": Kind("py", "text/x-python", _script, alone=True),
+    "toml": Kind("toml", "application/toml", _toml, alone=True),
+    "command": Kind("sh", "text/x-shellscript", _command),
 }
 """Kinds of downloads by name."""

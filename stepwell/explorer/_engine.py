@@ -1,14 +1,13 @@
-"""What computes for all pages: one engine a server."""
+"""What computes for all pages, in turns: one engine a server."""
 
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ._state import State
-from ._turns import FIRST, REST, Turns
 from ._view import Report, Stop, View
 from ._warm import is_warm, mark_warm, neighbors, warm
 
@@ -18,13 +17,38 @@ _IDLE = 1.5
 """Seconds without a request after which programs for other shapes are compiled."""
 _KEPT = 32
 """Views that are kept for all pages: the first view of each, and links that are opened again."""
-
-
 _PAUSE, _LONGEST_PAUSE = 2.0, 0.2
 """After the first that a request shows, a newer one may come for so many times as long as that took, and at most so
 many seconds, before the rest is computed: during a drag the rest would only hold it up."""
 _THREADS = 32
 """Requests that are under way, most of them waiting for their turn."""
+FIRST, REST = 0, 1
+"""What shows something, and what completes it."""
+
+
+class Turns:
+    """`take` waits for a turn and `give` ends it; among equals, who came first is first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken = False
+        self._waiting: tuple[deque[object], deque[object]] = (deque(), deque())
+
+    def take(self, rank: int) -> None:
+        own = object()
+        with self._changed:
+            self._waiting[rank].append(own)
+            self._changed.wait_for(lambda: not self._taken and self._next() is own)
+            self._waiting[rank].popleft()
+            self._taken = True
+
+    def give(self) -> None:
+        with self._changed:
+            self._taken = False
+            self._changed.notify_all()
+
+    def _next(self) -> object | None:
+        return next((queue[0] for queue in self._waiting if queue), None)
 
 
 class Engine:

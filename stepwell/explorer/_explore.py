@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 from urllib.parse import urlencode
 
 from stepwell._util.process import configure
@@ -49,15 +49,11 @@ def explore(
     from ._engine import Engine
     from ._server import Explorer
     from ._stored import Library
-    from ._view import View, view
+    from ._view import view
 
     words = {} if experiment is None else State.of(experiment).query()
     library = Library(store, reproduction)
-
-    def compute(state: State, **options: Any) -> View:
-        return library.view(state) if state.mode == "stored" else view(state, **options)
-
-    explorer = Explorer(port, Engine(compute, warm=warm), library)
+    explorer = Explorer(port, Engine(partial(view, library=library), warm=warm), library)
     sys.setswitchinterval(_SWITCH)
     address = explorer.address + (f"?{urlencode(words)}" if words else "")
     announce(address)

@@ -21,7 +21,7 @@ from stepwell.models import is_attention, theory_of
 from stepwell.tasks import InContextRegression
 from stepwell.theory import IntegrationFailed, linear
 
-View = dict[str, Any]
+from ._view import View
 
 _POINTS, _FEW = 1000, 30
 """Points of a view, at the most; and snapshots of the weights at the least."""
@@ -85,7 +85,7 @@ def has_weights(trajectory: xr.Dataset, names: Any) -> bool:
 
 
 def small(values: np.ndarray) -> np.ndarray:
-    """In 32 bits, which is enough for a picture."""
+    """In 32 bits, which is enough for a figure."""
     return np.clip(np.nan_to_num(values, nan=np.nan, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST).astype(
         np.float32
     )
@@ -118,7 +118,7 @@ def curve_view(experiment: Experiment, trajectory: xr.Dataset, points: Points) -
 
 
 def is_linear(built: Built) -> bool:
-    """Whether a run has the pictures of one regression."""
+    """Whether a run has the figures of one regression."""
     task, model, _ = built
     if not is_attention(model) or theory_of(type(model)) is None:
         return False

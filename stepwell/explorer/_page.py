@@ -1,22 +1,24 @@
-"""The page as HTML: its controls are made from the declarations of kinds, its pictures are Bokeh's without data."""
+"""The page as HTML: controls are made from the declarations of kinds, figures are Bokeh's without data, and tooltips
+come from the glossary."""
 
 import base64
 import dataclasses
 import functools
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from bokeh.embed import components
+from bokeh.models import BasicTicker, ColumnDataSource, FixedTicker, HoverTool, LinearColorMapper, Range1d, Span
+from bokeh.plotting import figure
 from jinja2 import Environment, FileSystemLoader
 
 from stepwell.experiments import SECTIONS, kinds, registrations
 
-from ._controls import HINTS, PRESETS, Control, all_controls, seed_control
-from ._figures import pictures
-from ._glossary import glossary
+from ._controls import HINTS, PRESETS, Control, Hint, all_controls, seed_control
 from ._state import State
 
 FOLDER = Path(__file__).parent / "page"
@@ -26,6 +28,10 @@ Start = Literal["linear", "softmax", "stored"]
 """What a page begins with: a preset, or what was computed before."""
 
 _environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+_PLACES = (FOLDER / "glossary.md", Path(__file__).parents[2] / "docs" / "glossary.md")
+"""Where the glossary is: in a wheel, and in the source tree."""
+_ENTRY = re.compile(r"^- \*\*(.+?)\.\*\* (.+?)(?=^- |^#|\Z)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 
 
 class Page(NamedTuple):
@@ -48,8 +54,9 @@ def page(start: Start, token: str) -> Page:
 @functools.lru_cache(maxsize=16)
 def _page(start: Start, token: str, registered: int) -> Page:
     """The page with the controls of the kinds that are registered by now."""
-    script, places = components(pictures(), wrap_script=False)
+    script, places = components(_figures(), wrap_script=False)
     script = script.replace("</", "<\\/")
+    settings = {"mode": "stored" if start == "stored" else "explore", "token": token, **_declared(start)}
     presets = [(name, f"?{urlencode(preset.words)}", preset.title) for name, preset in PRESETS.items()]
     html = _environment.get_template("index.html").render(
         start=start,
@@ -57,9 +64,7 @@ def _page(start: Start, token: str, registered: int) -> Page:
         presets=[*presets, ("stored", "?mode=stored", STORED)],
         places=places,
         script=script,
-        settings=_script_json(
-            {"mode": "stored" if start == "stored" else "explore", "token": token, **_declared(start)}
-        ),
+        settings=json.dumps(settings).replace("<", "\\u003c"),  # so that it may stand in a script element
     )
     return Page(html, f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'")
 
@@ -76,7 +81,7 @@ def _declared(start: Start) -> dict[str, Any]:
             for section, by_kind in all_controls().items()
         },
         "kinds": {section: {kind.name: kind.help for kind in of.values()} for section, of in chosen},
-        "hints": {section: glossary().get(_word(f"{section}.kind"), "") for section, _ in chosen},
+        "hints": {section: glossary().get(HINTS.get(f"{section}.kind", Hint()).glossary, "") for section, _ in chosen},
         "seed": _plain(seed_control()),
         "values": begun.values(),
         "fitting": begun.kinds(),
@@ -93,10 +98,87 @@ def hint(control: Control) -> str:
     return " ".join(filter(None, (control.help, glossary().get(control.glossary, ""))))
 
 
-def _word(name: str) -> str:
-    return HINTS[name].glossary if name in HINTS else ""
+@functools.cache
+def glossary() -> dict[str, str]:
+    """Each word, and its explanation as plain text of one paragraph."""
+    path = next((place for place in _PLACES if place.is_file()), None)
+    if path is None:
+        return {}
+    entries = _ENTRY.findall(path.read_text(encoding="utf-8"))
+    return {word: " ".join(_LINK.sub(r"\1", text).replace("`", "").split()) for word, text in entries}
 
 
-def _script_json(value: Any) -> str:
-    """JSON that may stand in a script element."""
-    return json.dumps(value).replace("<", "\\u003c")
+def _figures() -> dict[str, Any]:
+    """All figures by name, each a root of the page, which shows those that a run has."""
+    time = Range1d(start=0, end=1, name="time")
+    made = {"loss": _curves("loss", time, height=300)}
+    made |= {name: _curves(name, time) for name in ("values", "omega", "mu")}
+    return made | {name: _matrices(name) for name in ("map", "keys", "queries", "allocation")}
+
+
+def _source(name: str, *columns: str) -> ColumnDataSource:
+    return ColumnDataSource({column: [] for column in columns}, name=name)
+
+
+def _figure(name: str, **options: Any) -> Any:
+    return figure(
+        name=name,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        tools="",
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        min_border=4,
+        **options,
+    )
+
+
+def _curves(name: str, time: Range1d, height: int = 240) -> Any:
+    """Curves against time, with levels, drops, phases, the time chosen, and a dot on each curve at that time."""
+    heights = Range1d(start=0, end=1, name=f"{name}.heights")
+    plot = _figure(name, height=height, x_range=time, y_range=heights)
+    strips = _source(f"{name}.strips", "x0", "x1", "color")
+    plot.vstrip("x0", "x1", source=strips, fill_color="color", fill_alpha=0.12, line_color=None)
+    levels = _source(f"{name}.levels", "y", "text", "x")
+    plot.hspan("y", source=levels, line_color="gray", line_dash="dotted", line_width=1)
+    words = plot.text(
+        "x", "y", "text", source=levels, text_font_size="11px", text_align="right", text_baseline="bottom", x_offset=-4
+    )
+    words.name = f"{name}.level_names"
+    drops = _source(f"{name}.drops", "x", "color")
+    plot.vspan("x", source=drops, line_color="color", line_dash="dashed", line_width=1, line_alpha=0.8)
+    lines = _source(f"{name}.lines", "xs", "ys", "color", "dash", "width", "name")
+    drawn = plot.multi_line(
+        "xs", "ys", source=lines, line_color="color", line_dash="dash", line_width="width", line_join="round"
+    )
+    dots = _source(f"{name}.dots", "x", "y", "color")
+    plot.scatter("x", "y", source=dots, color="color", size=7)
+    plot.add_layout(Span(name=f"{name}.cursor", dimension="height", location=0, line_width=1.5))
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[("", "@name"), ("", "$snap_y{0.0000}")]))
+    plot.xaxis.ticker = BasicTicker(desired_num_ticks=6)
+    plot.xaxis.axis_label = "time t/τ"
+    plot.xaxis.name, plot.yaxis.name = f"{name}.time_axis", f"{name}.axis"
+    plot.grid.grid_line_alpha = 0.4
+    plot.tags = [FixedTicker(ticks=[], name=f"{name}.decades")]
+    return plot
+
+
+def _matrices(name: str) -> Any:
+    """Matrices as colored squares, with a title over each."""
+    across, down = (Range1d(start=0, end=1, name=f"{name}.{way}") for way in ("across", "down"))
+    plot = _figure(name, height=220, x_range=across, y_range=down)
+    cells = _source(f"{name}.cells", "x", "y", "value", "what")
+    mapper = LinearColorMapper(palette="Greys3", low=-1, high=1, name=f"{name}.colors")
+    squares = plot.rect(
+        "x", "y", 0.96, 0.96, source=cells, fill_color={"field": "value", "transform": mapper}, line_color=None
+    )
+    titles = _source(f"{name}.titles", "x", "y", "text")
+    words = plot.text(
+        "x", "y", "text", source=titles, text_font_size="11px", text_align="center", text_baseline="bottom"
+    )
+    words.name = f"{name}.title_words"
+    plot.add_tools(HoverTool(renderers=[squares], tooltips=[("", "@what"), ("", "@value{0.0000}")]))
+    plot.axis.visible = False
+    plot.grid.visible = False
+    return plot

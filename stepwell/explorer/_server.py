@@ -114,13 +114,6 @@ class _Refuse(web.RequestHandler):
         self.finish(message + "\n")
 
 
-class _Static(web.StaticFileHandler):
-    """The files of the page: those of one folder of the package."""
-
-    def set_extra_headers(self, path: str) -> None:
-        self.set_header("Cache-Control", "no-cache")
-
-
 class _Handler(web.RequestHandler):
     def initialize(self, explorer: "Explorer") -> None:
         self.explorer = explorer
@@ -305,7 +298,7 @@ class Explorer:
             [
                 (r"/", _Page, own),
                 (r"/ws", _Socket, own),
-                (r"/page/(.*)", _Static, {"path": str(FOLDER)}),
+                (r"/page/(.*)", web.StaticFileHandler, {"path": str(FOLDER)}),
                 (r"/bokeh/(bokeh\.min\.js)", web.StaticFileHandler, {"path": str(server_path() / "static" / "js")}),
                 (r"/alive", _Alive, own),
                 (r"/download/([a-z]+)", _Download, own),

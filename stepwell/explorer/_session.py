@@ -1,4 +1,4 @@
-"""One open page: requests come as text, and answers go as messages of one piece (`_message.py`).
+"""One open page: requests come as text, and answers go as messages of one piece (`packed`).
 
 A request is the words of an address, with the number that the page gave it. At most one is computed and one waits; a
 newer one takes the place of the one that waits. What a page already has is not computed or sent again.
@@ -7,19 +7,20 @@ newer one takes the place of the one that waits. What a page already has is not 
 import json
 import logging
 import math
+import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from tornado.ioloop import IOLoop
 
 from stepwell._util.errors import InvalidInput
 
 from ._engine import Engine
-from ._message import Message, packed
 from ._state import Problems, State, read_all
-from ._view import Cancelled
+from ._view import Cancelled, plain
 from ._warm import is_warm
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ _REPORT_EVERY = 0.2
 """Seconds between reports of longer work."""
 _PAGE_WORDS = ("t", "axis", "tour", "picked")
 """Words of the address that only the page reads."""
+Message = dict[str, Any]
+"""What is sent to the page; `view`, if there is one, has arrays among its values."""
 
 
 def configurations(words: dict[str, str], changed: str | None = None) -> tuple[list[State], list[Problems]]:
@@ -128,9 +131,9 @@ class Session:
         if state.mode == "explore":
             head |= {"words": dict(state.words), "values": state.values(), "kinds": state.kinds()}
             if place not in self._shown:
-                self._post(head)  # controls need not wait for a picture
+                self._post(head)  # controls need not wait for a figure
         if self._shown.get(place) == state or (problems and place in self._shown):
-            self._post(head)  # the picture stays as it is
+            self._post(head)  # the figure stays as it is
             return
         begun, last = time.monotonic(), -math.inf
 
@@ -164,3 +167,29 @@ class Session:
         await self._send(last)
         self._computing = None
         self._next()
+
+
+def packed(message: Message) -> bytes:
+    """A message as bytes: the length of a head, little endian in four bytes; the head as JSON; and arrays.
+
+    The head, filled up with spaces, and each array end at a multiple of 8 bytes. The head has what the message has,
+    and `arrays`: for each its kind (`f4` or `f8`), shape and place. Curves keep float64; weights, which are shown as
+    colors, go as float32.
+    """
+    head = {name: value for name, value in message.items() if name != "view"}
+    pieces: list[bytes] = []
+    if "view" in message:
+        view, arrays, place = message["view"], {}, 0
+        for name, value in view.items():
+            if isinstance(value, np.ndarray):
+                kind = "f4" if value.ndim > 2 else "f8"
+                content = np.ascontiguousarray(value, f"<{kind}").tobytes()
+                content += bytes(-len(content) % 8)
+                arrays[name] = [kind, list(value.shape), place]
+                place += len(content)
+                pieces.append(content)
+        head["view"] = {name: value for name, value in view.items() if name not in arrays}
+        head["arrays"] = arrays
+    text = json.dumps(plain(head), allow_nan=False).encode()
+    text += b" " * (-(len(text) + 4) % 8)
+    return b"".join([struct.pack("<I", len(text)), text, *pieces])

@@ -13,8 +13,7 @@ from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 
 from ._linear import curve_view, points_of, small
-
-View = dict[str, Any]
+from ._view import View
 
 COLUMNS = (
     "task",
@@ -33,11 +32,11 @@ COLUMNS = (
 _NEGATIVE = 1e-3
 """Of the largest μ, the size from which on one below zero is said."""
 _EMERGED = 0.5
-"""Of its last value, the part of the answer at which a task has emerged."""
+"""The part of its last value at which the prediction of a task has emerged."""
 
 
 def is_softmax(built: Built) -> bool:
-    """Whether a run has the pictures of several regressions."""
+    """Whether a run has the figures of several regressions."""
     return isinstance(built.task, MultiTaskRegression) and isinstance(built.model, SpectralAttention)
 
 
@@ -136,8 +135,8 @@ def _rows(
     limit = softmax.flow_limit(task) if heads >= len(task.dims) else None
     rows = []
     for number, (dim, strength) in enumerate(zip(task.dims, task.strengths, strict=True)):
-        answers = omega[:, :, number] * mu[:, :, number]
-        total, last = answers.sum(axis=1), np.abs(answers[-1])
+        parts = omega[:, :, number] * mu[:, :, number]
+        total, last = parts.sum(axis=1), np.abs(parts[-1])
         served = float(last.sum()) >= 0.1
         head = int(np.argmax(last)) if served else None
         measured = None

@@ -5,12 +5,11 @@ The words of an address are fields by their dotted names, `model.heads=3`. Nothi
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.text import nearest, shown
 from stepwell.experiments import SECTIONS, SEED, Experiment, find_kind, kinds, registrations
@@ -40,22 +39,8 @@ _CHOSEN = SECTIONS[:-1]
 
 @dataclass(frozen=True)
 class State:
-    """What the page is set to.
-
-    **Arguments:**
-
-    - `mode`: "explore", or "stored" for what was computed before.
-    - `words`: the texts that were given, by dotted name, as far as they are allowed.
-    - `experiment`: the experiment that they describe; None in the mode "stored".
-
-    **Example:**
-
-    >>> from stepwell.explorer import State
-    >>> state, problems = State.read({"task.dim": "3", "model.scale": "1e-4", "model.heads": "many"})
-    >>> state.query(), state.run.model.scale
-    ({'task.dim': '3', 'model.scale': '0.0001'}, 0.0001)
-    >>> problems
-    {'model.heads': "model.heads is 'many'; it must be an integer from 1 to 8"}
+    """What the page is set to: the words that were given, as far as they are allowed, and the experiment that they
+    describe, which is None in the mode "stored".
     """
 
     mode: Mode
@@ -82,29 +67,11 @@ class State:
         return self.experiment
 
     @classmethod
-    @checked
-    def default(cls, mode: Mode = "explore") -> "State":
-        """The state of a page without an address.
-
-        **Arguments:**
-
-        - `mode`: "explore" or "stored".
-
-        **Returns:** the state.
-        """
-        return cls.read({} if mode == "explore" else {"mode": mode})[0]
-
-    @classmethod
-    @checked
     def read(cls, words: Mapping[str, str], *, first: str | None = None) -> "tuple[State, Problems]":
-        """The state that an address describes, and what was wrong with it.
+        """The state that an address describes, and messages by name for values that are not allowed and left out.
 
-        **Arguments:**
-
-        - `words`: texts by dotted name, such as `model.heads`, and `mode`. An empty text is the default.
-        - `first`: the word that was changed last. Others that do not go together with it are left out.
-
-        **Returns:** the state, and messages by name: a value that is not allowed is left out, and reported.
+        An empty text is the default. `first` is the word that was changed last: others that do not go together with it
+        are left out.
         """
         problems: Problems = {}
         mode = words.get("mode", "explore")
@@ -125,15 +92,10 @@ class State:
         return cls("explore", accepted, experiment), problems
 
     @classmethod
-    @checked
     def of(cls, experiment: Experiment) -> "State":
-        """The state in which the page shows an experiment.
+        """The state in which the page shows an experiment; `InvalidInput` says why it cannot.
 
-        **Arguments:**
-
-        - `experiment`: what is shown. The page records points of its own: of its section `record` it takes the spacing.
-
-        **Returns:** the state. `InvalidInput` says why an experiment is none for the page.
+        The page records points of its own: of the section `record` it takes the spacing.
         """
         wanted, problems = _without_record(experiment), {}
         for words in (_given_words(experiment), _canonical_words(experiment)):
@@ -144,10 +106,7 @@ class State:
         raise InvalidInput(f"the page cannot show this experiment: {reason}. Take stepwell train")
 
     def query(self) -> dict[str, str]:
-        """The words of an address that make this state.
-
-        **Returns:** texts by name; what is the default is left out. `State.read` reads them back exactly.
-        """
+        """The words of an address that make this state, without defaults; `State.read` reads them back exactly."""
         if self.experiment is None:
             return {"mode": "stored", **self.words}
         made = {}
@@ -158,10 +117,7 @@ class State:
         return made
 
     def values(self) -> dict[str, str]:
-        """What every control of the chosen kinds is set to, defaults filled in.
-
-        **Returns:** texts by dotted name, kinds and seed among them.
-        """
+        """The text of every control of the chosen kinds, kinds and seed among them, defaults filled in."""
         experiment = self.run
         made = {f"{section}.kind": getattr(experiment, section).kind for section in _CHOSEN}
         for section in SECTIONS:
@@ -171,10 +127,7 @@ class State:
         return made | {"seed": str(experiment.seed)}
 
     def kinds(self) -> dict[str, list[str]]:
-        """The kinds that go together with those of the sections before.
-
-        **Returns:** names by section.
-        """
+        """The kinds of each section that go together with those of the sections before."""
         experiment = self.run
         activation = experiment.model.get("activation")
         chosen = {section: getattr(experiment, section).kind for section in _CHOSEN}
@@ -189,26 +142,11 @@ class State:
         return self.experiment is not None and self.experiment.objective.kind not in ("population", "spectral")
 
 
-@checked
 def read_all(words: Mapping[str, str], *, first: str | None = None) -> tuple[list[State], list[Problems]]:
-    """Up to four configurations of one address.
+    """Up to four configurations of one address, and for each its messages by control.
 
     The words of the second to the fourth begin with `b.`, `c.`, `d.`; what they do not say is as in the first, as far
     as it goes together with what they say. A configuration is there if any word of its own is, `b.=` at the least.
-
-    **Arguments:**
-
-    - `words`: texts by name.
-    - `first`: the word that was changed last, with its prefix, as in `State.read`.
-
-    **Returns:** the states, and for each the messages by control.
-
-    **Example:**
-
-    >>> from stepwell.explorer import read_all
-    >>> states, problems = read_all({"task.dim": "2", "b.model.scale": "0.1"})
-    >>> [(state.run.task.dim, state.run.model.scale) for state in states]
-    [(2, 0.01), (2, 0.1)]
     """
     own = {name: text for name, text in words.items() if not name.startswith(PREFIXES[1:])}
     state, problems = State.read(own, first=first if first in own else None)
@@ -225,37 +163,6 @@ def read_all(words: Mapping[str, str], *, first: str | None = None) -> tuple[lis
         states.append(made)
         all_problems.append({name: message for name, message in problems.items() if name in further})
     return states, all_problems
-
-
-@checked
-def query_all(states: Sequence[State]) -> dict[str, str]:
-    """The words of an address that make these configurations: the inverse of `read_all`.
-
-    **Arguments:**
-
-    - `states`: one to four of them.
-
-    **Returns:** texts by name.
-
-    **Example:**
-
-    >>> from stepwell.explorer import State, query_all
-    >>> query_all([State.default(), State.read({"model.scale": "0.1"})[0]])
-    {'b.model.scale': '0.1'}
-    """
-    if not 1 <= len(states) <= len(PREFIXES):
-        raise InvalidInput(f"there are {len(states)} states; give from 1 to {len(PREFIXES)}")
-    first = states[0].query()
-    words = dict(first)
-    for prefix, state in zip(PREFIXES[1:], states[1:], strict=False):
-        query = state.query()
-        if state.mode != states[0].mode:
-            own = {"mode": state.mode, **query}
-        else:
-            own = {name: text for name, text in query.items() if first.get(name) != text}
-            own |= {name: "" for name in first if name not in query}
-        words |= {prefix + name: text for name, text in own.items()} or {prefix: ""}
-    return words
 
 
 def _without_record(experiment: Experiment) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What was computed before: runs of a store, and figures of a reproduction, both given when the page is started."""
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +14,7 @@ from stepwell.experiments import Experiment
 from stepwell.store import OFF, VARIABLE, Store
 
 from ._state import State
-
-View = dict[str, Any]
+from ._view import View, plain, run_view, theory_view
 
 _ROWS = 200
 """Runs of a listing, at the most."""
@@ -61,7 +59,7 @@ class Library:
         known = self.store.columns()
         columns = [name for name in _COLUMNS if name in known]
         listing = self.store.listing(list(where), columns=columns, sort=sort, limit=max(1, min(limit, _ROWS)))
-        values = {name: [_plain(one) for one in column.decoded().tolist()] for name, column in listing.columns.items()}
+        values = {name: plain(column.decoded().tolist()) for name, column in listing.columns.items()}
         rows = [[name, *(values[column][row] for column in columns)] for row, name in enumerate(listing.names)]
         return {"columns": ["name", *columns], "rows": rows, "total": listing.total}
 
@@ -75,9 +73,8 @@ class Library:
         configuration = described["configuration"]
         experiment = _experiment(configuration)
         made = _view_of(experiment, self.store.select([f"name={described['name']}"]).load())
-        made["scalars"] = {key: _plain(value) for key, value in described["scalars"].items()}
-        made["configuration"] = {key: _plain(value) for key, value in configuration.items()}
-        return made | {"mode": "stored", "name": described["name"]}
+        about = {"scalars": plain(described["scalars"]), "configuration": plain(configuration)}
+        return made | about | {"mode": "stored", "name": described["name"]}
 
     def figures(self) -> list[dict[str, Any]]:
         """Figures of the reproduction: `name`, `title`, `caption`, the `files` (by ending) and their `claims`."""
@@ -136,13 +133,6 @@ class Library:
 _UNKNOWN: dict[str, Any] = {"title": "", "caption": "", "claims": []}
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has: no number that is not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def _experiment(configuration: dict[str, Any]) -> Experiment:
     """The experiment of a stored run; `InvalidInput` says what is lacking to build it."""
     try:
@@ -155,8 +145,6 @@ def _view_of(experiment: Experiment, data: Any) -> View:
     """The view of a run, from what was recorded of it."""
     from stepwell.experiments import time_scale
     from stepwell.trajectory import provenance
-
-    from ._view import run_view, theory_view
 
     if not np.isfinite(data["loss"].values[0, 0]):
         raise InvalidInput("this run has no finite loss; there is nothing to show")

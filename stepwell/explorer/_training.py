@@ -9,19 +9,21 @@ import time as clock
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from stepwell.dynamics import Record, descend
+from stepwell._util.types import Loss
+from stepwell.dynamics import Record, descend, prepare_lsoda
 from stepwell.experiments import Built, Descent, Experiment, Flow, Online, record_of, time_of, training_of
-from stepwell.models import AbstractModel, is_attention, is_spectral
-from stepwell.objectives import Population, Spectral
+from stepwell.models import AbstractModel, SpectralAttention, is_attention, is_spectral
+from stepwell.objectives import AbstractObjective, Population, Spectral
+from stepwell.tasks import MultiTaskRegression
 from stepwell.trajectory import build
 
-from ._cancelled import Cancelled
-from ._traced import compile_jacobian, traced
+from ._view import Cancelled, Stop
 
 SECONDS = 20.0
 """A view may take so long; what has been computed by then is shown."""
@@ -41,7 +43,6 @@ _WEIGHTS = "explorer_weights"
 
 Share = Callable[[float, xr.Dataset], None]
 """Takes how far the work is, from 0 to 1, and the trajectory so far."""
-Stop = Callable[[], bool]
 
 
 def trajectory(experiment: Experiment, built: Built, share: Share, stop: Stop, *, long: bool) -> xr.Dataset:
@@ -202,3 +203,47 @@ def _shaped(model: AbstractModel, flat: np.ndarray) -> dict[str, np.ndarray]:
         made[name] = flat[..., place : place + weight.size].reshape(*flat.shape[:-1], *weight.shape)
         place += weight.size
     return made
+
+
+class TracedSpectral(AbstractObjective):
+    """What `objectives.Spectral` computes, of models that `traced` returns; dimensions and scale are arrays here."""
+
+    dims: Float[Array, " task"]
+    signals: Float[Array, " task"]
+    noise: Float[Array, ""]
+    inverse_length: Float[Array, ""]
+    score_scale: Float[Array, ""]
+
+    def __call__(self, model: AbstractModel) -> Loss:
+        assert isinstance(model, SpectralAttention)
+        omega, mu = model.key * model.query * (self.score_scale / self.dims), model.value * model.output
+        overlaps = jnp.exp((omega * self.dims) @ omega.T)
+        reached, spread = jnp.sum(mu * omega, axis=0), jnp.sum(mu * (overlaps @ mu), axis=0)
+        losses = self.signals * (1 - reached) ** 2 + (self.signals + self.noise) * self.inverse_length * spread
+        return jnp.sum(losses)
+
+    def check(self, model: AbstractModel) -> None:
+        pass
+
+    def floor(self, model: AbstractModel) -> float | None:
+        return None
+
+
+def traced(built: Built) -> tuple[SpectralAttention, TracedSpectral]:
+    """The initial model and the loss of a run: the dimensions of the tasks are in the loss, and not in the model."""
+    task, model, _ = built
+    assert isinstance(task, MultiTaskRegression) and isinstance(model, SpectralAttention)
+    numbers = [np.array(task.dims, float), task.signals, task.noise_variance, 1 / task.context.counts[0]]
+    loss = TracedSpectral(*(jax.device_put(np.asarray(number, float)) for number in (*numbers, model.score_scale)))
+    ones = (1,) * len(task.dims)
+    return SpectralAttention(model.key, model.query, model.value, model.output, dims=ones, score_scale=1.0), loss
+
+
+_STIFF: set[tuple[int, ...]] = set()
+
+
+def compile_jacobian(model: SpectralAttention, loss: TracedSpectral) -> None:
+    """Compile what LSODA needs once a run turns stiff, so that no slider has to."""
+    if model.key.shape not in _STIFF:
+        prepare_lsoda(model, loss)
+        _STIFF.add(model.key.shape)

@@ -1,12 +1,14 @@
 """What the page shows of a state: flat arrays and short texts, ready to be sent."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stepwell._util.errors import InvalidInput
 
-from ._cancelled import Cancelled as Cancelled
 from ._state import State
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ Report = Callable[[float, View], None]
 """Takes how far the work is, from 0 to 1, and what there is of the view."""
 Stop = Callable[[], bool]
 """Says whether the work is to be given up."""
+
+
+class Cancelled(Exception):
+    """The work was given up, since a newer state is waiting."""
 
 
 def view(
@@ -67,7 +73,7 @@ def _run(state: State, report: Report, stop: Stop) -> View:
 
 
 def run_view(experiment: "Experiment", built: "Built", run: "xr.Dataset") -> View:
-    """What was recorded, as the pictures of what the experiment is: of one regression, of several, or a curve."""
+    """What was recorded, as the figures of what the experiment is: of one regression, of several, or a curve."""
     from . import _linear, _softmax
 
     if not _linear.has_weights(run, built.model.weight_dims):
@@ -89,7 +95,7 @@ def theory_view(experiment: "Experiment", built: "Built", run: "xr.Dataset", mad
 
 
 def _is_compared(experiment: "Experiment", made: View) -> bool:
-    """Whether theory is shown beside a run: it has the pictures of one regression, or is a user's with a theory."""
+    """Whether theory is shown beside a run: it has the figures of one regression, or is a user's with a theory."""
     from stepwell.experiments import no_comparison
 
     return made["kind"] == "linear" or (made["kind"] == "curve" and not no_comparison(experiment))
@@ -102,6 +108,17 @@ def kept_view(state: State) -> View:
     if "time" not in made:
         raise InvalidInput("; ".join(made["problems"].values()))
     return made
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: numbers that are not finite become None."""
+    if isinstance(value, dict):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _ignore(part: float, partial: View) -> None:

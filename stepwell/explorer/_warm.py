@@ -1,9 +1,7 @@
 """Which programs are compiled: values are traced, so that one program serves every state of the same shapes."""
 
-import contextlib
 import gc
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 from stepwell._util.memory import free_programs, free_programs_if_many
@@ -85,21 +83,3 @@ def neighbors(state: State) -> list[State]:
             if not problems and not made.long and not is_warm(made) and made not in near:
                 near.append(made)
     return near
-
-
-@contextlib.contextmanager
-def counted_compilations() -> Iterator[list[str]]:
-    """A list that grows by the name of every program that JAX compiles in this context."""
-    from jax import monitoring
-
-    names: list[str] = []
-
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            names.append(event)
-
-    monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield names
-    finally:
-        monitoring.unregister_event_duration_listener(listen)

@@ -26,7 +26,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class AbstractAttention(AbstractCubicModel):
-    r"""Attention from the query to the tokens of its sequence, answered at the query.
+    r"""Attention from the query to the tokens of its sequence, read out at the query.
 
     For tokens $z_s = (x_s, y_s)$ and the query $z_q = (x_q, 0)$, each head h has a bilinear score and a readout:
 
@@ -52,7 +52,7 @@ class AbstractAttention(AbstractCubicModel):
 
     @abc.abstractmethod
     def readout(self) -> Float[Array, "head outputs width"]:
-        r"""$U_h$: the answer is $\sum_h U_h$ times the pooled tokens of head h."""
+        r"""$U_h$: the prediction is $\sum_h U_h$ times the pooled tokens of head h."""
 
     @property
     @abc.abstractmethod
@@ -78,7 +78,7 @@ class AbstractAttention(AbstractCubicModel):
 
     @checked
     def __call__(self, example: Tokens, length: Int[Array, ""] | None = None) -> Float[Array, " outputs"]:
-        """The answer for the query of one sequence.
+        """The prediction for the query of one sequence.
 
         **Arguments:**
 
@@ -86,7 +86,7 @@ class AbstractAttention(AbstractCubicModel):
         - `length`: the number of tokens that are the context; the next one is the query, and what follows is ignored.
           By default the last token is the query.
 
-        **Returns:** the answer, a vector (outputs,).
+        **Returns:** the prediction, a vector (outputs,).
         """
         readout = self.readout()
         if example.shape[1] != self.dim + readout.shape[1]:

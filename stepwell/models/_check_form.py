@@ -1,5 +1,6 @@
-"""Whether a class is what it declares to be: its formula against its own `__call__`, on a few sequences."""
+"""Whether a class is what it declares to be: its weights, and its formula against its own `__call__`."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +17,75 @@ from stepwell._util.types import SequenceTokens, Tokens
 from stepwell.tasks import attention_scale, prefix
 
 from ._attention import AbstractAttention
-from ._forms import form_of, is_attention, is_cubic, is_linear, is_proved, is_separate, is_spectral, map_shape
-from ._model import AbstractModel
+from ._forms import form_of, is_attention, is_cubic, is_proved, is_separate, is_spectral, map_shape
+from ._model import TAKEN, AbstractModel, array_names, declared_map, weight_at
 from ._separate import SeparateAttention
-from ._spectral import SpectralAttention
-from ._weights import check_weights
+from ._spectral_attention import SpectralAttention
+
+
+@checked
+def check_weights(model: AbstractModel) -> None:
+    """Raise `InvalidInput` unless the arrays of a model are the weights that `weight_dims` names, as it names them.
+
+    All arrays of a model are trained. One that is not named would be trained and not recorded; one whose dimensions are
+    wrong would be noticed only after the run.
+
+    **Arguments:**
+
+    - `model`: the model to check.
+
+    **Example:**
+
+    A class of this package passes, and nothing is returned:
+
+    >>> import jax
+    >>> import stepwell as sw
+    >>> sw.models.check_weights(sw.models.CubicMLP.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0)))
+    """
+    name = type(model).__name__
+    sizes: dict[str, tuple[int, str]] = {}
+    for weight, dims in model.weight_dims.items():
+        try:
+            value = weight_at(model, weight)
+        except (AttributeError, KeyError, IndexError):
+            fields = [field.name for field in dataclasses.fields(model)]
+            raise InvalidInput(
+                f"weight_dims of {name} names {weight!r}, which is no field; its fields are {fields}"
+            ) from None
+        if not eqx.is_inexact_array(value):
+            kind = f"an array of {value.dtype}" if eqx.is_array(value) else f"a {type(value).__name__}"
+            raise InvalidInput(
+                f"the weight {weight} of {name} is {kind}; weights are arrays of floats, so keep "
+                f"jnp.asarray({weight}, float)"
+            )
+        if jnp.iscomplexobj(value):
+            raise InvalidInput(f"the weight {weight} of {name} is complex; keep its real and imaginary parts instead")
+        if len(dims) != value.ndim or len(set(dims)) != len(dims):
+            raise InvalidInput(
+                f"weight_dims of {name} gives {weight} the dimensions {dims}, and its shape is {value.shape}; give one "
+                "name for each dimension, all different"
+            )
+        taken = {weight, *dims} & set(TAKEN)
+        if taken:
+            raise InvalidInput(f"weight_dims of {name} uses {sorted(taken)}, as every trajectory does; rename them")
+        for dim, size in zip(dims, value.shape, strict=True):
+            known, where = sizes.setdefault(dim, (size, weight))
+            if known != size:
+                raise InvalidInput(
+                    f"weight_dims of {name} has a dimension {dim!r} of size {known} in {where} and {size} in {weight}; "
+                    "give them different names"
+                )
+    fields = {field.name: getattr(model, field.name, None) for field in dataclasses.fields(model)}
+    others = [array for array in array_names(fields) if array not in model.weight_dims]
+    if others:
+        raise InvalidInput(
+            f"{name} has arrays in {', '.join(others)}, which weight_dims does not name, and every array is trained; "
+            "name weights there, or leave weight_dims out, and keep constants as tuples in static fields"
+        )
+
 
 _SEQUENCES = 4
-"""How many sequences are answered both by the model and by its formula."""
+"""How many sequences are predicted both by the model and by its formula."""
 _TOLERANCE = 1.5e-8
 """Half of the digits: far more than rounding takes of those of the package's classes (tests/models/test_forms.py)."""
 _SINGLE_TOLERANCE = 1e-5
@@ -39,9 +101,9 @@ Gaps = dict[str, tuple[Float[Array, ""], Float[Array, ""]]]
 
 @checked
 def check_form(model: AbstractModel, *, length: int, tokens: SequenceTokens | None = None) -> None:
-    """Raise `InvalidInput` unless the answers of a class that declares a form are those of its formula.
+    """Raise `InvalidInput` unless the predictions of a class that declares a form are those of its formula.
 
-    Answers and their gradients by all weights are compared on four sequences: at the weights given, at others like
+    Predictions and their gradients by all weights are compared on four sequences: at the weights given, at others like
     them, and at random weights. Classes of this package, and classes that declare no form, are not compared.
 
     **Arguments:**
@@ -140,19 +202,19 @@ def form_gaps(model: AbstractModel, examples: Float[Array, "sequences ..."], met
 
 
 def _claims(model: AbstractModel, examples: Float[Array, "sequences ..."]) -> Claims:
-    if not (is_attention(model) or is_linear(model)):
-        return {"its answer": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
+    if not (is_attention(model) or form_of(model) == "linear"):
+        return {"its prediction": (lambda m: jax.vmap(m)(examples), lambda m: _map(m, examples))}
     _, dim = map_shape(model)
     claims: Claims = {}
     for name, length in (("", examples.shape[1] - 1), (" to a shorter context", examples.shape[1] // 2)):
         tokens = prefix(examples, length, dim)
-        claims[f"its answer{name}"] = (
+        claims[f"its prediction{name}"] = (
             lambda m, tokens=tokens: jax.vmap(m)(tokens),
             (lambda m, tokens=tokens: _map(m, _cubic_features(tokens, dim)))
-            if is_linear(model)
+            if form_of(model) == "linear"
             else (lambda m, tokens=tokens: jax.vmap(lambda z: _attend(m, z))(tokens)),
         )
-    if is_linear(model):
+    if form_of(model) == "linear":
         return claims
     claims["effective_map()"] = (
         lambda m: m.effective_map(),
@@ -179,7 +241,7 @@ def _cubic_features(tokens: Float[Array, "sequences tokens width"], dim: int) ->
 
 
 def _map(model: AbstractModel, features: Float[Array, "sequences features"]) -> Float[Array, "sequences outputs"]:
-    maps = model.effective_map()
+    maps = declared_map(model)
     return features @ maps.reshape(maps.shape[0], -1).T
 
 
@@ -225,7 +287,7 @@ def _points(weights: dict[str, Array]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _examples(model: AbstractModel, length: int, tokens: SequenceTokens | None) -> Float[Array, "examples ..."]:
-    reads_tokens = is_attention(model) or is_linear(model)
+    reads_tokens = is_attention(model) or form_of(model) == "linear"
     if reads_tokens and tokens is not None:
         return tokens[:_SEQUENCES]
     outputs, dim = map_shape(model)

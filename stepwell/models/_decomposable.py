@@ -14,9 +14,9 @@ from stepwell._util.types import RandomKey
 from stepwell.tasks import MultiTaskRegression, random_rotation
 
 from ._attention import AbstractAttention
+from ._initialization import require_weights
 from ._multihead import MultiHeadAttention
-from ._spectral import SpectralAttention
-from ._starts import require_weights
+from ._spectral_attention import SpectralAttention
 
 
 @checked
@@ -34,7 +34,7 @@ def decomposable(
     $V = B\, \mathrm{diag}(v) [0, \Psi^\top]$, $O = \Psi\, \mathrm{diag}(o) B^\top$,
 
     where A and B have orthonormal columns, and each entry of key and query is repeated over the block of its task and
-    divided by $\sqrt{d_i}$. Its answers to the sequences of the task are those of `spectral` in the task's own basis.
+    divided by $\sqrt{d_i}$. Its predictions are those of `spectral` in the task's own basis.
 
     **Arguments:**
 
@@ -169,9 +169,9 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
     means = np.repeat(np.eye(tasks), task.dims, axis=0) / np.array(task.dims)
     scores, readout = model.bilinear(), model.readout()
     rotated = phi.T @ scores[:, :dim] @ phi
-    answers = psi.T @ readout[..., dim:] @ psi
+    predictions = psi.T @ readout[..., dim:] @ psi
     omega = jnp.einsum("hii->hi", rotated) @ means
-    mu = jnp.einsum("hoo->ho", answers)[:, :tasks]
+    mu = jnp.einsum("hoo->ho", predictions)[:, :tasks]
     structured = omega[:, np.repeat(np.arange(tasks), task.dims), None] * jnp.eye(dim)
     diagonal = mu[:, :, None] * jnp.eye(tasks)
     rest = jnp.pad(diagonal, ((0, 0), (0, outputs - tasks), (0, outputs - tasks)))
@@ -181,7 +181,7 @@ def decompose(model: AbstractAttention, task: MultiTaskRegression) -> Decomposit
         _norms(rotated - structured),
         _norms(scores[:, dim:]),
         _norms(readout[..., :dim]),
-        _norms(answers - rest),
+        _norms(predictions - rest),
         task.dims,
     )
 

@@ -13,7 +13,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.tasks import Batch, prefix
 
 from ._forms import is_cubic
-from ._model import AbstractModel
+from ._model import AbstractModel, declared_map
 
 _TOLERANCE = 1.5e-8
 """Half of the digits, as for a declared form."""
@@ -25,8 +25,8 @@ class MeasuredMap(NamedTuple):
     **Arguments:**
 
     - `map`: $A_{op}$, (outputs, labels, dim, dim).
-    - `unexplained`: the fraction of the answers, in mean square, that the map leaves.
-    - `curvature`: how far the answers are from linear in the query, relative to the largest.
+    - `unexplained`: the fraction of the predictions, in mean square, that the map leaves.
+    - `curvature`: how far the predictions are from linear in the query, relative to the largest.
 
     **Example:**
 
@@ -46,7 +46,7 @@ class MeasuredMap(NamedTuple):
 
 @checked
 def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Array, "outputs labels dim dim"]:
-    r"""The map A by which a model answers, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$.
+    r"""The map A by which a model predicts, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$.
 
     It is the model's `effective_map()` for classes of this package and those that declare a form, with $\beta_p$
     divided as the model divides attention. Of any other model it is measured by `measured_map`, for
@@ -68,7 +68,7 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
     [[8.0, 0.0], [0.0, 0.0]]
     """
     if is_cubic(model):
-        return model.effective_map()
+        return declared_map(model)
     if batch is None:
         raise InvalidInput(
             f"{type(model).__name__} declares no effective map; give sequences to measure it on, such as "
@@ -84,7 +84,7 @@ def effective_map(model: AbstractModel, batch: Batch | None = None) -> Float[Arr
 def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
     r"""The effective map of a model that is linear in the query, by calling it on the contexts of given sequences.
 
-    Such a model answers $\hat y_o = f_o^\top x_q$, with a vector $f_o$ that depends on the context. The map is the one
+    Such a model predicts $\hat y_o = f_o^\top x_q$, with a vector $f_o$ that depends on the context. The map is the one
     by which $\sum_p A_{op}^\top \beta_p$ is nearest to $f_o$ over the sequences, in least squares. If the model depends
     on its context through $\beta$ alone, and linearly, it is exact; otherwise `unexplained` is the fraction of
     $\sum |f_o|^2$ that it leaves. With several context lengths the longest is taken.
@@ -94,8 +94,8 @@ def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
     - `model`: any model that reads tokens.
     - `batch`: the sequences, more than outputs times dimension of them.
 
-    **Returns:** the `MeasuredMap`. It can be traced by JAX: whether the answers are linear is for the caller to ask of
-    `curvature`.
+    **Returns:** the `MeasuredMap`. It can be traced by JAX: whether predictions are linear is for the caller to ask
+    of `curvature`.
 
     **Example:**
 
@@ -116,23 +116,23 @@ def measured_map(model: AbstractModel, batch: Batch) -> MeasuredMap:
     tokens = prefix(batch.tokens, batch.context.longest, dim)
     beta = jnp.einsum("sno,sni->soi", tokens[:, :-1, dim:], tokens[:, :-1, :dim]) / batch.context.longest
 
-    def answer(sequence: Array, query: Array) -> Array:
+    def prediction(sequence: Array, query: Array) -> Array:
         return model(sequence.at[-1, :dim].set(query))
 
     def slopes(sequence: Array) -> tuple[Array, Array, Array]:
-        slope = jax.jacfwd(lambda query: answer(sequence, query))(jnp.zeros(dim, sequence.dtype))
+        slope = jax.jacfwd(lambda query: prediction(sequence, query))(jnp.zeros(dim, sequence.dtype))
         queries = jnp.stack([sequence[-1, :dim], -2.0 * sequence[-1, :dim]])
-        answers = jax.vmap(lambda query: answer(sequence, query))(queries)
-        return slope, answers, queries @ slope.T
+        predictions = jax.vmap(lambda query: prediction(sequence, query))(queries)
+        return slope, predictions, queries @ slope.T
 
-    slope, answers, linear = jax.vmap(slopes)(tokens)
+    slope, predictions, linear = jax.vmap(slopes)(tokens)
     design, targets = beta.reshape(batch.size, -1), slope.reshape(batch.size, -1)
     solved, *_ = jnp.linalg.lstsq(design, targets)
     maps = solved.reshape(outputs, dim, outputs, dim).transpose(2, 0, 1, 3)
     return MeasuredMap(
         maps,
         _ratio(jnp.sum((targets - design @ solved) ** 2), jnp.sum(targets**2)),
-        _ratio(jnp.max(jnp.abs(answers - linear)), jnp.max(jnp.abs(answers))),
+        _ratio(jnp.max(jnp.abs(predictions - linear)), jnp.max(jnp.abs(predictions))),
     )
 
 
@@ -157,8 +157,8 @@ def require_linear(model: AbstractModel, measured: MeasuredMap) -> None:
     gap = float(np.max(np.asarray(measured.curvature)))
     if not gap <= _TOLERANCE:  # not a number is not linear
         raise InvalidInput(
-            f"the answers of {type(model).__name__} are not linear in the query (they differ from their linear part by "
-            f"{gap:.2g} of their size), so it has no effective map; compare its predictions instead, as pcr_test does"
+            f"the predictions of {type(model).__name__} are not linear in the query (they differ from their linear "
+            f"part by {gap:.2g} of their size), so it has no effective map; compare predictions, as pcr_test does"
         )
 
 

@@ -1,13 +1,13 @@
 r"""The forms of models: the one place that decides for which classes a fast path may replace the model's `__call__`.
 
-All that is known of a model is its `__call__`. A *form* says that its answers are those of a formula, so that a loss
-can be computed from its matrices without calling it:
+All that is known of a model is its `__call__`. A *form* says that its predictions are those of a formula, so that a
+loss can be computed from its matrices without calling it:
 
-- "linear": it reads tokens, and answers $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$ with $A$ its `effective_map()` and
+- "linear": it reads tokens, and predicts $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$ with $A$ its `effective_map()` and
   $\beta_p = \frac1N \sum_n y_{n,p} x_n$. For an `AbstractModel` that is not an `AbstractCubicModel`.
-- "cubic": it reads cubic features z, and answers $\hat y_o = \sum_p \langle A_{op}, z_p \rangle$ with $A$ its
+- "cubic": it reads cubic features z, and predicts $\hat y_o = \sum_p \langle A_{op}, z_p \rangle$ with $A$ its
   `effective_map()`. For an `AbstractCubicModel` that is not an attention.
-- "attention": it reads tokens, and answers by the formula of `AbstractAttention` with its own `bilinear()` and
+- "attention": it reads tokens, and predicts by the formula of `AbstractAttention` with its own `bilinear()` and
   `readout()`.
 - "separate": moreover these are made of its weights `value`, `key` and `query` as in `SeparateAttention`.
 - "spectral": moreover these are made of its `omega()` and `mu()` as in `SpectralAttention`.
@@ -18,7 +18,7 @@ A class has a form if it declares it, in its own body,
 
 The declarations of this package are proved by its tests (tests/models/test_forms.py); any other class is compared with
 its own `__call__` when training starts (`check_form`). A declaration is not inherited: a subclass may change the
-answers, and would inherit a promise that it does not keep.
+predictions, and would inherit a promise that it does not keep.
 """
 
 from typing import TypeGuard, get_args
@@ -32,9 +32,9 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
 from ._attention import AbstractAttention
-from ._model import AbstractCubicModel, AbstractModel, Form
+from ._model import AbstractCubicModel, AbstractModel, Form, Theory, declared_map
 from ._separate import SeparateAttention
-from ._spectral import SpectralAttention
+from ._spectral_attention import SpectralAttention
 
 _BASES: dict[Form, type[AbstractModel]] = {
     "separate": SeparateAttention,
@@ -50,7 +50,7 @@ _DRAWS = 3
 
 @checked
 def form_of(model: AbstractModel) -> Form | None:
-    """The form of a model's class, proved or declared: the formula that gives its answers.
+    """The form of a model's class, proved or declared: the formula that gives its predictions.
 
     **Arguments:**
 
@@ -103,26 +103,6 @@ def is_proved(model: AbstractModel) -> bool:
     True
     """
     return type(model).__module__.startswith(f"{__package__}.") and form_of(model) is not None
-
-
-def is_linear(model: AbstractModel) -> bool:
-    """Whether the model reads tokens and its effective map is all that it declares.
-
-    **Arguments:**
-
-    - `model`: any model.
-
-    **Returns:** True if the form of the model is "linear".
-
-    **Example:**
-
-    >>> import jax
-    >>> import stepwell as sw
-    >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
-    >>> sw.models.is_linear(model)
-    False
-    """
-    return form_of(model) == "linear"
 
 
 def is_cubic(model: AbstractModel) -> bool:
@@ -234,7 +214,7 @@ def map_rank(model: AbstractModel) -> int | None:
         return SeparateAttention.map_rank(model)
     if not is_cubic(model):
         return None
-    return model.map_rank() if is_proved(model) else _rank_at_random(model)
+    return model.map_rank() if isinstance(model, AbstractCubicModel) and is_proved(model) else _rank_at_random(model)
 
 
 def _rank_at_random(model: AbstractModel) -> int | None:
@@ -242,7 +222,7 @@ def _rank_at_random(model: AbstractModel) -> int | None:
     rng, ranks = np.random.default_rng(0), []
     for _ in range(_DRAWS):
         weights = {name: rng.standard_normal(weight.shape) for name, weight in model.weights().items()}
-        maps = np.asarray(model.with_weights(weights).effective_map())
+        maps = np.asarray(declared_map(model.with_weights(weights)))
         ranks += [int(np.linalg.matrix_rank(each)) for each in np.einsum("ooij->oij", maps) if np.isfinite(each).all()]
     return max(ranks, default=0) or None
 
@@ -269,7 +249,7 @@ def map_shape(model: AbstractModel) -> tuple[int, int]:
         return model.shape
     name = type(model).__name__
     try:
-        shape = jnp.shape(jax.eval_shape(lambda: model.effective_map()))
+        shape = jnp.shape(jax.eval_shape(lambda: declared_map(model)))
     except InvalidInput:
         raise
     except Exception as error:
@@ -318,13 +298,13 @@ def form_advice(model: AbstractModel) -> str:
     >>> import stepwell as sw
     >>> model = sw.models.SeparateAttention.random(dim=2, heads=1, scale=0.1, key=jax.random.key(0))
     >>> print(sw.models.form_advice(model))
-    use Sampled or online, which call the model itself; or, if its answers are by a known formula, declare that in the
-    class: declared_form = 'separate'
+    use Sampled or online, which call the model itself; or, if a known formula gives its predictions, declare that in
+    the class: declared_form = 'separate'
     """
     use = "use Sampled or online, which call the model itself"
     allowed = _allowed(type(model))
-    what = "its answers are by a known formula" if allowed[0] != "linear" else "its effective_map() gives its answers"
-    return f"{use}; or, if {what}, declare that in the class: declared_form = {allowed[0]!r}"
+    formula = "its effective_map()" if allowed[0] == "linear" else "a known formula"
+    return f"{use}; or, if {formula} gives its predictions, declare that in the class: declared_form = {allowed[0]!r}"
 
 
 def _allowed(kind: type[AbstractModel]) -> list[Form]:
@@ -332,3 +312,27 @@ def _allowed(kind: type[AbstractModel]) -> list[Form]:
     forms: list[Form] = [form for form, base in _BASES.items() if issubclass(kind, base)]
     unfit = {"cubic": AbstractAttention, "linear": AbstractCubicModel}
     return [form for form in forms if form not in unfit or not issubclass(kind, unfit[form])]
+
+
+def theory_of(model_class: type) -> Theory | None:
+    """Return the equations of `theory.linear` that linear models of a class follow.
+
+    **Arguments:**
+
+    - `model_class`: the class of a model.
+
+    **Returns:** "separate" or "merged", a name in `theory.linear.PREDICTORS`, where the class declares `theory`, or the
+    form "separate", in its own body; the static method `theory_weights` of the class has what these equations read.
+    None where it does not: a subclass may change the dynamics, and inherits no declaration.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> class Own(sw.SeparateAttention): pass
+    >>> [sw.models.theory_of(each) for each in (sw.SeparateAttention, sw.models.CubicMLP, Own)]
+    ['separate', 'merged', None]
+    """
+    if not issubclass(model_class, AbstractModel):
+        return None
+    own = vars(model_class)
+    return own.get("theory") or ("separate" if own.get("declared_form") == "separate" else None)

@@ -15,8 +15,8 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 from ._model import Form, Theory
-from ._starts import LabelBlocks, check_scale, clear, gaussians, head_scales, require_weights, scaled_to
 
 
 class MergedAttention(AbstractAttention):
@@ -38,14 +38,14 @@ class MergedAttention(AbstractAttention):
 
     **Example:**
 
-    One head with an effective map of 0.4 answers $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context
+    One head with an effective map of 0.4 predicts $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context
     (1, 2), (2, 4) and the query 3:
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> model = sw.models.MergedAttention(value=jnp.array([[[0.0, 1.0]]]), key_query=jnp.array([[[0.4], [0.0]]]))
-    >>> answer = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
-    >>> print(f"{answer[0]:.3f}")
+    >>> prediction = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{prediction[0]:.3f}")
     6.000
     """
 

@@ -1,23 +1,84 @@
 """The contracts of everything that is trained."""
 
 import abc
-from typing import Any, ClassVar, Literal, TypeVar
+import dataclasses
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import AbstractArray, Array, Float
 
 from stepwell._util import text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import Remembering, remembered
 
-from ._weight_names import default_dims, weight_at
+TAKEN = ("run", "step", "snapshot", "time", "loss")
+"""Names that a trajectory uses itself."""
+
+
+def array_names(model: Any) -> list[str]:
+    """The names of all arrays of a model or a dictionary: `gate`, or `layers.0.weight` of a part of it."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(model)
+    return [".".join(map(_step, path)) for path, leaf in leaves if _is_array(leaf)]
+
+
+def weight_at(model: Any, name: str) -> Any:
+    """What is under a name, `layers.0.weight` being `model.layers[0].weight`."""
+    for step in name.split("."):
+        if isinstance(model, dict):
+            model = model[step]
+        elif isinstance(model, list | tuple) and step.isdigit():
+            model = model[int(step)]
+        else:
+            model = getattr(model, step)
+    return model
+
+
+def default_dims(model: eqx.Module) -> dict[str, tuple[str, ...]]:
+    """Names for the dimensions of all arrays of a model.
+
+    They are those of the field's annotation, `Float[Array, "head dim dim"]` becoming (head, dim, dim_2); where it has
+    none, or one that is taken or stands for two sizes, the dimension is called after the weight: `gate_0`.
+    """
+    hints = {field.name: field.type for field in dataclasses.fields(model)}
+    sizes: dict[str, int] = {}
+    dims: dict[str, tuple[str, ...]] = {}
+    for name in array_names(model):
+        shape = weight_at(model, name).shape
+        annotated = _annotated(hints.get(name), len(shape))
+        dims[name] = tuple(
+            axis if axis and sizes.setdefault(axis, size) == size else f"{name}_{place}"
+            for place, (axis, size) in enumerate(zip(annotated, shape, strict=True))
+        )
+    return dims
+
+
+def _annotated(hint: Any, count: int) -> list[str | None]:
+    """The name of each axis in an annotation, repeated ones numbered; None where there is none to use."""
+    axes = hint.dim_str.split() if isinstance(hint, type) and issubclass(hint, AbstractArray) else []
+    if len(axes) != count:
+        return [None] * count
+    numbered = [f"{axis}_{axes[: place + 1].count(axis)}" for place, axis in enumerate(axes)]
+    names = [axis if number.endswith("_1") else number for axis, number in zip(axes, numbered, strict=True)]
+    return [name if name.isidentifier() and name not in TAKEN else None for name in names]
+
+
+def _is_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _step(key: Any) -> str:
+    """One step of a path in a tree: the name of a field, the key of a dictionary, or the place in a list."""
+    if isinstance(key, jax.tree_util.GetAttrKey):
+        return key.name
+    return str(key.key if isinstance(key, jax.tree_util.DictKey) else key.idx)
+
 
 Self = TypeVar("Self", bound="AbstractModel")
 Form = Literal["linear", "cubic", "attention", "separate", "spectral"]
-"""Which formula gives a model's answers; `_forms.py` says what each means."""
+"""Which formula gives a model's predictions; `_forms.py` says what each means."""
 Theory = Literal["separate", "merged"]
 """The reduced equations that a linear model follows, by their name in `theory.linear.PREDICTORS`."""
 
@@ -29,16 +90,16 @@ class AbstractModel(Remembering):
     included; what is to stay constant is a number, a tuple, or a static field.
 
     A model that reads tokens gets one sequence (tokens, dim + outputs) at a time, the query last with its label zero,
-    and answers with a vector of outputs: that is all that `Sampled` and `online` ask for.
+    and returns a vector of outputs: that is all that `Sampled` and `online` ask for.
 
     Everything else is optional:
 
     - `weight_dims`, a class variable, names the weights and their dimensions, which become the dimensions of a
       trajectory. By default they are named after the fields and their annotations.
-    - `declared_form` says which formula gives the answers. Other objectives compute the loss from the matrices of a
+    - `declared_form` says which formula gives the predictions. Other objectives compute the loss from the matrices of a
       model, without calling it: they take the classes of this package, and classes which declare, in their own body,
-      that a formula gives their answers (see `_forms.py`), which is compared with `__call__` when training starts.
-    - `effective_map()`, with `declared_form = "linear"`: the answers are $\beta^\top A x_q$, which `Population` and
+      that a formula gives their predictions (see `_forms.py`), which is compared with `__call__` when training starts.
+    - `effective_map()`, with `declared_form = "linear"`: the predictions are $\beta^\top A x_q$, which `Population` and
       `Moments` with cubic features take.
     - `head_maps()` beside it: the part of each head in that map, which the probe `winners` reads.
     - `theory`, with a static method `theory_weights`: the reduced equations that training follows. A class of the form
@@ -74,44 +135,13 @@ class AbstractModel(Remembering):
 
         - `example`: one sequence of tokens, or one vector of cubic features, as the class reads them.
 
-        **Returns:** the answer, a vector (outputs,).
+        **Returns:** the prediction, a vector (outputs,).
         """
 
     @property
     def weight_dims(self) -> dict[str, tuple[str, ...]]:
         """The names of the weights, and of the dimensions of each; a class variable in classes that choose them."""
         return default_dims(self)
-
-    def effective_map(self) -> Float[Array, "outputs labels dim dim"]:
-        r"""The map A of the answers, $\hat y_o = \sum_p \beta_p^\top A_{op} x_q$, where the class declares one.
-
-        **Returns:** $A_{op}$. A class that declares none raises `InvalidInput`.
-        """
-        raise InvalidInput(
-            f"{type(self).__name__} declares no effective map; measure it by models.effective_map(model, batch), or "
-            "write effective_map(self) in the class, with declared_form = 'linear'"
-        )
-
-    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]:
-        r"""The effective map of each head, where the class declares heads; their sum is `effective_map()`.
-
-        **Returns:** $A_{h,op}$. A class that declares none raises `InvalidInput`.
-        """
-        raise InvalidInput(
-            f"{type(self).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
-            "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
-        )
-
-    def label_blocks(self) -> list[Array]:
-        """The weights that must be zero for the effective map to be all of the model: none by default."""
-        return []
-
-    def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r can be had, None where it is not known.
-
-        Only classes of this package are asked; the function `map_rank` knows it of others.
-        """
-        return None
 
     @checked
     def predict(
@@ -120,7 +150,7 @@ class AbstractModel(Remembering):
         labels: Float[Array, "..."],
         query: Float[Array, "*prompts dim"],
     ) -> Float[Array, "..."]:
-        """The answer to one prompt, or to each of a batch: pairs of input and label, and a query.
+        """The prediction for one prompt, or to each of a batch: pairs of input and label, and a query.
 
         **Arguments:**
 
@@ -128,10 +158,10 @@ class AbstractModel(Remembering):
         - `labels`: their labels, (pairs,) or (pairs, outputs), with prompts in front if the inputs have.
         - `query`: the input that is asked about, (dim,), or (prompts, dim).
 
-        **Returns:** the answers, with as many axes as `labels` without that of pairs: for one prompt with labels
+        **Returns:** the predictions, with as many axes as `labels` without that of pairs: for one prompt with labels
         (pairs,) a number.
         """
-        return _answers(self, inputs, labels, query)
+        return _predictions(self, inputs, labels, query)
 
     def __repr__(self) -> str:
         return text.one_line(self, self._facts())
@@ -213,7 +243,7 @@ class AbstractCubicModel(AbstractModel):
 
     @abc.abstractmethod
     def map_rank(self) -> int | None:
-        """The highest rank r such that every map of rank r, the same for each output and mixing none, can be had.
+        """The highest rank r such that every map of rank r, the same for each output and mixing none, is possible.
 
         None where not even rank one can, or where it is not known.
         """
@@ -224,7 +254,56 @@ class AbstractCubicModel(AbstractModel):
         """(outputs, dim)."""
 
 
-def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
+@runtime_checkable
+class _Mapped(Protocol):
+    """A model whose class has an effective map."""
+
+    def effective_map(self) -> Array: ...
+
+
+@runtime_checkable
+class _Headed(Protocol):
+    """A model whose class has the effective map of each head."""
+
+    def head_maps(self) -> Float[Array, "head outputs labels dim dim"]: ...
+
+
+def declared_map(model: AbstractModel) -> Array:
+    """The effective map that the class of a model has, of any shape; `InvalidInput` where it has none."""
+    if isinstance(model, _Mapped):
+        return model.effective_map()
+    raise InvalidInput(
+        f"{type(model).__name__} declares no effective map; measure it by models.effective_map(model, batch), or write "
+        "effective_map(self) in the class, with declared_form = 'linear'"
+    )
+
+
+@checked
+def head_maps(model: AbstractModel) -> Float[Array, "head outputs labels dim dim"]:
+    r"""Return the effective map of each head of a model whose class declares heads.
+
+    **Arguments:**
+
+    - `model`: a model whose class has a method `head_maps`, such as any attention of this package.
+
+    **Returns:** $A_{h,op}$; the sum over heads is the effective map. A class that declares none raises `InvalidInput`.
+
+    **Example:**
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> sw.models.head_maps(sw.models.SeparateAttention.aligned(jnp.eye(2), heads=2, scale=2.0)).shape
+    (2, 1, 1, 2, 2)
+    """
+    if isinstance(model, _Headed):
+        return model.head_maps()
+    raise InvalidInput(
+        f"{type(model).__name__} declares no heads; write head_maps(self) in the class, which returns the effective "
+        "map of each head, (heads, outputs, outputs, dim, dim), beside effective_map(self), their sum"
+    )
+
+
+def _predictions(model: AbstractModel, inputs: Array, labels: Array, query: Array) -> Array:
     if inputs.ndim not in (2, 3):
         raise InvalidInput(
             f"inputs have shape {inputs.shape}; give (pairs, dim) for one prompt, or (prompts, pairs, dim)"
@@ -239,9 +318,9 @@ def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -
     shown = labels[..., None] if single else labels
     last = jnp.concatenate([query, jnp.zeros((*query.shape[:-1], shown.shape[-1]))], axis=-1)
     tokens = jnp.concatenate([jnp.concatenate([inputs, shown], axis=-1), last[..., None, :]], axis=-2)
-    answer = jax.vmap(model) if tokens.ndim == 3 else model
+    prediction = jax.vmap(model) if tokens.ndim == 3 else model
     try:
-        answers = answer(tokens)
+        predictions = prediction(tokens)
     except InvalidInput:
         raise
     except (TypeError, ValueError) as error:
@@ -249,4 +328,4 @@ def _answers(model: AbstractModel, inputs: Array, labels: Array, query: Array) -
             f"{type(model).__name__} does not take {tokens.shape[-2]} tokens of width {tokens.shape[-1]}, for inputs "
             f"of dimension {inputs.shape[-1]} with {shown.shape[-1]} labels ({str(error).splitlines()[0]})"
         ) from None
-    return answers[..., 0] if single else answers
+    return predictions[..., 0] if single else predictions

@@ -13,9 +13,8 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import ScoreScale, check_scale, gaussians, require_weights, score_scale_of
 from ._model import Form
-from ._score_scale import ScoreScale, score_scale_of
-from ._starts import check_scale, gaussians, require_weights
 
 
 class MultiHeadOptions(AttentionOptions, total=False):
@@ -46,14 +45,14 @@ class MultiHeadAttention(AbstractAttention):
 
     **Example:**
 
-    A head with a query matrix of zero attends to all tokens equally, and answers with the mean label:
+    A head with a query matrix of zero attends to all tokens equally, and predicts the mean label:
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> zero, one, label = jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)), jnp.array([[[0.0, 1.0]]])
     >>> model = sw.models.MultiHeadAttention(query=zero, key=label, value=label, output=one)
-    >>> answer = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
-    >>> print(f"{answer[0]:.3f}")
+    >>> prediction = model(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{prediction[0]:.3f}")
     3.000
     """
 

@@ -16,8 +16,17 @@ from stepwell._util.recipes import remembered
 from stepwell._util.types import Activation, Normalization, RandomKey
 
 from ._attention import AbstractAttention, AttentionOptions, checked_options
+from ._initialization import (
+    Init,
+    LabelBlocks,
+    clear,
+    gaussians,
+    head_scales,
+    init_deviations,
+    require_weights,
+    scaled_to,
+)
 from ._model import Form
-from ._starts import Init, LabelBlocks, clear, gaussians, head_scales, init_deviations, require_weights, scaled_to
 
 
 class SeparateAttention(AbstractAttention):
@@ -39,14 +48,14 @@ class SeparateAttention(AbstractAttention):
 
     **Example:**
 
-    One head with v = 2, k = 1 and q = 0.2 has an effective map of 0.4, and answers
+    One head with v = 2, k = 1 and q = 0.2 has an effective map of 0.4, and predicts
     $0.4\, \tfrac12 (1 \cdot 2 + 2 \cdot 4) \cdot 3 = 6$ for the context (1, 2), (2, 4) and the query 3:
 
     >>> import jax.numpy as jnp
     >>> import stepwell as sw
     >>> value, key, query = jnp.array([[[0.0, 2.0]]]), jnp.array([[[1.0, 0.0]]]), jnp.array([[[0.2]]])
-    >>> answer = sw.models.SeparateAttention(value, key, query)(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
-    >>> print(f"{answer[0]:.3f}")
+    >>> prediction = sw.models.SeparateAttention(value, key, query)(jnp.array([[1.0, 2.0], [2.0, 4.0], [3.0, 0.0]]))
+    >>> print(f"{prediction[0]:.3f}")
     6.000
     """
 

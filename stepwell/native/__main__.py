@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from stepwell._util.cache import cache
 
-from ._build import BuildFailed, library
+from ._compile import BuildFailed, library
 from ._kernels import KERNELS, SOURCES
 from ._processor import cores, levels
 

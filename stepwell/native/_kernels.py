@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stepwell._util.errors import InvalidInput
 
-from ._build import BuildFailed, compiler, library
+from ._compile import BuildFailed, compiler, library
 from ._processor import LEVELS, levels
 
 SOURCES = Path(__file__).parent / "src"

@@ -1,11 +1,14 @@
 """The loss of decomposable softmax attention without approximation, where every task is served by one head."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
+from numpy.polynomial import chebyshev
 
 from stepwell._util import checks
 from stepwell._util.arguments import checked
@@ -14,12 +17,43 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, is_spectral
 from stepwell.tasks import MultiTaskRegression
 
-from ._abstract import AbstractObjective, require
-from ._eigenvalues import check_eigenvalues, eigenvalues
-from ._query_means import QueryMeans, query_means
+from ._abstract_objective import AbstractObjective, require
+from ._model_checks import check_eigenvalues, eigenvalues
 
 _BEYOND = 1e-9
 """The probability at most that a head is sharper than the table reaches."""
+_NODES, _LEAST_NODES = 2.4, 48
+"""Chebyshev nodes of a table for each unit of reach, and at least: its error is then about 1e-9."""
+_MODES = 4.8
+"""Frequencies of the series for each unit of reach."""
+_LEFT_OUT = 1e-12
+"""What the grids of an integral leave out."""
+_LOG_STEP = 0.35
+"""In log t. The trapezoidal rule errs by about exp(-pi^2 / step), which is 6e-13."""
+_BLOCK = 2**18
+"""Numbers worked on at a time: they stay in the cache."""
+
+
+class QueryMeans(eqx.Module):
+    r"""$\mathbb E\, G(a^2)$ for $a^2 = \sum_j s_j n_j$, $n_j \sim \chi^2_{d_j}$, and two functions of the sharpness a:
+
+    `concentration` R and `spread` $(T - R)/a^2 - 1$ (see `Exact`), the rows of what is returned.
+
+    Each G is a Fourier series on [0, `reach`], with a period of twice that so that it need not be periodic itself:
+    $G(x) = \mathrm{Re} \sum_k c_k e^{i\theta_k x}$. The mean of an exponential is a product over blocks,
+    $\prod_j (1 - 2i\theta_k s_j)^{-d_j/2}$, whatever their number.
+    """
+
+    frequencies: Float[Array, " mode"]
+    cosines: Float[Array, "2 mode"]
+    sines: Float[Array, "2 mode"]
+
+    def __call__(self, scales: Float[Array, "... block"], dims: Float[Array, "... block"]) -> Float[Array, "2 ..."]:
+        doubled = 2 * self.frequencies * scales[..., None]
+        size = jnp.exp(-jnp.sum(dims[..., None] / 4 * jnp.log1p(doubled**2), axis=-2))
+        phase = jnp.sum(dims[..., None] / 2 * jnp.arctan(doubled), axis=-2)
+        waves = size * jnp.cos(phase), size * jnp.sin(phase)
+        return jnp.einsum("gm,...m->g...", self.cosines, waves[0]) + jnp.einsum("gm,...m->g...", self.sines, waves[1])
 
 
 class Exact(AbstractObjective):
@@ -28,10 +62,11 @@ class Exact(AbstractObjective):
     $L = \sum_i S_i \big[(1 - c_i)^2 + 2 c_i \langle R \rangle_i
     + c_i^2 \langle \tfrac{T - R}{a^2} - 1 \rangle_i\big] + \mu_i^2 (S_i + \sigma^2) \langle R \rangle$, over all tasks.
 
-    At any length and dimension; $c_i = \mu_i \omega_i$. R and T are moments of softmax weights at sharpness
-    $a^2 = \sum_j \omega_j^2 n_j$ (`softmax_moments`), $n_j \sim \chi^2_{d_j}$; $\langle \cdot \rangle$ is the mean over
-    the query, $\langle \cdot \rangle_i$ that with two more degrees of freedom in $n_i$, which is what a factor
-    $n_i/d_i$ amounts to. Relative errors are below 1e-6.
+    At any length and dimension; $c_i = \mu_i \omega_i$. $R = \mathbb E\sum_l p_l^2$ and
+    $T = \mathbb E(\sum_l p_l z_l)^2$ are moments of the weights $p = \mathrm{softmax}(a z)$ of L Gaussians z at
+    sharpness $a^2 = \sum_j \omega_j^2 n_j$, $n_j \sim \chi^2_{d_j}$; $\langle \cdot \rangle$ is the mean over the
+    query, $\langle \cdot \rangle_i$ that with two more degrees of freedom in $n_i$, which is what a factor $n_i/d_i$
+    amounts to. Relative errors are below 1e-6.
 
     Every task must have $\mu_i^h \ne 0$ for one head h at most; a head may serve several. Weights that make a
     $\mu_i^h$ of zero must both be zero, and then stay so: with two heads the gradient would need moments of both.
@@ -118,3 +153,61 @@ def _sharpest(omega: Any, dims: tuple[int, ...], xp: Any) -> Any:
     squares, t = omega**2, -np.log(_BEYOND)
     spread = 2 * xp.sqrt(t * (squares**2 @ np.array(dims)))
     return squares @ np.array(dims) + spread + 2 * t * xp.max(squares, axis=1)
+
+
+@functools.lru_cache(maxsize=32)
+def query_means(context: int, reach: float) -> QueryMeans:
+    r"""The means for one context length, good as long as $a^2$ exceeds `reach` with a probability of next to nothing.
+
+    The functions follow from $m_k(a) = \mathbb E\sum_l p_l z_l^k$, $p = \mathrm{softmax}(a z)$: by Stein's lemma
+    $m_1 = a(1 - R)$, and $dm_1/da = m_2 - T$, so that with $x = a^2$
+
+    $R = 1 - m_1/a$ and $(T - R)/x - 1 = (m_2 - 1)/x - 1 + 2\, dR/dx$.
+
+    `theory.softmax.softmax_moments` integrates R and T themselves: the two routes check each other.
+    """
+    nodes, modes = max(_LEAST_NODES, int(np.ceil(_NODES * reach))), int(np.ceil(_MODES * reach))
+    points = _chebyshev_points(nodes)
+    x = (points + 1) * reach / 2
+    first, second = np.array([_weighted_means(a, context) for a in np.sqrt(x)]).T
+    concentration = chebyshev.chebfit(points, 1 - first / np.sqrt(x), nodes - 1)
+    slope = chebyshev.chebval(points, chebyshev.chebder(concentration)) * 2 / reach
+    spread = chebyshev.chebfit(points, (second - 1) / x - 1 + 2 * slope, nodes - 1)
+    dense = _chebyshev_points(4 * modes)
+    frequencies = np.pi / reach * np.arange(modes)
+    angles = np.outer((dense + 1) * reach / 2, frequencies)
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    table = np.stack([chebyshev.chebval(dense, part) for part in (concentration, spread)], axis=1)
+    # More waves than the interval can tell apart: least squares takes the smallest coefficients.
+    solution = scipy.linalg.lstsq(waves, table, cond=1e-13, lapack_driver="gelsy")
+    assert solution is not None
+    cosines, sines = np.split(solution[0].T, 2, axis=1)
+    return QueryMeans(*(jnp.asarray(part) for part in (frequencies, cosines, sines)))
+
+
+def _weighted_means(a: float, context: int) -> tuple[float, float]:
+    r"""$m_1$ and $m_2$ at sharpness a: $m_k = L\int_0^\infty \mathbb E[z^k e^{az - te^{az}}]\, C^{L-1} dt$ with
+    $C(t) = \mathbb E e^{-te^{az}}$, since $1/Z = \int e^{-tZ} dt$.
+
+    Both integrals, over z and over log t, are trapezoidal sums, which converge geometrically.
+    """
+    far = -float(scipy.special.ndtri(_LEFT_OUT / context))
+    z = np.linspace(-far, far, 2 * int(np.ceil(far / min(0.3, _LOG_STEP / a))) + 1)
+    density = np.exp(-(z**2) / 2)
+    density /= density.sum()
+    # Small t leave out t E[Z], and Z is e^{a max z} at least, whose maximum is hardly ever below `low`.
+    low = float(scipy.special.ndtri((_LEFT_OUT / context) ** (1 / context)))
+    begin = np.log(_LEFT_OUT / context) - min(a**2 / 2, a * far)
+    log_t = np.arange(begin, np.log(-2 * np.log(_LEFT_OUT)) - a * low, _LOG_STEP)
+    powers = np.stack([density * z, density * z**2], axis=1)
+    total = np.zeros(2)
+    for part in np.array_split(log_t, 1 + log_t.size * z.size // _BLOCK):
+        tilt = np.exp(np.minimum(part[:, None] + a * z, 700.0))
+        lost = -np.expm1(-tilt)
+        others = np.exp((context - 1) * np.log1p(-np.minimum(lost @ density, 1.0 - 1e-16)))
+        total += context * _LOG_STEP * others @ ((tilt * (1 - lost)) @ powers)
+    return float(total[0]), float(total[1])
+
+
+def _chebyshev_points(count: int) -> Float[np.ndarray, " point"]:
+    return -np.cos(np.pi * (np.arange(count) + 0.5) / count)

@@ -12,11 +12,19 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.recipes import remember
 from stepwell._util.types import Loss, Normalization
-from stepwell.models import AbstractModel, SeparateAttention, check_form, is_separate, map_rank, map_shape
+from stepwell.models import (
+    AbstractModel,
+    SeparateAttention,
+    check_form,
+    effective_map,
+    is_separate,
+    map_rank,
+    map_shape,
+)
 from stepwell.tasks import AbstractTask, population_moments
 
-from ._abstract import AbstractQuadraticObjective, require
-from ._cubic import as_cubic, check_label_blocks, check_linear
+from ._abstract_objective import AbstractQuadraticObjective, Stairs, require
+from ._model_checks import as_cubic, check_label_blocks, check_linear
 
 Basis = Literal["given", "eigen"]
 Moment = Float[Array, " dim"] | Float[Array, "dim dim"]
@@ -110,7 +118,7 @@ class Population(AbstractQuadraticObjective):
     @checked
     def coefficients(self, model: AbstractModel) -> Float[Array, "outputs labels dim dim"]:
         """$A$."""
-        return as_cubic(model).effective_map()
+        return effective_map(as_cubic(model))
 
     @checked
     def quadratic(self, coefficients: Float[Array, "outputs labels dim dim"]) -> Loss:
@@ -121,14 +129,10 @@ class Population(AbstractQuadraticObjective):
         linear, quadratic = jnp.sum(own * self._drive), jnp.sum(maps * _times(products, self._input))
         return self.label_power + (quadratic - 2 * linear) / self.outputs
 
-    @checked
-    def __call__(self, model: AbstractModel) -> Loss:
-        if is_separate(model) and _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
-            return self._by_pairs(model)
-        return super().__call__(model)
-
-    def _by_pairs(self, model: SeparateAttention) -> Loss:
-        """The loss from keys, queries and values, without forming the map A."""
+    def shortcut(self, model: AbstractModel) -> Loss | None:
+        """The loss of separate attention in many dimensions, from its weights, without forming the map A."""
+        if not is_separate(model) or not _LARGE <= model.dim > model.key.shape[0] * model.key.shape[1]:
+            return None
         heads, rank, _ = model.key.shape
         dim = model.dim
         values = jnp.repeat(model.value[..., dim:], rank, axis=0)
@@ -200,23 +204,10 @@ class Population(AbstractQuadraticObjective):
         gains = self._gains(model)
         return None if gains is None else float(self.label_power) - float(gains.sum())
 
-    @checked
-    def last_drop(self, model: AbstractModel) -> float | None:
-        r"""The least $\sigma_i(B)^2$, $i \le r$, that the loss can show: heads take them away one by one."""
+    def stairs(self, model: AbstractModel) -> Stairs | None:
+        r"""From $\mathrm{tr}(\Omega\Lambda)$ heads take away $\sigma_i(B)^2$, $i \le r$, one by one."""
         gains = self._gains(model)
-        if gains is None:
-            return None
-        shown = gains[gains > _SHOWN * float(self.label_power)]
-        return float(shown.min()) if shown.size else None
-
-    @checked
-    def plateaus(self, model: AbstractModel) -> Float[np.ndarray, " level"] | None:
-        r"""$\mathrm{tr}(\Omega\Lambda) - \sum_{i \le m} \sigma_i(B)^2$ for m = 0 to r."""
-        gains = self._gains(model)
-        if gains is None:
-            return None
-        shown = gains[gains > _SHOWN * float(self.label_power)]
-        return float(self.label_power) - np.concatenate([[0.0], np.cumsum(shown)])
+        return None if gains is None else Stairs(top := float(self.label_power), gains[gains > _SHOWN * top])
 
     def _gains(self, model: AbstractModel) -> Float[np.ndarray, " rank"] | None:
         r"""$\sigma_i(B)^2$, falling, for the ranks that the model's map can have; None where that is not known."""

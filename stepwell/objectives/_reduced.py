@@ -1,6 +1,7 @@
-"""The loss of decomposable softmax attention over few Gaussians a token: one for each task."""
+"""The loss of decomposable softmax attention over samples of what matters of a sequence."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -17,10 +18,138 @@ from stepwell._util.types import Loss, Precision, RandomKey
 from stepwell.models import AbstractModel
 from stepwell.tasks import MultiTaskRegression
 
-from ._abstract import AbstractObjective, require
-from ._control import coefficients, control_sums
-from ._eigenvalues import check_eigenvalues, eigenvalues
-from ._softmax_sums import softmax_sums
+from ._abstract_objective import AbstractObjective, require
+from ._model_checks import check_eigenvalues, eigenvalues
+
+CONTROL_SUMS = 8
+"""How many sums a control variate needs of each task."""
+_NOTHING = 1e-100
+"""Added to denominators that may be zero."""
+
+
+def control_sums(
+    loss: Float[Array, "task sequences"],
+    surplus: Float[Array, "task sequences"],
+    shifts: Float[Array, "task sequences"],
+) -> Float[Array, "task 8"]:
+    r"""$\sum_s (l, u, cu, u^2, cu^2, c^2u^2, lu, lcu)$: `loss` is l, `surplus` u, `shifts` c."""
+    u, cu = surplus, shifts * surplus
+    terms = (loss, u, cu, u * u, cu * u, cu * cu, loss * u, loss * cu)
+    return jnp.stack([jnp.sum(term, axis=1) for term in terms], axis=1)
+
+
+def coefficients(sums: Float[Array, "task 8"], sequences: int) -> tuple[Float[Array, " task"], Float[Array, " task"]]:
+    r"""a, b of the least squares $l - \bar l \approx a u + b c u$, where $u$ and $cu$ have mean zero over all draws.
+
+    $cu$ is first made orthogonal to $u$. Where u is zero, as for a task that no head serves, so are a and b.
+    """
+    loss, u, cu, uu, cuu, ccuu, lu, lcu = sums.T
+    lu, lcu = lu - loss * u / sequences, lcu - loss * cu / sequences
+    along = cuu / (uu + _NOTHING)
+    second = (lcu - along * lu) / (ccuu - along * cuu + _NOTHING)
+    return lu / (uu + _NOTHING) - along * second, second
+
+
+@checked
+def controlled_mean(sums: Float[Array, "task 8"], sequences: int) -> Float[Array, " task"]:
+    r"""The mean loss of each task, less that of its fit by the control variate.
+
+    The variates are u and cu, which have mean zero over all draws. The loss l of a sequence is fitted by least squares,
+    $l - \bar l \approx a u + b c u$, and the mean of the fit is subtracted. What is left has a smaller variance and,
+    since a and b are fitted to the same sequences, a bias of the order of 1/sequences.
+
+    **Arguments:**
+
+    - `sums`: $\sum_s (l, u, cu, u^2, cu^2, c^2u^2, lu, lcu)$ over the sequences, of each task: shape (task, 8).
+    - `sequences`: how many sequences were summed over.
+
+    **Returns:** the mean losses, of shape (task,).
+
+    **Example:**
+
+    The loss is 1 + 2u, so its mean over all draws is 1. In this sample u has mean ½ and the loss has mean 2; the
+    control variate (with c = 0) takes most of that back.
+
+    >>> import jax.numpy as jnp
+    >>> import stepwell as sw
+    >>> u = jnp.array([1.0, -1.0, 2.0, 0.0])
+    >>> loss, none = 1 + 2 * u, 0 * u
+    >>> sums = jnp.stack([loss, u, none, u * u, none, none, loss * u, none]).sum(axis=1)[None]
+    >>> sw.objectives.controlled_mean(sums, sequences=4).round(3).tolist()
+    [1.167]
+    """
+    first, second = coefficients(sums, sequences)
+    return (sums[:, 0] - first * sums[:, 1] - second * sums[:, 2]) / sequences
+
+
+@jax.custom_vjp
+def softmax_sums(
+    directions: Float[Array, "head task sequences"],
+    normals: Float[Array, "token task sequences"],
+    largest: Float[Array, "task sequences"],
+) -> tuple[Float[Array, "head task sequences"], Float[Array, "head head sequences"]]:
+    r"""$f_i^h = \sum_l p_l^h z_{l,i}$ and $g^{hk} = \sum_l p_l^h p_l^k$.
+
+    $p^h = \mathrm{softmax}_l \sum_i w_i^h z_{l,i}$; `directions` is w, `normals` z and `largest` $\max_l |z_{l,i}|$,
+    which bounds the scores. Sequences come last, where arithmetic is vectorized. Only w has a gradient.
+    """
+    return _forward(directions, normals, largest)[0]
+
+
+# Sums over heads and tasks are written out, and those over tokens are loops: reductions are several times slower.
+
+
+def _forward(directions: Array, normals: Array, largest: Array) -> tuple[Any, Any]:
+    bound = _combined(jnp.abs(directions), lambda i: largest[i])
+    exponentials = jnp.exp(_combined(directions, lambda i: normals[:, i, None]) - bound)
+    total = _contract(exponentials, jnp.ones_like(normals[:, :1]))
+    first = _contract(exponentials, normals) / total
+    second = _contract(exponentials, _again(exponentials)) / (total * total[:, 0])
+    return (first, second), (normals, largest, total, first, second, exponentials)
+
+
+def _backward(kept: Any, cotangents: Any) -> tuple[Array, Array, Array]:
+    r"""$\bar s_l^h = p_l^h (\bar p_l^h - \sum_m p_m^h \bar p_m^h)$, $\bar p_l^h = \sum_i \bar f_i^h z_{l,i} + \sum_k
+    (\bar g^{hk} + \bar g^{kh}) p_l^k$: the sum over m needs no tokens, only f and g."""
+    normals, largest, total, first, second, exponentials = kept
+    df, dg = cotangents
+    dg = dg + dg.swapaxes(0, 1)
+    mean = (_combined(df, lambda i: first[:, i]) + _combined(dg, lambda k: second[:, k])) / total[:, 0]
+    df, dg = df / total, dg / (total * total[:, 0])
+    others = _again(exponentials)
+
+    def score(token):  # for all tokens at once, df and dg would be computed anew for each of them
+        slope = _combined(df, lambda i: normals[token, i]) + _combined(dg, lambda k: others[token, k])
+        return exponentials[token] * (slope - mean)
+
+    scores = jax.lax.map(score, jnp.arange(normals.shape[0]))
+    return _contract(scores, normals), jnp.zeros_like(normals), jnp.zeros_like(largest)
+
+
+softmax_sums.defvjp(_forward, _backward)
+
+
+def _combined(coefficients: Float[Array, "head part sequences"], part: Callable[[int], Array]) -> Array:
+    """The sum of parts with these coefficients."""
+    return sum(coefficients[:, k] * part(k) for k in range(coefficients.shape[1]))  # pyright: ignore
+
+
+def _contract(
+    left: Float[Array, "token left sequences"], right: Float[Array, "token right sequences"]
+) -> Float[Array, "left right sequences"]:
+    """The sum over tokens."""
+
+    def add(token, total):
+        return total + left[token][:, None] * right[token]
+
+    shape = (left.shape[1], right.shape[1], left.shape[2])
+    return jax.lax.fori_loop(0, left.shape[0], add, jnp.zeros(shape, left.dtype))
+
+
+def _again(array: Array) -> Array:
+    """The same array, but the compiler does not know: what it reads once to use twice, it does not vectorize."""
+    return jax.lax.optimization_barrier(array)
+
 
 _GROUPS = 16
 """Parts of the sample that are drawn independently, from whose spread the standard error is computed."""
@@ -112,10 +241,10 @@ class ReducedSampled(AbstractObjective):
         dtype = self.normals.dtype
         sums = softmax_sums(directions.astype(dtype), self.normals, self._largest)
         first, second = (part.astype(self.norms.dtype) for part in sums)
-        answers = jnp.sum(mu[:, :, None] * first, axis=0)
+        predictions = jnp.sum(mu[:, :, None] * first, axis=0)
         squares = jnp.einsum("hi,hgs,gi->is", mu, second, mu)
         strengths, dims = (jnp.array(values)[:, None] for values in (self.task.strengths, self.task.dims))
-        loss = strengths * (self.norms - answers) ** 2
+        loss = strengths * (self.norms - predictions) ** 2
         loss += (strengths * (dims - 1) + self.task.noise_variance) * squares
         if self.control:
             alone = jnp.einsum("hhs->hs", second)

@@ -15,7 +15,7 @@ from stepwell._util.types import Loss, Precision
 from stepwell.models import AbstractModel, check_form, check_weights, is_attention, is_proved
 from stepwell.tasks import Batch, FeatureBatch, prefix
 
-from ._abstract import AbstractObjective, require
+from ._abstract_objective import AbstractObjective, require
 
 Reduce = Literal["mean", "sum"]
 """How the squared errors of several outputs become one: their mean, or their sum."""
@@ -37,7 +37,7 @@ class Sampled(AbstractObjective):
 
     **Example:**
 
-    One sequence with a context of one pair, (x, y) = (1, 2), and a query x = 1 whose label is 2. The model answers
+    One sequence with a context of one pair, (x, y) = (1, 2), and a query x = 1 whose label is 2. The model predicts
     $v k q\, x y x_q = 0.5^3 \cdot 2 = 0.25$.
 
     >>> import jax.numpy as jnp
@@ -62,35 +62,35 @@ class Sampled(AbstractObjective):
 
     def _mean(self, model: AbstractModel) -> Loss:
         if isinstance(self.batch, FeatureBatch):
-            answers = self._answers(model, self.batch.features)
-            return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - answers) ** 2, axis=-1))
+            predictions = self._predictions(model, self.batch.features)
+            return jnp.sum(self.batch.weights * jnp.mean((self.batch.labels - predictions) ** 2, axis=-1))
         tokens, lengths = self.batch.tokens, self.batch.context
         ours = is_proved(model)
         if ours and lengths.fixed and lengths.tokens == tokens.shape[1]:
-            answers = self._answers(model, tokens)
-            return jnp.mean((self.batch.labels[:, -1] - answers) ** 2)
+            predictions = self._predictions(model, tokens)
+            return jnp.mean((self.batch.labels[:, -1] - predictions) ** 2)
         counts = jnp.array(lengths.counts)
         if ours:
             assert is_attention(model)
-            answers = jax.vmap(lambda tokens: jax.vmap(lambda n: model(tokens, n))(counts))(tokens)
+            predictions = jax.vmap(lambda tokens: jax.vmap(lambda n: model(tokens, n))(counts))(tokens)
         else:
             contexts = [prefix(tokens, n, self.batch.dim) for n in lengths.counts]
-            answers = jnp.stack([self._answers(model, context) for context in contexts], axis=1)
-        errors = jnp.mean((self.batch.labels[:, counts] - answers) ** 2, axis=(0, 2))
+            predictions = jnp.stack([self._predictions(model, context) for context in contexts], axis=1)
+        errors = jnp.mean((self.batch.labels[:, counts] - predictions) ** 2, axis=(0, 2))
         return jnp.array(lengths.probabilities) @ errors
 
-    def _answers(
+    def _predictions(
         self, model: AbstractModel, examples: Float[Array, "sequences ..."]
     ) -> Float[Array, "sequences outputs"]:
-        """The model's answer to every example."""
-        answers = jax.vmap(model)(examples)
+        """The model's prediction for every example."""
+        predictions = jax.vmap(model)(examples)
         wanted = (self.batch.labels.shape[-1],)
-        if jnp.shape(answers)[1:] != wanted or not jnp.issubdtype(answers.dtype, jnp.floating):
+        if jnp.shape(predictions)[1:] != wanted or not jnp.issubdtype(predictions.dtype, jnp.floating):
             raise InvalidInput(
-                f"{type(model).__name__} answers one example of shape {examples.shape[1:]} with an array of shape "
-                f"{jnp.shape(answers)[1:]} and type {answers.dtype}; the data ask for {wanted}, of floats"
+                f"{type(model).__name__} predicts for one example of shape {examples.shape[1:]} an array of shape "
+                f"{jnp.shape(predictions)[1:]} and type {predictions.dtype}; the data ask for {wanted}, of floats"
             )
-        return answers
+        return predictions
 
     @checked
     def check(self, model: AbstractModel) -> None:

@@ -117,7 +117,7 @@ class Shard:
 
     @checked
     def take(self, rows: np.ndarray) -> "Shard":
-        """Some of the runs, by their numbers, counted from 0."""
+        """Return some of the runs, by their numbers, counted from 0."""
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or not np.isin(rows, np.arange(len(self))).all():
             raise InvalidInput(f"rows are {shown(rows)}; they must be numbers of runs, below {len(self)}")
         return Shard(
@@ -128,7 +128,7 @@ class Shard:
         )
 
     def to_bytes(self) -> bytes:
-        """The content of the file: netCDF with a checksum."""
+        """Return the content of the file: netCDF with a checksum."""
         from stepwell._util import netcdf  # HDF5 takes a while to import
         from stepwell._util.versions import versions
 

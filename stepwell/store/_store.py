@@ -122,13 +122,13 @@ class Store:
 
     @checked
     def known(self, names: np.ndarray) -> np.ndarray:
-        """Which runs are in the store.
+        """Return which runs are in the store.
 
         **Arguments:**
 
         - `names`: (run, 16) bytes, as in `Shard.names`.
 
-        **Returns:** a truth value for each run.
+        **Returns:** a boolean for each run.
         """
         check_names(names)
 
@@ -140,7 +140,7 @@ class Store:
 
     @checked
     def columns(self) -> dict[str, str]:
-        """The fields and scalars that there are.
+        """Return the fields and scalars that any run has.
 
         **Returns:** "field" or "scalar" by name.
         """
@@ -155,7 +155,7 @@ class Store:
         sort: str | None = None,
         limit: int | None = None,
     ) -> Listing:
-        """What `table` returns, without pandas, and with the number of runs that match.
+        """Return what `table` returns, without pandas, and with the number of runs that match.
 
         **Arguments:**
 
@@ -184,7 +184,7 @@ class Store:
         sort: str | None = None,
         limit: int | None = None,
     ) -> "pd.DataFrame":
-        """Fields and scalars of runs, a row for each.
+        """Return fields and scalars of runs, a row for each.
 
         **Arguments:**
 
@@ -206,14 +206,14 @@ class Store:
 
     @checked
     def lookup(self, names: np.ndarray, columns: Sequence[str] | None = None) -> tuple[np.ndarray, dict[str, Column]]:
-        """Fields and scalars of given runs, in their order.
+        """Return fields and scalars of given runs, in their order.
 
         **Arguments:**
 
         - `names`: (run, 16) bytes, as in `Shard.names`.
         - `columns`: those wanted; by default all scalars that any of these runs has.
 
-        **Returns:** a truth value for each run, whether the store has it; and columns of those that it has.
+        **Returns:** a boolean for each run, whether the store has it; and columns of those that it has.
         """
 
         check_names(names)
@@ -238,7 +238,7 @@ class Store:
         names: np.ndarray | None = None,
         variables: Sequence[str] | None = None,
     ) -> "xr.Dataset":
-        """What runs recorded, stacked along `run`; values are read when they are needed.
+        """Return what runs recorded, stacked along `run`; values are read when they are needed.
 
         **Arguments:**
 
@@ -262,7 +262,7 @@ class Store:
 
     @checked
     def describe(self, name: str) -> dict[str, Any]:
-        """All that the store says about one run.
+        """Return all that the store says about one run.
 
         **Arguments:**
 
@@ -297,7 +297,7 @@ class Store:
 
     @checked
     def experiment(self, name: str) -> "Experiment":
-        """The experiment of one run, of which it can be built, run again and predicted.
+        """Return the experiment of one run, of which it can be built, run again and predicted.
 
         **Arguments:**
 
@@ -311,29 +311,28 @@ class Store:
         return Experiment.from_canonical(self.describe(name)["configuration"])
 
     def shards(self) -> list[Path]:
-        """The files of all shards that can be used.
+        """Return the files of all shards that can be used.
 
         **Returns:** paths, in the order of their names.
         """
         return [self.shards_path / row.file for row in self._index.ask(_index.rows)]
 
     def damaged(self) -> dict[Path, str]:
-        """Shards that cannot be used.
+        """Return the shards that cannot be used.
 
         **Returns:** what is wrong, by file.
         """
         return {self.shards_path / file: text for file, text in self._index.ask(_index.problems).items()}
 
     def rebuild_index(self) -> None:
-        """Throw the index away and make it anew from the shards."""
+        """Make the index anew from the shards."""
         self._index.discard()
         self._index.ask(lambda connection: None)
 
     def verify(self) -> "list[Problem]":
-        """Read every file of the store and compare it with its checksum, its name and the index; nothing is changed.
+        """Read every file of the store and compare it with its checksum and its name; nothing is changed.
 
-        **Returns:** what is wrong: damaged shards, foreign files, links, entries of the index that are not those of
-        the shard.
+        **Returns:** what is wrong: damaged shards, foreign files, links, a damaged index.
         """
         from ._maintenance import verify
 

@@ -95,7 +95,7 @@ class Column:
 
     @classmethod
     def of(cls, values: Any, *, name: str = "a column") -> "Column":
-        """A column of any values, of the narrowest kind that keeps every one as it is."""
+        """Return a column of any values, of the narrowest kind that keeps every one as it is."""
         if isinstance(values, Column):
             return values
         if isinstance(values, np.ndarray):
@@ -141,7 +141,7 @@ class Column:
             raise InvalidInput(f"the field {name} is not finite in every run; only scalars may be NaN or infinite")
 
     def texts(self) -> list[str]:
-        """The JSON of each value, as in a canonical configuration. Numbers must be finite."""
+        """Return the JSON of each value, as in a canonical configuration. Numbers must be finite."""
         if self.categories is not None:
             known = list(map(value_text, self.categories))
             return [known[code] for code in self.values.tolist()]
@@ -150,7 +150,7 @@ class Column:
         return list(map(repr, self.values.tolist()))
 
     def decoded(self) -> np.ndarray:
-        """The values themselves: numbers as they are, categories as objects."""
+        """Return the values themselves: numbers as they are, categories as objects."""
         if self.categories is None:
             return self.values
         known = np.empty(len(self.categories), object)
@@ -158,7 +158,7 @@ class Column:
         return known[self.values]
 
     def value(self, row: int) -> Value:
-        """The value of one run, as Python has it; a scalar may be NaN."""
+        """Return the value of one run, as Python has it; a scalar may be NaN."""
         return self.values[row].item() if self.categories is None else self.categories[int(self.values[row])]
 
     def as_categories(self) -> "Column":

@@ -90,7 +90,8 @@ def moments(
 def _check_blocks(task: AbstractTask) -> None:
     """Refuse a class that has another way to number its sequences."""
     kind = type(task)
-    if kind.chunks is not AbstractTask.chunks or kind.blocks not in (AbstractTask.blocks, AbstractGaussianTask.blocks):
+    own = kind.drawn_blocks not in (None, AbstractGaussianTask.drawn_blocks)
+    if own or kind.chunks is not AbstractTask.chunks or kind.blocks is not AbstractTask.blocks:
         raise InvalidInput(
             f"{kind.__name__} has blocks or chunks of its own, which cannot be drawn in parts on several machines; "
             "use Moments.of_task, or Moments.of_parts of what you draw"

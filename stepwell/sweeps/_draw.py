@@ -22,15 +22,12 @@ _BAND = (0.1, 0.9)
 _LABELS = {
     "rate": "learning rate",
     "scale": "initialization scale",
-    "heads": "heads",
-    "rank": "rank",
     "noise": "variance of the label noise",
     "context": "context pairs",
     "dim": "dimension",
     "final_loss": "loss at the end",
     "first_loss": "loss at initialization",
     "largest_loss": "largest loss",
-    "regime": "regime",
     "shared": "fraction of runs with two tasks on one head",
 }
 
@@ -85,20 +82,16 @@ def draw(result: xr.Dataset, scalar: str, x: str, y: str | None = None) -> "Figu
             axes.set_xscale("log")
         if x == "rate" and scalar == "regime":
             _critical_rates(axes, result)
-        others = [str(name) for name in values.dims if name not in dims]
+        others = [f"{result.sizes[name]} values of {name}" for name in values.dims if name not in dims]
         if others:
-            said = ", ".join(f"{result.sizes[name]} values of {name}" for name in others)
             if words:
                 how = "most frequent" if y is not None else "shares"
             else:
-                how = (
-                    ("share, with its standard error," if _is_share(values) else "mean and 10 % to 90 %")
-                    if lines
-                    else "mean"
-                )
-            partly = not words and bool(np.any(result["stored"].values & ~np.isfinite(values.values)))
-            missing = " (open marks: some runs have no value)" if lines else " (of runs that have a value)"
-            axes.set_title(f"{how} over {said}{missing if partly else ''}", fontsize=9, color=GRAY)
+                spread = "share, with its standard error," if _is_share(values) else "mean and 10 % to 90 %"
+                how = spread if lines else "mean"
+            if not words and np.any(result["stored"].values & ~np.isfinite(values.values)):
+                others[-1] += " (open marks: some runs have no value)" if lines else " (of runs that have a value)"
+            axes.set_title(f"{how} over {', '.join(others)}", fontsize=9, color=GRAY)
     return figure
 
 
@@ -132,19 +125,18 @@ def _lines(
     several = len(fields) > 1
     labels = result[fields[1]].values.tolist() if several else [None]
     predicted = result.get(scalar.replace("drop_", "predicted_")) if scalar.startswith("drop_") else None
+    place, order = _ordered(result[fields[0]].values)
     for number, label in enumerate(labels):
         color = PALETTE[number % len(PALETTE)]
         chosen = {dims[1]: number} if several else {}
-        place = _places(result[fields[0]].values)
-        order = np.argsort(place, kind="stable")
         seen = _flat(values.isel(chosen), dims[0])[order]
-        _curve(axes, place[order], seen, color, None if label is None else _text(label), dims[0], _is_share(values))
+        _curve(axes, place, seen, color, None if label is None else _text(label), dims[0], _is_share(values))
         if predicted is not None:  # of the same runs, so that means can be compared
             both = np.where(np.isfinite(seen), _flat(predicted.isel(chosen), dims[0])[order], np.nan)
             there = np.isfinite(both).any(axis=1)
             label = "theory, same runs" if number == len(labels) - 1 else None
             middle = np.nanmean(both[there], axis=1)
-            axes.plot(place[order][there], middle, "--", color="black", linewidth=1.2, label=label)
+            axes.plot(place[there], middle, "--", color="black", linewidth=1.2, label=label)
     _text_ticks(axes, result[fields[0]].values)
     axes.set_ylabel(_label(scalar, result[scalar].attrs.get("units", "")))
     if several or predicted is not None:
@@ -173,16 +165,11 @@ def _curve(
     axes.plot(place[whole], middle[whole], "o", color=color, markersize=4)
     axes.plot(place[~whole], middle[~whole], "o", color=color, markersize=5, markerfacecolor="white")
     if flat.shape[1] > 1:
-        low, high = _band(flat, middle, share)
+        low, high = np.nanquantile(flat, _BAND, axis=1)
+        if share:
+            error = np.sqrt(middle * (1 - middle) / np.isfinite(flat).sum(axis=1))
+            low, high = middle - error, middle + error
         axes.fill_between(place, low, high, color=color, alpha=0.2, linewidth=0)
-
-
-def _band(flat: np.ndarray, middle: np.ndarray, share: bool) -> np.ndarray:
-    """Below and above means: of most runs, or of zeros and ones the standard error of their share."""
-    if share:
-        error = np.sqrt(middle * (1 - middle) / np.isfinite(flat).sum(axis=1))
-        return np.stack([middle - error, middle + error])
-    return np.nanquantile(flat, _BAND, axis=1)
 
 
 def _is_share(values: Any) -> bool:
@@ -193,18 +180,13 @@ def _is_share(values: Any) -> bool:
 
 def _flat(values: xr.DataArray, dim: str) -> np.ndarray:
     """Values along an axis, and of all other axes together."""
-    return _over_others(values, dim).transpose(dim, "others").values
-
-
-def _over_others(values: xr.DataArray, dim: str) -> xr.DataArray:
-    others = [name for name in values.dims if name != dim]
-    return values.stack(others=others) if others else values.expand_dims("others")
+    return values.transpose(dim, ...).values.reshape(values.sizes[dim], -1)
 
 
 def _shares(axes: Any, result: xr.Dataset, values: xr.DataArray, field: str, dim: str) -> None:
     words = _words(values)
-    order = np.argsort(_places(result[field].values), kind="stable")
-    flat, place = _flat(values, dim)[order], _places(result[field].values)[order]
+    place, order = _ordered(result[field].values)
+    flat = _flat(values, dim)[order]
     there = np.maximum((flat != "").sum(axis=1), 1)
     parts = [(flat == word).sum(axis=1) / there for word in words]
     axes.stackplot(
@@ -222,9 +204,8 @@ def _heat(
     from matplotlib.colors import ListedColormap
 
     flat = values.transpose(*dims[::-1], ...).values.reshape(result.sizes[dims[1]], result.sizes[dims[0]], -1)
-    orders = [np.argsort(_places(result[field].values), kind="stable") for field in fields]
-    flat = flat[orders[1]][:, orders[0]]
-    place = [_edges(_places(result[field].values)[order]) for field, order in zip(fields, orders, strict=True)]
+    (first, columns), (second, rows) = (_ordered(result[field].values) for field in fields)
+    flat, place = flat[rows][:, columns], (_edges(first), _edges(second))
     if values.dtype.kind in "UO":
         words = _words(values)
         counts = np.stack([(flat == word).sum(axis=-1) for word in words])
@@ -241,11 +222,11 @@ def _heat(
         figure.colorbar(mesh, ax=axes, label=_label(scalar, values.attrs.get("units", "")))
         axes.set_facecolor("#dddddd")
     _text_ticks(axes, result[fields[0]].values)
-    second = result[fields[1]].values
-    if _is_logarithmic(second):
+    labels = result[fields[1]].values
+    if _is_logarithmic(labels):
         axes.set_yscale("log")
-    elif second.dtype.kind in "UO":
-        axes.set_yticks(range(len(second)), [str(value) for value in second])
+    elif labels.dtype.kind in "UO":
+        axes.set_yticks(range(len(labels)), [str(value) for value in labels])
     axes.set_ylabel(_label(fields[1]))
 
 
@@ -255,8 +236,11 @@ def _words(values: xr.DataArray) -> list[str]:
     return [word for word in known if word in seen] + sorted(seen - set(known))
 
 
-def _places(values: np.ndarray) -> np.ndarray:
-    return np.arange(len(values)) if values.dtype.kind in "UO" else values
+def _ordered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where values stand on an axis, in rising order, and that order; words stand one after another."""
+    place = np.arange(len(values)) if values.dtype.kind in "UO" else values
+    order = np.argsort(place, kind="stable")
+    return place[order], order
 
 
 def _edges(centers: np.ndarray) -> np.ndarray:

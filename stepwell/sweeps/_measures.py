@@ -29,7 +29,7 @@ _ADDED = {
 
 
 def scalars_in(measure: Sequence[str]) -> list[str]:
-    """The scalars that runs have with these measures.
+    """Return the scalars that runs have with these measures.
 
     **Arguments:**
 

@@ -159,14 +159,13 @@ def _numbers(axis: Axis) -> dict[str, np.ndarray] | None:
         whole = types == {int}
         if not types <= {int, float} or len(types) != 1:
             return None
-        kinds_allowed = int if whole else (int, float)
-        if not all(isinstance(value, kinds_allowed) and not isinstance(value, bool) for value in values):
+        if not all(type(value) is int or (type(value) is float and not whole) for value in values):
             return None
         try:
             made[name] = np.array(values, np.int64 if whole else np.float64) + (0 if whole else 0.0)  # no -0
         except OverflowError:
             return None
-        if not np.isfinite(made[name]).all():
+        if not np.isfinite(made[name]).all():  # which is refused where it is resolved
             return None
     return made
 

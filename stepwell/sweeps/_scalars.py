@@ -69,17 +69,11 @@ def basic(measured: Measured) -> Scalars:
         largest = np.where(ended, np.max(losses, axis=1), np.inf)
     words = np.where(said != "", said, np.where(ended, "finished", "diverged"))
     return {
-        "outcome": _words(words, ("finished", "diverged", "solver failed")),
+        "outcome": Column.of(words.tolist()),
         "first_loss": Column(losses[:, 0].copy()),
         "final_loss": Column(np.where(ended, losses[:, -1], np.nan)),
         "largest_loss": Column(largest),
     }
-
-
-def _words(words: np.ndarray, known: tuple[str, ...]) -> Column:
-    distinct, places = np.unique(words, return_inverse=True)
-    every = (*known, *(word for word in distinct.tolist() if word not in known))
-    return Column(np.array([every.index(word) for word in distinct.tolist()], np.int32)[places], every)
 
 
 def drops(measured: Measured) -> Scalars:
@@ -146,13 +140,9 @@ def _in_eigenvectors(weights: dict[str, Any], rotations: Float[np.ndarray, "run 
 def _levels(built: Built) -> Float[np.ndarray, "run level"]:
     """The levels that the loss of each run can visit; not a number where a run has fewer of them than another."""
     if built.members:
-        each = [_levels_of(built, member, built.tasks[at]) for member, at in _members(built)]
-        return _padded(each)
+        both = zip(built.members, built.task_of.tolist(), strict=True)
+        return _padded([_levels_of(built, member, built.tasks[at]) for member, at in both])
     return _padded([_levels_of(built, built.experiment, task) for task in built.tasks])[built.task_of]
-
-
-def _members(built: Built) -> Any:
-    return zip(built.members, built.task_of.tolist(), strict=True)
 
 
 def _levels_of(built: Built, experiment: Any, task: Any) -> np.ndarray:
@@ -206,14 +196,11 @@ def effective_map(measured: Measured) -> Scalars:
     if built.rotations is not None:
         maps = np.einsum("rji,rjk,rkl->ril", built.rotations, maps, built.rotations, optimize=True)
     lam, normalization = _eigenvalues(built), normalization_of(experiment)
-    divided = [_attention(normalization, task.context.longest) for task in built.tasks]
+    lengths = [task.context.longest for task in built.tasks]  # compared with attention divided by N
+    divided = [length * paper_time.attention_factor(normalization, length) for length in lengths]
+    divided = [1.0] * len(lengths) if normalization == "1/N" else divided
     diagonal = np.diagonal(maps, axis1=1, axis2=2) * lam * np.array(divided)[built.task_of][:, None]
     return {f"map_{number + 1}": Column(diagonal[:, number].copy()) for number in range(diagonal.shape[1])}
-
-
-def _attention(normalization: str, length: int) -> float:
-    """How attention compares with attention divided by N."""
-    return 1.0 if normalization == "1/N" else length * paper_time.attention_factor(normalization, length)
 
 
 def _eigenvalues(built: Built) -> Float[np.ndarray, "run dim"]:

@@ -177,14 +177,11 @@ def _normals(count: int) -> Callable[[Any], Any]:
 def _eigenbasis_tasks(work: Work) -> tuple[list[InContextRegression], np.ndarray]:
     """Different tasks, in the basis of their eigenvectors, and which of them each run has."""
     names = [name for name in work.fields if name.startswith("task.") and name != "task.directions"]
-    rows: dict[Any, int] = {}
-    places = np.zeros(work.runs, np.int64)
-    firsts = [0]
-    if names:
-        columns = [[tuple(v) if isinstance(v, list) else v for v in work.fields[name]] for name in names]
-        for row, key in enumerate(zip(*columns, strict=True)):
-            places[row] = rows.setdefault(key, len(rows))
-        firsts = [int(np.argmax(places == number)) for number in range(len(rows))]
+    columns = [[tuple(v) if isinstance(v, list) else v for v in work.fields[name]] for name in names]
+    rows = list(zip(*columns, strict=True)) if names else [()] * work.runs
+    number = {row: place for place, row in enumerate(dict.fromkeys(rows))}
+    places = np.array([number[row] for row in rows])
+    firsts = [int(np.argmax(places == place)) for place in range(len(number))]
     made = []
     for given in map(work.configuration, firsts):
         omega = given.get("task.task_eigenvalues")
@@ -235,20 +232,20 @@ def build_plainly(experiments: list[Experiment]) -> Iterator[tuple[np.ndarray, B
     A group has one structure, the same static fields, arrays of the same shapes, one training but for rates of plain
     descent, and one time scale. What cannot be stacked or compared is a group of its own.
     """
+    task_keys = [_key(experiment, "task") for experiment in experiments]
     made: dict[Any, Any] = {}
-    tasks = []
-    for experiment in experiments:
-        task_key = _key(experiment, "task")
-        if task_key not in made:
-            made[task_key] = build_task(experiment, keys_of(experiment.seed))
-        tasks.append(made[task_key])
+    for key, experiment in zip(task_keys, experiments, strict=True):
+        if key not in made:
+            made[key] = build_task(experiment, keys_of(experiment.seed))
+    tasks = [made[key] for key in task_keys]
     models = _models(experiments, tasks)
     objectives: dict[Any, Any] = {}
     built: list[tuple[Any, Any, Any]] = []
     groups: dict[Any, list[int]] = {}
     for row, (experiment, task, model) in enumerate(zip(experiments, tasks, models, strict=True)):
-        model_key = experiment.model.get("normalization"), _model_key(experiment)
-        key = _key(experiment, "task"), _key(experiment, "objective"), *model_key
+        wanted = "model" in find_kind("objective", experiment.objective.kind).wants
+        model_key = (_key(experiment, "model"), experiment.seed) if wanted else experiment.model.get("normalization")
+        key = task_keys[row], _key(experiment, "objective"), model_key
         if key not in objectives:
             objectives[key] = build_objective(experiment, task, model, keys_of(experiment.seed))
         built.append((task, model, objectives[key]))
@@ -315,12 +312,6 @@ def _key(experiment: Experiment, section: Any) -> Any:
     seed = experiment.seed if "key" in wants or "keys" in wants else None
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.canonical.items()}
     return values.kind, canonical_text(plain), seed
-
-
-def _model_key(experiment: Experiment) -> Any:
-    """The model, if the objective is made of it."""
-    wanted = "model" in find_kind("objective", experiment.objective.kind).wants
-    return (_key(experiment, "model"), experiment.seed) if wanted else None
 
 
 def _structure(experiment: Experiment, model: Any, objective: Any, row: int) -> Any:

@@ -32,7 +32,6 @@ _LARGEST = 10**8
 """Runs of a study, at the most."""
 _MOST_VALUES = 10**7
 """Values of one axis, at the most."""
-_TABLES = (*SECTIONS, "sweep", "limits")
 RECORD = {"points": 65, "spacing": "linear", "snapshots": 2}
 """What is kept of each run of a study, unless it says otherwise."""
 DRAW = "draw"
@@ -70,8 +69,8 @@ class Limits:
 
     @classmethod
     def of(cls, given: Any) -> "Limits":
-        """The limits that a table describes, checked."""
-        given = _known(cls, given, "limits")
+        """Return the limits that a table describes, checked."""
+        given = _check_keys("limits", given, ("runs", "minutes", "gigabytes"))
         runs = checks.whole("the limit of runs", given["runs"]) if "runs" in given else None
         others = (
             checks.number(f"the limit of {name}", given[name], least=0.0, above=True) if name in given else None
@@ -138,7 +137,7 @@ class Study:
         limits: Any = None,
         source: str = "the study",
     ) -> "Study":
-        """A study from plain values, as a TOML file has them.
+        """Return the study that plain values describe, as a TOML file has them.
 
         **Arguments:**
 
@@ -167,7 +166,7 @@ class Study:
 
     @classmethod
     def read(cls, path: str) -> "Study":
-        """The study in a TOML file.
+        """Return the study in a TOML file.
 
         **Arguments:**
 
@@ -179,11 +178,8 @@ class Study:
 
     @classmethod
     def in_document(cls, document: Mapping[str, Any], source: str) -> "Study":
-        """The study in a TOML file that was read already; `source` is its name."""
-        for name in document:
-            if name not in (*_TABLES, "seed"):
-                allowed = [*_TABLES, "seed"]
-                raise InvalidInput(f"{source} has the unknown key {shown(name)}; {nearest(str(name), allowed)}")
+        """Return the study in a TOML file that was read already; `source` is its name."""
+        _check_keys(source, document, (*SECTIONS, "sweep", "limits", "seed"))
         own = {name: value for name, value in document.items() if name not in ("sweep", "limits")}
         sweep = dict(_table(document.get("sweep", {}), "sweep"))
         together, draws = sweep.pop("together", []), sweep.pop("draws", None)
@@ -259,11 +255,11 @@ def _tables_in(value: Any, name: str) -> Iterable[Mapping[str, Any]]:
     return [_table(each, name) for each in value]
 
 
-def _known(kind: Any, given: Any, name: str) -> Mapping[str, Any]:
-    names = [field.name for field in dataclasses.fields(kind)]
+def _check_keys(name: str, given: Any, allowed: Sequence[str]) -> Mapping[str, Any]:
+    """The table, if it has these keys alone."""
     for key in _table(given, name):
-        if key not in names:
-            raise InvalidInput(f"{name} has the key {shown(key)}; {nearest(key, names)}")
+        if key not in allowed:
+            raise InvalidInput(f"{name} has the unknown key {shown(key)}; {nearest(key, allowed)}")
     return given
 
 
@@ -283,7 +279,7 @@ def _values(name: str, given: Any) -> list[Any]:
 
 
 def _grid(name: str, given: Mapping[str, Any]) -> list[Any]:
-    keys = _only(name, given, ("from", "to", "count", "spacing"))
+    keys = _check_keys(name, given, ("from", "to", "count", "spacing"))
     if "from" not in keys or "count" not in keys or ("spacing" in keys and "to" not in keys):
         raise InvalidInput(f"{name} is {shown(dict(given))}; a grid has from, to and count, or from and count alone")
     count = _count(name, given["count"])
@@ -312,13 +308,6 @@ def _count(name: str, given: Any) -> int:
     return count
 
 
-def _only(name: str, given: Mapping[str, Any], allowed: Sequence[str]) -> set[str]:
-    for key in given:
-        if key not in allowed:
-            raise InvalidInput(f"{name} has the key {shown(key)}; it may have {', '.join(allowed)}")
-    return set(given)
-
-
 def _drawn(given: Mapping[str, Any]) -> Axis:
     """Random draws. Each field has random numbers of its own: to add one does not change the others."""
     if "count" not in given:
@@ -331,24 +320,22 @@ def _drawn(given: Mapping[str, Any]) -> Axis:
             continue
         full = full_name(name)
         numbers = np.random.default_rng([seed, zlib.crc32(full.encode())])
-        table = _table(each, f"{name} of draws")
-        if _only(name, table, ("from", "to", "spacing", "choose")) == {"choose"}:
+        table = _check_keys(f"{name} of draws", each, ("from", "to", "spacing", "choose"))
+        if set(table) == {"choose"}:
             choices = _values(name, table["choose"])
-            _enter(fields, name, [choices[place] for place in numbers.integers(len(choices), size=count)])
-            continue
-        if "choose" in table or "from" not in table or "to" not in table:
+            drawn = [choices[place] for place in numbers.integers(len(choices), size=count)]
+        elif "choose" in table or "from" not in table or "to" not in table:
             raise InvalidInput(f"{name} of draws is {shown(dict(table))}; give it from and to, or choose a list")
-        first, last, logarithmic = _range(name, table)
-        if _is_integer(full):
-            low, high = (
-                checks.whole(f"from of {name}", table["from"], least=0),
-                checks.whole(f"to of {name}", table["to"]),
-            )
-            _enter(fields, name, numbers.integers(low, high, size=count, endpoint=True).tolist())
+        elif _is_integer(full):
+            low = checks.whole(f"from of {name}", table["from"], least=0)
+            high = checks.whole(f"to of {name}", table["to"])
+            drawn = numbers.integers(low, high, size=count, endpoint=True).tolist()
         else:
+            first, last, logarithmic = _range(name, table)
             uniform = numbers.random(count)
             drawn = first * (last / first) ** uniform if logarithmic else first + (last - first) * uniform
-            _enter(fields, name, drawn.tolist())
+            drawn = drawn.tolist()
+        _enter(fields, name, drawn)
     if not fields:
         raise InvalidInput("draws have no field; name what is drawn, for instance scale = {from = 0.001, to = 0.1}")
     return Axis(DRAW, fields)

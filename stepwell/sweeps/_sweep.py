@@ -15,12 +15,13 @@ from stepwell._util.interrupt import Interruptible, interrupted
 from stepwell._util.progress import Meter
 from stepwell._util.run_names import first_of_each
 from stepwell.experiments import Experiment
-from stepwell.store import Shard, Store
+from stepwell.store import Column, Shard, Store
 
 from ._plan import Block, Program, Work, blocks_of, bytes_of, names_of, programs_of, seconds_of
-from ._study import Study
+from ._study import RECORD, Study, short_name
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 Compute = Callable[[Iterable[tuple[Work, int]]], Iterator[Shard]]
@@ -70,6 +71,17 @@ class Job:
         compiling = 3.0 * len(self.programs)
         return Plan(self.study.size, self.stored, self.waiting, len(self.programs), shards, seconds + compiling, size)
 
+    def remarks(self) -> list[str]:
+        """Lines on values of the runs to compute that are allowed but doubtful, each once."""
+        from stepwell.experiments import remarks
+
+        ours = {f"record.{name}": value for name, value in RECORD.items()}
+        lines: list[str] = []
+        for first in (program.blocks[0].first for program in self.programs):
+            given = {name: value for name, value in first.items() if name not in ours or ours[name] != value}
+            lines += remarks(Experiment.from_canonical(given))
+        return list(dict.fromkeys(lines))
+
     def parts(self) -> Iterator[tuple[Work, int]]:
         """The pieces of work, each with the size of its program."""
         for program in self.programs:
@@ -80,7 +92,7 @@ class Job:
 def plan_sweep(
     study: Study, store: Store, *, part: tuple[int, int] | None = None, limit: int | None = None, fresh: bool = False
 ) -> Job:
-    """What of a study the store lacks, and the programs that compute it.
+    """Return what of a study the store lacks, and the programs that compute it.
 
     **Arguments:**
 
@@ -124,49 +136,15 @@ def plan_sweep(
 
 
 def compute_in_process(parts: Iterable[tuple[Work, int]]) -> Iterator[Shard]:
-    """Compute shards in this process, one after another.
-
-    **Arguments:**
-
-    - `parts`: pieces of work, each with the size of its program.
-
-    **Returns:** the shards, as they are computed.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
-    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_2"))
-    >>> [len(shard) for shard in sw.sweeps.compute_in_process(job.parts())]
-    [3]
-    """
+    """The shards of pieces of work, each with the size of its program, computed in this process."""
     from ._compute import compute  # JAX takes a second to import
 
     for work, size in parts:
         yield from compute(work, size)
 
 
-def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
-    """Compute what is missing, and keep each shard as soon as it is there.
-
-    **Arguments:**
-
-    - `job`: what is to be computed.
-    - `compute`: how; by default in this process.
-    - `progress`: whether to show a progress bar.
-
-    **Returns:** the outcome, "finished", "interrupted" or "out of time", and a message.
-
-    **Example:**
-
-    >>> import stepwell as sw
-    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
-    >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_3"))
-    >>> sw.sweeps.run_job(job, progress=False)
-    ('finished', '')
-    """
+def compute_missing(job: Job, compute: Compute = compute_in_process, *, progress: bool = True) -> tuple[str, str]:
+    """Compute what is missing, and store each shard as soon as it is there; the outcome, and a message."""
     deadline = None if job.study.limits.minutes is None else time.monotonic() + 60 * job.study.limits.minutes
     done, total = 0, job.waiting
     if not total:
@@ -193,10 +171,8 @@ def run_job(job: Job, compute: Compute = compute_in_process, *, progress: bool =
                 if signals.pressed:
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
-            return (
-                "interrupted",
-                f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on",
-            )
+            message = f"{interrupted()}; {done} of {total} runs are in {job.store.path}, the same call goes on"
+            return "interrupted", message
     if late:
         return "out of time", f"the limit of {job.study.limits.minutes:g} minutes came after {done} of {total} runs"
     return "finished", ""
@@ -252,26 +228,28 @@ def sweep(
     ({'scale': 2, 'seed': 20}, [0.21, 0.09])
     """
     chosen = study_of(study, over, together=together, draws=draws, record=record)
-    kept = store if isinstance(store, Store) else Store(store)
-    job = plan_sweep(chosen, kept, limit=limit, fresh=fresh)
-    if workers is None and client is None:
-        outcome = run_job(job, progress=progress)
-    else:
-        from ._cluster import on_cluster
-
-        with on_cluster(workers=workers, client=client) as compute:
-            outcome = run_job(job, compute, progress=progress)
-    return job_result(job, *outcome)
+    job = plan_sweep(chosen, store if isinstance(store, Store) else Store(store), limit=limit, fresh=fresh)
+    return run_job(job, workers=workers, client=client, progress=progress)
 
 
-def job_result(job: Job, outcome: str, message: str) -> "xr.Dataset":
-    """The result of a study, with how it ended.
+@checked
+def run_job(
+    job: Job,
+    *,
+    workers: int | None = None,
+    client: Any = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> "xr.Dataset":
+    """Compute what is missing of a study, and return its result.
 
     **Arguments:**
 
-    - `job`: the study that was worked on.
-    - `outcome`: how that ended.
-    - `message`: a line that explains it.
+    - `job`: what is to be computed.
+    - `workers`: how many processes compute; by default this one does.
+    - `client`: a `dask.distributed.Client` of a cluster, instead.
+    - `scheduler`: the address of a scheduler, such as `tcp://10.0.0.1:8786`, instead.
+    - `progress`: whether to show a progress bar.
 
     **Returns:** the data set, as `sweep` returns it.
 
@@ -280,25 +258,95 @@ def job_result(job: Job, outcome: str, message: str) -> "xr.Dataset":
     >>> import stepwell as sw
     >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
     >>> study = sw.sweeps.Study.of(experiment, {"seed": {"from": 0, "count": 3}})
-    >>> job = sw.sweeps.plan_sweep(study, sw.store.Store("runs_4"))
-    >>> result = sw.sweeps.job_result(job, *sw.sweeps.run_job(job, progress=False))
+    >>> result = sw.sweeps.run_job(sw.sweeps.plan_sweep(study, sw.store.Store("runs_4")), progress=False)
     >>> result.sizes["seed"], result.attrs["outcome"]
     (3, 'finished')
     """
-    from ._result import result_of
+    if workers is None and client is None and scheduler is None:
+        return _result(job, *compute_missing(job, progress=progress))
+    from ._cluster import on_cluster
 
-    made = result_of(job.study, job.blocks, job.store)
-    made.attrs |= {"outcome": outcome, "message": message}
+    with on_cluster(workers=workers, client=client, scheduler=scheduler) as compute:
+        ended = compute_missing(job, compute, progress=progress)
+    return _result(job, *ended)
+
+
+def _result(job: Job, outcome: str, message: str) -> "xr.Dataset":
+    """All scalars of the runs of a study that the store has, over the axes of the study."""
+    import xarray as xr
+
+    study, store = job.study, job.store
+    known, columns = store.lookup(names_of(job.blocks))
+    dims = tuple(axis.name for axis in study.axes)
+    variables: dict[str, Any] = {
+        name: (dims, _placed(known, column).reshape(study.shape), _notes(name)) for name, column in columns.items()
+    }
+    variables["stored"] = (dims, known.reshape(study.shape), {"long_name": "whether the run is in the store"})
+    coordinates: dict[str, Any] = {axis.name: np.arange(len(axis)) for axis in study.axes}
+    for axis in study.axes:
+        coordinates |= {short_name(field): (axis.name, _labels(values)) for field, values in axis.fields.items()}
+    attributes = {"runs": study.size, "stored": int(known.sum()), "store": str(store.path)}
+    return xr.Dataset(variables, coordinates, attributes | {"outcome": outcome, "message": message})
+
+
+def _placed(known: np.ndarray, column: Column) -> np.ndarray:
+    """A column at the places of its runs; where there is none, not a number or an empty string."""
+    values = column.decoded()
+    if column.categories is not None:
+        texts = np.array([_text(value) for value in values.tolist()] or [""])
+        made = np.full(known.size, "", dtype=texts.dtype)
+        made[known] = texts[: int(known.sum())]
+        return made
+    if known.all():
+        return values
+    made = np.full(known.size, np.nan)
+    made[known] = values
     return made
 
 
-def _is_nothing(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 0
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _labels(values: list[Any]) -> np.ndarray:
+    """Values of an axis as a coordinate: numbers and strings as they are, lists as strings."""
+    if any(isinstance(value, list | tuple) for value in values):
+        return np.array([_text(value) for value in values])
+    return np.array(values)
+
+
+def _notes(name: str) -> dict[str, str]:
+    if name.startswith(("drop_", "predicted_")):
+        return {"units": "t/tau"}
+    return {"long_name": "mean squared error"} if name.endswith("_loss") else {}
+
+
+def table_of(result: "xr.Dataset") -> "pd.DataFrame":
+    """Return the result of a study as a table: a row for each stored run, with what is varied and its scalars.
+
+    **Arguments:**
+
+    - `result`: what `sweep` returned.
+
+    **Returns:** a data frame.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> experiment = sw.Experiment(task={"dim": 2}, training={"kind": "descent", "steps": 20})
+    >>> result = sw.sweep(experiment, {"seed": [0, 1]}, store="runs_5", progress=False)
+    >>> sw.sweeps.table_of(result)[["seed", "outcome"]].to_dict("records")
+    [{'seed': 0, 'outcome': 'finished'}, {'seed': 1, 'outcome': 'finished'}]
+    """
+    whole = (result if result.sizes else result.expand_dims("run")).to_dataframe().reset_index()
+    return whole.loc[whole["stored"].to_numpy(bool)].drop(columns="stored").reset_index(drop=True)
 
 
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
     """The study that the arguments of `sweep` describe."""
-    given = {name: value for name, value in parts.items() if value is not None and not _is_nothing(value)}
+    given = {name: value for name, value in parts.items() if value is not None and value != ()}
     if isinstance(study, Experiment | Mapping):
         return Study.of(study, over or {}, **given)
     if over is not None or given:

@@ -14,7 +14,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.recipes import Remembering, remembered
 from stepwell._util.types import Normalization, SequenceLabels, SequenceTokens
 
-from ._lengths import ContextLengths, attention_scale
+from ._context_lengths import ContextLengths, attention_scale
 
 
 class Batch(Remembering):
@@ -24,7 +24,7 @@ class Batch(Remembering):
 
     - `tokens`: (sequences, tokens, dim + outputs), each token an input followed by its labels.
     - `labels`: (sequences, tokens, outputs). `labels[:, n]` is what a model that has the first n tokens as its context
-      should answer for token n; only those at the context lengths are used, with one length only the query's.
+      should predict for token n; only those at the context lengths are used, with one length only the query's.
     - `context`: the distribution of context lengths; by default one length, with the last token as the query. The
       longest may be shorter than the sequences; tokens that follow its query are then ignored.
 
@@ -93,7 +93,7 @@ class Batch(Remembering):
     @remembered
     @eqx.filter_jit
     def full_features(self, normalization: Normalization = "1/N", *, attends_query: bool = True) -> "FeatureBatch":
-        r"""All that the answer of a linear attention depends on, with any label blocks.
+        r"""All that the prediction of a linear attention depends on, with any label blocks.
 
         $\phi = \mathrm{upper}(S) \otimes x_q$, $S = s_N \sum_s z_s z_s^\top$ over the tokens $z_s$ of the context and,
         if attention includes it, the query (x_q, 0).

@@ -12,7 +12,7 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.spectrum import from_spectrum, spectrum_of
 from stepwell._util.types import RandomKey
 
-from ._generator import generator
+from ._random import generator
 
 
 @checked

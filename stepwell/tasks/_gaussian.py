@@ -16,11 +16,9 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.progress import Meter
 from stepwell._util.types import RandomKey
 
-from ._abstract import BLOCK, AbstractTask, block_numbers
-from ._ahead import ahead
+from ._abstract_task import BLOCK, AbstractTask, block_numbers
 from ._batch import Batch
-from ._generator import generator
-from ._normals import standard_normals
+from ._random import ahead, generator, standard_normals
 
 
 class Correction(eqx.Module):
@@ -89,24 +87,12 @@ class AbstractGaussianTask(AbstractTask):
         parts = _parts(self, standard_normals(key, (sequences, _per_sequence(self))))
         return self.compose(*parts, jnp.arange(sequences), sequences)
 
-    @checked
-    def blocks(
-        self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
+    def drawn_blocks(
+        self, sequences: int, key: RandomKey, numbers: range, correction: Correction | None
     ) -> Iterator[Batch]:
-        """The blocks of 2048 sequences that `chunks` and `sample` are made of, corrected; the last is not cut.
-
-        **Arguments:**
-
-        - `sequences`: the number of sequences that are wanted in all.
-        - `key`: a JAX random key.
-        - `numbers`: of the blocks wanted, counted from 0; by default all.
-        - `correction`: what `correction(sequences, key=key)` returned; by default it is computed, from all blocks.
-
-        **Returns:** an iterator over `Batch` objects.
-        """
+        """Blocks of Gaussians drawn in threads, corrected."""
         known = self.correction(sequences, key=key) if correction is None else correction
-        wanted, total = block_numbers(sequences) if numbers is None else numbers, jnp.asarray(sequences)
-        normals = zip(wanted, _normals_of(self, key, wanted), strict=True)
+        total, normals = jnp.asarray(sequences), zip(numbers, _normals_of(self, key, numbers), strict=True)
         return (_block(self, part, jnp.asarray(number), total, known) for number, part in normals)
 
     @checked

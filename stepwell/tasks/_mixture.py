@@ -11,12 +11,12 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
-from ._abstract import assemble
+from ._abstract_task import assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import square_root
 from ._gaussian import AbstractGaussianTask
-from ._generator import generator
-from ._lengths import ContextLengths, as_lengths
+from ._random import generator
 from ._regression import InContextRegression
 
 
@@ -46,8 +46,8 @@ class InContextInWeightMixture(AbstractGaussianTask):
     >>> import stepwell as sw
     >>> task = sw.tasks.InContextInWeightMixture(np.eye(2), [1.0, -1.0], in_context=0.5, context=3)
     >>> batch = task.sample(4, key=jax.random.key(0))
-    >>> answers = batch.tokens[..., :2] @ task.fixed_task
-    >>> np.isclose(answers, batch.labels).all(axis=(1, 2)).tolist()
+    >>> predictions = batch.tokens[..., :2] @ task.fixed_task
+    >>> np.isclose(predictions, batch.labels).all(axis=(1, 2)).tolist()
     [False, False, True, True]
     """
 

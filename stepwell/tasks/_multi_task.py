@@ -1,4 +1,4 @@
-"""Several linear regressions at once, each on a block of the input and answered in a direction of the output."""
+"""Several linear regressions at once, each on a block of the input with its label in a direction of the output."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -15,11 +15,11 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 from stepwell._util.types import RandomKey
 
-from ._abstract import assemble
+from ._abstract_task import assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths
 from ._covariance import random_rotation
 from ._gaussian import AbstractGaussianTask
-from ._lengths import ContextLengths, as_lengths
 
 Convention = Literal["per-coordinate", "total"]
 """What a strength is: the variance of each coordinate of a task vector, or the mean of its squared length."""
@@ -31,7 +31,7 @@ class MultiTaskRegression(AbstractGaussianTask):
 
     $x_l, x_q \sim \mathcal N(0, I_d)$; $g_i \sim \mathcal N(0, \lambda_i I_{d_i})$, new in every sequence;
     $\varepsilon_l \sim \mathcal N(0, \sigma^2 I)$; the target $y_q = G^\top x_q$ has no noise. Task i reads block i of
-    $\Phi^\top x$ and answers in column i of $\Psi$. The setting of Chen, Sheen, Wang, Yang (arXiv 2402.19442); the
+    $\Phi^\top x$ with its label in column i of $\Psi$. The setting of Chen, Sheen, Wang, Yang (arXiv 2402.19442); the
     defaults are those of its first figure.
 
     **Arguments:**

@@ -14,10 +14,10 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from ._abstract import assemble
+from ._abstract_task import assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths
 from ._gaussian import AbstractGaussianTask
-from ._lengths import ContextLengths, as_lengths
 
 _DEGREE = 30
 """The highest of a link given by coefficients: beyond, powers of the argument cancel too many digits."""

@@ -12,12 +12,11 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.types import Normalization
 
-from ._abstract import assemble
+from ._abstract_task import PopulationMoments, assemble
 from ._batch import Batch
+from ._context_lengths import ContextLengths, as_lengths, attention_scale
 from ._covariance import square_root
 from ._gaussian import AbstractGaussianTask
-from ._lengths import ContextLengths, as_lengths, attention_scale
-from ._moments import PopulationMoments
 
 
 class InContextRegression(AbstractGaussianTask):
@@ -113,7 +112,7 @@ class InContextRegression(AbstractGaussianTask):
         return assemble(x, shown, truth, self.context)
 
     @checked
-    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
+    def closed_form(self, normalization: Normalization) -> PopulationMoments:
         r"""The moments of the population in closed form.
 
         For a context of n pairs and $s_n = 1/n$,

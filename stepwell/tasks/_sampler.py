@@ -11,12 +11,11 @@ from jax.core import Tracer
 from stepwell._util import text
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.types import Normalization, RandomKey
+from stepwell._util.types import RandomKey
 
-from ._abstract import AbstractTask, assemble
+from ._abstract_task import AbstractTask, assemble
 from ._batch import Batch
-from ._lengths import ContextLengths, as_lengths
-from ._moments import PopulationMoments
+from ._context_lengths import ContextLengths, as_lengths
 
 
 class SamplerTask(AbstractTask):
@@ -82,23 +81,6 @@ class SamplerTask(AbstractTask):
         **Returns:** a `Batch` of so many sequences.
         """
         return _as_batch(self.sampler, sequences, key, self.context)
-
-    @checked
-    def moments(self, normalization: Normalization = "1/N") -> PopulationMoments:
-        """The moments of the population in closed form, if they were given.
-
-        **Arguments:**
-
-        - `normalization`: what the sum over context pairs is divided by: "1/N", "none" or "1/tokens".
-
-        **Returns:** the `PopulationMoments`. Without a closed form `InvalidInput` is raised.
-        """
-        if self.closed_form is None:
-            raise InvalidInput(
-                f"the task of {_name(self.sampler)} has no closed-form moments; give SamplerTask a function as "
-                "moments=, or use Moments.of_task, which measures them on samples"
-            )
-        return self.closed_form(normalization)
 
 
 def _as_batch(sampler: Callable, sequences: int, key: RandomKey, context: ContextLengths | None) -> Batch:

@@ -2,11 +2,11 @@
 
 from . import linear as linear
 from . import softmax as softmax
-from ._description import Lengths as Lengths
-from ._description import MultiRegression as MultiRegression
-from ._description import Regression as Regression
 from ._integrate import IntegrationFailed as IntegrationFailed
-from ._task import ContextLengthsLike as ContextLengthsLike
-from ._task import LinearTask as LinearTask
-from ._task import MultiTask as MultiTask
-from ._task import RegressionTask as RegressionTask
+from ._task_protocols import ContextLengthsLike as ContextLengthsLike
+from ._task_protocols import Lengths as Lengths
+from ._task_protocols import LinearTask as LinearTask
+from ._task_protocols import MultiRegression as MultiRegression
+from ._task_protocols import MultiTask as MultiTask
+from ._task_protocols import Regression as Regression
+from ._task_protocols import RegressionTask as RegressionTask

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+import stepwell
 from stepwell.cli import main
 from stepwell.native import KERNELS, _kernels
 
 
 @pytest.fixture(autouse=True)
 def other_kernels():
-    """What is known of the kernels is forgotten before and after a test."""
+    """What is known of the kernels is forgotten before and after a test, and the cache is used again."""
     _kernels.state.cache_clear()
     yield
     _kernels.state.cache_clear()
+    stepwell.configure()
 
 
 def test_all_in_use(capsys: pytest.CaptureFixture[str]):

@@ -18,7 +18,7 @@ from stepwell.cli import main
 from stepwell.dynamics import _checkpoint
 from stepwell.experiments import _kind, command_of, compare_run, find_kind, load_kinds
 from stepwell.experiments._flags import parsed
-from stepwell.explorer import State
+from stepwell.explorer._state import State
 from stepwell.tasks import check_moments
 
 LAB = Path(__file__).parents[2] / "examples" / "my_lab.py"

@@ -216,7 +216,7 @@ class Saves:
         patch.setattr(checkpoints, "_EVERY", 0.0)
         patch.setattr(checkpoints, "_SHARE", 0.0)
         steps = property(lambda self: 9, lambda self, value: None)
-        patch.setattr("stepwell.dynamics._chunk_size.ChunkSize.steps", steps, raising=False)
+        patch.setattr("stepwell.dynamics._loop.ChunkSize.steps", steps, raising=False)
         self.save = checkpoints.Saves.save_if_due
 
     def end(self, after: int | None, how: str = "kill") -> None:
@@ -243,11 +243,11 @@ KINDS = {
 
 
 @pytest.mark.parametrize("how", ["kill", "press"])
-@pytest.mark.parametrize("flags", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_is_resumed_bit_for_bit(
-    flags: list[str], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    flags, whole, parts = KINDS[kind], tmp_path / "whole", tmp_path / "parts"
     report(capsys, whole, *flags)
     saves = Saves(monkeypatch)
     for resume in ([], ["--resume"]):

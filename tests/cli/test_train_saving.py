@@ -19,7 +19,7 @@ from stepwell._util import interrupt
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
 from stepwell.cli._training_files import draw
-from stepwell.dynamics import _host
+from stepwell.dynamics import Record, _host
 from stepwell.trajectory import load
 
 EXPERIMENT = sw.Experiment(
@@ -105,7 +105,7 @@ def test_giving_up_while_the_plot_is_drawn(tmp_path: Path, strike):
 
 
 def test_before_anything_is_trained_there_is_nothing_to_wait_for(tmp_path: Path, strike):
-    strike(_host, "record_steps", TERM)
+    strike(Record, "steps", TERM)
     assert train(tmp_path) == 143
     assert endings(tmp_path) == set()
 

@@ -9,14 +9,16 @@ import resource
 import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 import optax
 import pytest
 
 from stepwell._util.errors import AnotherRun, InvalidInput
-from stepwell.dynamics import Checkpoint, Ensemble, Record, _checkpoint, _lsoda_state, descend, flow, online
+from stepwell.dynamics import Checkpoint, Ensemble, Record, _checkpoint, _lsoda, descend, flow, online
 from stepwell.dynamics._checkpoint_format import Contents, pack, unpack
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -221,39 +223,43 @@ def test_so_are_missing_and_further_bytes(file):
     _refused(file)
 
 
-def test_a_size_is_checked_before_anything_is_allocated(file):
-    start = struct.Struct("<16sI32sQ")
-    magic, version, run, _ = start.unpack(file.read_bytes()[: start.size])
-    file.write_bytes(start.pack(magic, version, run, 2**62) + file.read_bytes()[start.size :])
-    assert "bytes long and should be" in _refused(file)
-
-
-def _forged(text: bytes, arrays: bytes = b"") -> bytes:
+def _forged(body: bytes) -> bytes:
     """A file with a checksum that fits."""
-    body = struct.pack("<Q", len(text)) + text + arrays
-    header = struct.pack("<16sI32sQ", b"stepwell-check\r\n", 1, b"r" * 32, len(body))
-    return header + hashlib.sha256(header + body).digest() + body
+    run = b"r" * 32
+    return b"stepwell-check2\n" + run + hashlib.sha256(run + body).digest() + body
+
+
+def _array(name: str, shape: Any, place: Any = 0) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(1, msgspec.msgpack.encode([name, shape, place]))
 
 
 @pytest.mark.parametrize(
-    "described",
+    "held",
     [
-        '{"about": {}, "state": {"value": 1}, "arrays": [["object", [1]]]}',
-        '{"about": {}, "state": {"value": 1}, "arrays": [["float64", [2]]]}',
-        '{"about": {}, "state": {"value": 1}, "arrays": [["float64", [-1]]]}',
-        '{"about": {}, "state": {"value": 1}, "arrays": [["float64", [1152921504606846976, 16]]]}',
-        '{"about": {}, "state": {"value": 1}, "arrays": [["U8", [1]]]}',
-        '{"about": {}, "state": {"value": 1}, "arrays": []}',
-        '{"about": {}, "state": {"array": 3}, "arrays": [["float64", [1]]]}',
-        '{"about": {}, "state": 5, "arrays": [["float64", [1]]]}',
-        '{"about": 5, "state": {"value": 1}, "arrays": [["float64", [1]]]}',
-        '{"state": {}}',
-        "[" * 100_000,
-        "not JSON",
+        [{}, _array("object", [1])],
+        [{}, _array("float64", [2])],
+        [{}, _array("float64", [-2])],
+        [{}, _array("float64", [1152921504606846976, 16])],
+        [{}, _array("U8", [1])],
+        [{}, _array("no type", [1])],
+        [{}, _array("float64", [1], 8)],
+        [{}, _array("float64", [1], "a")],
+        [{}, msgspec.msgpack.Ext(1, b"not an array")],
+        [5, {}],
+        [{}],
+        {"state": {}},
+        None,
     ],
 )
-def test_what_a_forged_file_describes_is_refused(described, file):
-    file.write_bytes(_forged(described.encode(), bytes(8)))
+def test_what_a_forged_file_describes_is_refused(held, file):
+    text = msgspec.msgpack.encode(held)
+    file.write_bytes(_forged(struct.pack("<Q", len(text)) + text + bytes(8)))
+    assert "does not hold what a checkpoint should" in _refused(file)
+
+
+@pytest.mark.parametrize("body", [b"", struct.pack("<Q", 100_000) + b"\x91" * 100_000, b"not MessagePack"])
+def test_what_is_no_messagepack_is_refused(body, file):
+    file.write_bytes(_forged(body))
     assert "does not hold what a checkpoint should" in _refused(file)
 
 
@@ -294,7 +300,7 @@ def test_a_run_that_cannot_save_warns_once_and_ends_well(run, tmp_path, monkeypa
 
 def test_a_state_that_cannot_be_read_is_not_saved_before_the_end(tmp_path, monkeypatch):
     """As that of LSODA before SciPy 1.17."""
-    monkeypatch.setattr(_lsoda_state, "_WORK", ("rwork", "iwork", "not_there"))
+    monkeypatch.setattr(_lsoda, "_WORK", ("rwork", "iwork", "not_there"))
     monkeypatch.setattr(_checkpoint, "_EVERY", 0.0)
     run = functools.partial(FLOW, solver="lsoda", checkpoint=tmp_path / "a")
     with pytest.warns(RuntimeWarning, match="since SciPy 1.17.*the run goes on"):

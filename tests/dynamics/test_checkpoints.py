@@ -14,7 +14,7 @@ import optax
 import pytest
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, Record, _checkpoint, _chunk_size, _host, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, _checkpoint, _host, _loop, descend, flow, online
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -109,7 +109,7 @@ def cut(monkeypatch):
     def set_up(seed: int) -> None:
         numbers = random.Random(seed)
         steps = property(lambda self: numbers.randint(1, 23), lambda self, value: None)
-        monkeypatch.setattr(_chunk_size.ChunkSize, "steps", steps, raising=False)
+        monkeypatch.setattr(_loop.ChunkSize, "steps", steps, raising=False)
 
     return set_up
 
@@ -220,7 +220,7 @@ def test_an_interruption_between_two_records_keeps_the_weights_it_came_to(cut, m
 _LONG = """
 import sys
 import jax, numpy as np, optax
-from stepwell.dynamics import Ensemble, _checkpoint, descend, flow
+from stepwell.dynamics import Ensemble, Record, _checkpoint, descend, flow
 from stepwell.models import MergedAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import InContextRegression, covariance

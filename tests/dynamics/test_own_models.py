@@ -324,7 +324,7 @@ LIES = {
 
 
 class FalseSpectrum(SpectralAttention):
-    """Its eigenvalues are not those that it answers by."""
+    """Its eigenvalues are not those that it predicts by."""
 
     declared_form: ClassVar[Form] = "spectral"
 
@@ -346,7 +346,7 @@ def test_a_class_that_says_what_it_is_not_is_refused(lie, objective, run):
 
 def test_a_class_that_says_what_it_is_not_is_refused_elsewhere():
     for training in ("online", "rodas5p"):
-        with pytest.raises(InvalidInput, match="gradient of its answer .* remove the declaration"):
+        with pytest.raises(InvalidInput, match="gradient of its prediction .* remove the declaration"):
             TRAININGS[training](GATED)
     spectrum = SpectralAttention.balanced(np.full((2, 2), 0.1), np.eye(2), TASKS.dims)
     for objective in ("reduced", "spectral", "exact"):
@@ -362,7 +362,7 @@ def test_what_is_compared_is_as_long_as_what_is_trained_on():
         batch = task.sample(20, key=KEY)
         for objective in (Population(task), Moments.of_task(task, 20, key=KEY, progress=False), Sampled(batch)):
             if refused:
-                with pytest.raises(InvalidInput, match="its answer differs"):
+                with pytest.raises(InvalidInput, match="its prediction differs"):
                     objective.check(model)
             else:
                 objective.check(model)

@@ -415,7 +415,7 @@ def swept(experiment: Experiment, folder: Path) -> Answer | None:
 
 def _state(experiment: Experiment) -> Any:
     """The state of the page, from the words of an address where the page's own bounds allow them."""
-    from stepwell.explorer import State
+    from stepwell.explorer._state import State
 
     words = {name: _word(value) for name, value in experiment.canonical().items() if name != "numerics"}
     state, problems = State.read(words)

@@ -17,8 +17,8 @@ import stepwell as sw
 from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.experiments import Experiment, experiment_of
-from stepwell.explorer import State
 from stepwell.explorer._downloads import KINDS, download, store_run
+from stepwell.explorer._state import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
 from stepwell.store import Store
@@ -175,10 +175,10 @@ def test_a_run_that_diverges_is_not_stored(tmp_path):
 
 def test_there_is_no_other_kind_and_none_of_stored_runs():
     with pytest.raises(InvalidInput, match="no download"):
-        download([State.default()], "exe")
+        download([State.read({})[0]], "exe")
     for kind in KINDS:
         with pytest.raises(InvalidInput, match="stored"):
-            download([State.default("stored")], kind)
+            download([State.read({"mode": "stored"})[0]], kind)
 
 
 def test_what_the_page_does_not_finish_in_time_is_neither_stored_nor_recorded(monkeypatch, tmp_path):

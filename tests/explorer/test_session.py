@@ -10,14 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from stepwell.experiments import SECTIONS, kinds
-from stepwell.explorer import controls
-from stepwell.explorer._controls import HINTS
-from stepwell.explorer._engine import Engine
-from stepwell.explorer._glossary import glossary
-from stepwell.explorer._message import packed
-from stepwell.explorer._page import page
-from stepwell.explorer._session import LONGEST_REQUEST, Session
-from stepwell.explorer._turns import FIRST, REST, Turns
+from stepwell.explorer._controls import HINTS, controls
+from stepwell.explorer._engine import FIRST, REST, Engine, Turns
+from stepwell.explorer._page import glossary, page
+from stepwell.explorer._session import LONGEST_REQUEST, Session, packed
 from stepwell.explorer._view import Cancelled
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from stepwell._util.errors import InvalidInput
 from stepwell.experiments import SECTIONS, Experiment, Field, kinds, register
-from stepwell.explorer import PRESETS, State, controls, query_all, read_all
+from stepwell.explorer._controls import PRESETS, controls
+from stepwell.explorer._state import PREFIXES, State, read_all
 
 NAMES = sorted({name for section in SECTIONS for kind in kinds(section) for name in controls(section, kind)})
 
@@ -49,9 +50,9 @@ ADDRESSES = st.tuples(
 
 def test_the_address_of_the_first_page_is_empty():
     state, problems = State.read({})
-    assert state == State.default() and not problems and state.query() == {}
+    assert not problems and state.query() == {}
     assert state.experiment == Experiment(record={"points": 128}, seed=59)
-    assert State.default("stored").query() == {"mode": "stored"}
+    assert State.read({"mode": "stored"})[0].query() == {"mode": "stored"}
 
 
 def test_presets_are_experiments_and_their_words_are_their_address():
@@ -108,6 +109,18 @@ def test_a_state_is_its_experiment(words):
     assert experiment.training.get("steps") is None or experiment.training.steps <= 10_000
     for section, fitting in state.kinds().items():
         assert getattr(experiment, section).kind in fitting
+
+
+def query_all(states: list[State]) -> dict[str, str]:
+    """The words of an address that make these configurations, as the page writes them."""
+    first = states[0].query()
+    words = dict(first)
+    for prefix, state in zip(PREFIXES[1:], states[1:], strict=False):
+        query = state.query()
+        own = {name: text for name, text in query.items() if first.get(name) != text}
+        own |= {name: "" for name in first if name not in query}
+        words |= {prefix + name: text for name, text in own.items()} or {prefix: ""}
+    return words
 
 
 @settings(max_examples=40)
@@ -193,7 +206,7 @@ def test_a_long_address_is_not_read_to_its_end():
 def test_softmax_attention_is_trained_on_sequences_by_descent():
     softmax = State.read({"model.activation": "softmax"})[0]
     assert softmax.long and (softmax.run.objective.kind, softmax.run.training.kind) == ("sampled", "descent")
-    assert not State.default().long
+    assert not State.read({})[0].long
     assert State.read({"task.kind": "multitask", "objective.kind": "reduced"})[0].run.training.kind == "descent"
 
 

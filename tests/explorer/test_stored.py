@@ -7,7 +7,7 @@ import pytest
 
 from stepwell._util.errors import InvalidInput
 from stepwell.experiments import Experiment, _kind, compare_run
-from stepwell.explorer import State
+from stepwell.explorer._state import State
 from stepwell.explorer._stored import Library
 from stepwell.explorer._view import view
 from stepwell.store import save_run

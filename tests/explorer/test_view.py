@@ -1,5 +1,7 @@
 """Views: their numbers are those of the library, no slider compiles, and longer work streams and can be cancelled."""
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,12 +11,29 @@ import pytest
 
 import stepwell as sw
 from stepwell.experiments import compare_run, load_kinds
-from stepwell.explorer import State, controls
+from stepwell.explorer._controls import controls
 from stepwell.explorer._page import page
 from stepwell.explorer._softmax import _balance_remark
-from stepwell.explorer._traced import traced
+from stepwell.explorer._state import State
+from stepwell.explorer._training import traced
 from stepwell.explorer._view import Cancelled, view
-from stepwell.explorer._warm import counted_compilations, is_warm, mark_warm, neighbors, warm
+from stepwell.explorer._warm import is_warm, mark_warm, neighbors, warm
+
+
+@contextlib.contextmanager
+def counted_compilations() -> Iterator[list[str]]:
+    """A list that grows by the name of every program that JAX compiles in this context."""
+    names: list[str] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def read(**words):

@@ -192,16 +192,16 @@ def test_a_class_that_keeps_to_its_form_passes(model):
     [
         (
             made(own.FalselySilent, SMALL),
-            "its answer differs from that formula's by 1 of its size, at the weights given",
+            "its prediction differs from that formula's by 1 of its size, at the weights given",
         ),
-        (made(own.Windowed, SMALL), "its answer differs"),
+        (made(own.Windowed, SMALL), "its prediction differs"),
         (made(own.Clipped, SMALL), "at weights of order one"),
         (
             own.GatedAttention(MERGED.value, MERGED.key_query, jnp.zeros(1)),
-            "the gradient of its answer differs",
+            "the gradient of its prediction differs",
         ),
-        (made(own.OtherReadout, MERGED, activation="softmax"), "its answer differs"),
-        (made(own.OtherDirections, MERGED), "its answer differs"),
+        (made(own.OtherReadout, MERGED, activation="softmax"), "its prediction differs"),
+        (made(own.OtherDirections, MERGED), "its prediction differs"),
         (made(own.OtherMap, MERGED), "effective_map() differs"),
         (made(own.OtherBlocks, MERGED), "label_blocks() has shape"),
         (Squared(jax.random.normal(KEY, (3, 3)), sign=-1.0), "by 2 of its size"),
@@ -219,7 +219,7 @@ def test_a_class_that_breaks_its_word_is_refused(model, words):
 def test_a_comparison_is_as_long_as_the_context():
     """Within the window the formula holds; `Windowed` is found out where its window ends, and not before."""
     check_form(made(own.Windowed, SMALL), length=8)
-    with pytest.raises(InvalidInput, match="its answer differs"):
+    with pytest.raises(InvalidInput, match="its prediction differs"):
         check_form(made(own.Windowed, SMALL), length=9)
 
 

@@ -14,7 +14,7 @@ import stepwell as sw
 from stepwell._util.errors import InvalidInput, WouldNotFit
 from stepwell.cli import main
 from stepwell.experiments import Field, check_memory, kinds, no_comparison, register
-from stepwell.explorer import State
+from stepwell.explorer._state import State
 from stepwell.explorer._view import view
 from stepwell.models import AbstractAttention, Form, Theory, is_attention, theory_of
 

@@ -171,8 +171,8 @@ def test_a_declared_map_gives_the_population_and_its_gradient():
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (Overstated, "its answer differs from that formula's"),
-        (Transposed, "its answer differs from that formula's"),
+        (Overstated, "its prediction differs from that formula's"),
+        (Transposed, "its prediction differs from that formula's"),
         (Matrix, "A[None, None]"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from stepwell._util.cache import folder_name
 from stepwell._util.errors import InvalidInput
 from stepwell.native import KERNELS, _kernels, kernel
-from stepwell.native._build import BuildFailed, library, texts
+from stepwell.native._compile import BuildFailed, library, texts
 
 TEXT = "const int vector_bytes = 64; int answer(void) { return 42; }\n"
 
@@ -63,7 +63,7 @@ def test_built_once_then_kept(source: Path, folder: Path, monkeypatch: pytest.Mo
     assert answer(source) == 42
     kept = sorted(path.suffix for path in folder.iterdir())
     assert kept == [".sha256", ".so"] and all(path.stat().st_mode & 0o077 == 0 for path in folder.glob("*.so"))
-    monkeypatch.setattr("stepwell.native._build.compile_library", lambda *arguments: pytest.fail("compiled again"))
+    monkeypatch.setattr("stepwell.native._compile.compile_library", lambda *arguments: pytest.fail("compiled again"))
     assert answer(source) == 42
 
 

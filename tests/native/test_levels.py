@@ -20,7 +20,7 @@ from stepwell.native import _kernels
 from stepwell.native._processor import levels
 from stepwell.objectives import Population, ReducedSampled, Sampled
 from stepwell.tasks import InContextRegression, MultiTaskRegression
-from stepwell.tasks._normals import standard_normals
+from stepwell.tasks._random import standard_normals
 
 KEY = jax.random.key(3)
 RTOL = {"float64": 1e-11, "float32": 3e-6}

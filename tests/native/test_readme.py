@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from stepwell.native import KERNELS, _kernels, levels
-from stepwell.native._build import compiler, library
+from stepwell.native._compile import compiler, library
 
 README = (_kernels.SOURCES.parent / "README.md").read_text()
 C_TESTS = Path(__file__).parent / "c"

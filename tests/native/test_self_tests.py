@@ -14,7 +14,7 @@ import pytest
 from native_code import LEVELS
 
 from stepwell.native import _processor
-from stepwell.native._build import compiler, library
+from stepwell.native._compile import compiler, library
 from stepwell.native._kernels import KERNELS, SOURCES
 from stepwell.native._processor import is_x86
 

@@ -52,7 +52,7 @@ class SignsInClosedForm(Signs):
     r"""$\Lambda = \mathrm{diag}(s^2)$, $M = \Lambda$ and, as $|x|^2 = \mathrm{tr}\Lambda$ is the same for all x,
     $C = \Lambda^2 + \tfrac1n(\mathrm{tr}(\Lambda)\Lambda - \Lambda^2)$."""
 
-    def moments(self, normalization="1/N") -> PopulationMoments:
+    def closed_form(self, normalization) -> PopulationMoments:
         lam = np.diag(SCALES**2)
         power = float(np.trace(lam))
         cross, second = np.zeros_like(lam), np.zeros_like(lam)
@@ -126,8 +126,8 @@ def test_a_task_without_moments_is_refused_with_what_to_do():
 )
 def test_moments_that_cannot_be_are_refused_in_one_line(change, words):
     class Wrong(SignsInClosedForm):
-        def moments(self, normalization: Any = "1/N") -> Any:
-            return change(super().moments(normalization))
+        def closed_form(self, normalization: Any) -> Any:
+            return change(super().closed_form(normalization))
 
     with pytest.raises(InvalidInput) as refusal:
         Population(Wrong(ContextLengths(4)))

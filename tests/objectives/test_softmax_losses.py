@@ -12,9 +12,9 @@ from scipy.stats import chi2
 
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable
 from stepwell.objectives import Exact, ReducedSampled, Sampled, Spectral
-from stepwell.objectives._query_means import query_means
-from stepwell.tasks import ContextLengths, MultiTaskRegression, softmax_moments
-from stepwell.theory.softmax import exact_loss
+from stepwell.objectives._exact import query_means
+from stepwell.tasks import ContextLengths, MultiTaskRegression
+from stepwell.theory.softmax import exact_loss, softmax_moments
 
 KEY = jax.random.key(0)
 

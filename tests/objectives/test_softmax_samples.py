@@ -9,7 +9,7 @@ from scipy.stats import chi2
 
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, ReducedSampled
-from stepwell.objectives._softmax_sums import softmax_sums
+from stepwell.objectives._reduced import softmax_sums
 from stepwell.tasks import MultiTaskRegression
 
 KEY = jax.random.key(0)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from stepwell.papers.softmax import _full_model as full_model
+from stepwell.models import SpectralAttention, decomposable
 from stepwell.papers.softmax import fig01_emergence as fig01
-from stepwell.papers.softmax._off_structure import gradient_variance
+from stepwell.papers.softmax._fig01_runs import gradient_variance, predict
 from stepwell.tasks import MultiTaskRegression
 
 FIGURE = "softmax/fig1"
@@ -91,7 +91,7 @@ def test_heads_in_another_order_fail(data, failing):
 
 
 def test_a_theory_of_another_context_fails(data, failing):
-    wrong = failing({**data, "theory": fig01.predict(replace(QUICK, context=150))})
+    wrong = failing({**data, "theory": predict(replace(QUICK, context=150))})
     assert wrong >= {"end-loss", "end-mu", "fading", "limit-mu", "tail"}
 
 
@@ -166,12 +166,8 @@ def test_the_cost_of_noise_is_judged_where_it_can_be_resolved(several, failing):
 def test_the_variance_of_gradients_does_not_depend_on_the_batch():
     """That of a sequence, from batches of two sizes."""
     task = MultiTaskRegression((2,), 1.0, 5)
-    model = full_model.decomposable(
-        full_model.SpectralAttention.balanced(np.full((1, 1), 0.5), np.ones((1, 1)), task.dims),
-        task,
-        embedding=2,
-        key=jax.random.key(0),
-    )
+    spectral = SpectralAttention.balanced(np.full((1, 1), 0.5), np.ones((1, 1)), task.dims)
+    model = decomposable(spectral, task, embedding=2, key=jax.random.key(0))
     one, other = (gradient_variance(model, task, blocks=200, size=size, seed=size) for size in (16, 64))
     assert abs(float(one["total"] - other["total"])) < 4 * np.hypot(float(one["error"]), float(other["error"]))
     assert float(one["error"]) < 0.2 * float(one["total"])

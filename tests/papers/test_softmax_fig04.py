@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from stepwell.papers.softmax import _search
 from stepwell.papers.softmax import fig04_lower_bound as figure
-from stepwell.papers.softmax._sizes import like_tasks
+from stepwell.papers.softmax._eigenvalues import like_tasks, loss_and_slope
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
@@ -138,8 +137,8 @@ def test_slopes_of_the_search_are_derivatives():
     task = MultiTaskRegression((3, 5), (1.0, 2.0), 20, noise_variance=0.5)
     rng = np.random.default_rng(0)
     point, direction = rng.normal(0, 0.4, (2, 2, 3, 2))
-    _, slopes = _search.loss_and_slope(task, *point)
-    ends = [_search.loss_and_slope(task, *(point + step * direction))[0] for step in (1e-5, -1e-5)]
+    _, slopes = loss_and_slope(task, *point)
+    ends = [loss_and_slope(task, *(point + step * direction))[0] for step in (1e-5, -1e-5)]
     np.testing.assert_allclose((ends[0] - ends[1]) / 2e-5, np.sum(slopes * direction), rtol=1e-7)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepwell.papers.softmax import length_generalization as figure
-from stepwell.papers.softmax._tokens import sampled_loss, softmax
+from stepwell.papers.softmax._eigenvalues import sampled_loss, softmax
 from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/length-generalization"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from stepwell.papers.softmax import sign_pairs as figure
-from stepwell.papers.softmax._search import FLATTEST, loss_and_slope
+from stepwell.papers.softmax._eigenvalues import FLATTEST, loss_and_slope
+from stepwell.papers.softmax._sign_pairs_runs import _pair
 from stepwell.theory import softmax as theory
 
 FIGURE = "softmax/sign-pairs"
@@ -124,7 +125,7 @@ def test_a_pair_has_the_share_of_its_closed_form():
     """The loss of its weights; rounding, where large readouts of either sign cancel."""
     task = QUICK.task
     for size in (0.015, 0.3, 4.0):
-        loss = loss_and_slope(task, *figure._pair(task, size))[0]
+        loss = loss_and_slope(task, *_pair(task, size))[0]
         np.testing.assert_allclose(loss, theory.sign_pair_loss(task, np.array([size]))[0, 0], rtol=1e-12)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from stepwell.figures import InvalidInput
 from stepwell.papers.softmax import single_head as figure
-from stepwell.papers.softmax._sizes import like_tasks
+from stepwell.papers.softmax._eigenvalues import like_tasks
 from stepwell.theory.softmax import flow_limit_loss, single_head_optimum
 
 FIGURE = "softmax/single-head"

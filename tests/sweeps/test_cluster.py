@@ -22,10 +22,11 @@ import stepwell as sw
 from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.store import Shard, Store
-from stepwell.sweeps import Study, plan_sweep, run_job, sweep
+from stepwell.sweeps import Study, plan_sweep, sweep
 from stepwell.sweeps._cluster import _ONE_THREAD, Cluster, _translated, open_cluster, shards_from
 from stepwell.sweeps._cluster_moments import _packed, _part, _parts
 from stepwell.sweeps._compute import compute
+from stepwell.sweeps._sweep import compute_missing
 
 ROOT = Path(__file__).parents[2]
 RUNS, SHARDS = 160, 10
@@ -163,7 +164,7 @@ def complete(file: Path, path: Path) -> int:
             counted.append(work.runs)
             yield from compute(work, size)
 
-    assert run_job(plan_sweep(Study.read(str(file)), Store(path)), counting, progress=False) == ("finished", "")
+    assert compute_missing(plan_sweep(Study.read(str(file)), Store(path)), counting, progress=False) == ("finished", "")
     check_whole(path)
     return sum(counted)
 
@@ -186,7 +187,7 @@ def test_a_sweep_whose_workers_are_all_killed_is_the_sweep_in_one_process(
             yield shard
 
     job = plan_sweep(Study.read(str(file)), Store(tmp_path))
-    assert run_job(job, killing, progress=False)[0] == "finished"
+    assert compute_missing(job, killing, progress=False)[0] == "finished"
     check_whole(tmp_path)
     names = [path.relative_to(alone) for path in files(alone)]
     assert names == [path.relative_to(tmp_path) for path in files(tmp_path)] and len(names) == SHARDS
@@ -508,7 +509,7 @@ def test_the_index_is_deleted_under_a_sweep(file: Path, tmp_path: Path):
                 for path in store.path.glob("index.sqlite*"):
                     path.unlink()
 
-    assert run_job(plan_sweep(Study.read(str(file)), store), deleting, progress=False)[0] == "finished"
+    assert compute_missing(plan_sweep(Study.read(str(file)), store), deleting, progress=False)[0] == "finished"
     check_whole(store.path)
     assert complete(file, store.path) == 0
 

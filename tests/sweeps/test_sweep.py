@@ -16,11 +16,12 @@ from stepwell import Experiment
 from stepwell._util.errors import InvalidInput
 from stepwell.cli import main
 from stepwell.store import Shard, Store
-from stepwell.sweeps import Study, plan_sweep, run_job, sweep, table_of
+from stepwell.sweeps import Study, plan_sweep, sweep, table_of
 from stepwell.sweeps._compute import compute
 from stepwell.sweeps._plan import Work, blocks_of, programs_of
 from stepwell.sweeps._scalars import Measured, regime
 from stepwell.sweeps._stacked import Built, build
+from stepwell.sweeps._sweep import compute_missing
 
 DESCENT = {"kind": "descent", "steps": 60, "rate": 0.2}
 RUN = Experiment(task={"dim": 2}, model="separate", training=DESCENT)
@@ -323,7 +324,7 @@ def test_parts_of_a_job_array_are_the_study(tmp_path: Path):
     study = Study.of(RUN, OVER)
     for number in (1, 2, 3, 4):
         store = Store(tmp_path / str(number))
-        assert run_job(plan_sweep(study, store, part=(number, 4)), progress=False)[0] == "finished"
+        assert compute_missing(plan_sweep(study, store, part=(number, 4)), progress=False)[0] == "finished"
     whole = Store(tmp_path / "whole")
     for number in (1, 2, 3, 4):
         whole.merge(tmp_path / str(number))
@@ -332,7 +333,7 @@ def test_parts_of_a_job_array_are_the_study(tmp_path: Path):
 
 def test_time_ends_a_sweep_and_keeps_what_there_is(tmp_path: Path):
     study = Study.of(RUN, OVER, limits={"minutes": 1e-9})
-    outcome, message = run_job(plan_sweep(study, Store(tmp_path)), progress=False)
+    outcome, message = compute_missing(plan_sweep(study, Store(tmp_path)), progress=False)
     assert outcome == "out of time" and "minutes" in message
 
 
@@ -340,7 +341,7 @@ def test_a_clock_that_jumps_ends_no_sweep(tmp_path: Path, monkeypatch: pytest.Mo
     jumps = itertools.count(time.time(), 1e6)
     monkeypatch.setattr(time, "time", lambda: next(jumps))
     study = Study.of(RUN, OVER, limits={"minutes": 60})
-    assert run_job(plan_sweep(study, Store(tmp_path)), progress=False) == ("finished", "")
+    assert compute_missing(plan_sweep(study, Store(tmp_path)), progress=False) == ("finished", "")
 
 
 def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: Path):
@@ -353,10 +354,10 @@ def test_an_interruption_keeps_what_is_done_and_the_same_call_goes_on(tmp_path: 
                 raise KeyboardInterrupt
             yield from compute(work, size)
 
-    outcome, message = run_job(plan_sweep(study, store), interrupted, progress=False)
+    outcome, message = compute_missing(plan_sweep(study, store), interrupted, progress=False)
     assert outcome == "interrupted" and "6 of 18 runs" in message
     assert plan_sweep(study, store).waiting == 12
-    assert run_job(plan_sweep(study, store), progress=False) == ("finished", "")
+    assert compute_missing(plan_sweep(study, store), progress=False) == ("finished", "")
     assert plan_sweep(study, store).waiting == 0
 
 
@@ -515,6 +516,16 @@ seed = [0, 1]
 points = 5
 measure = ["regime"]
 """
+
+
+def test_doubtful_values_are_remarked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    study = tmp_path / "study.toml"
+    study.write_text(
+        '[task]\ndim = 2\n[training]\nkind = "descent"\nsteps = 5\n'
+        "[sweep]\nrank = [1, 3]\nscale = [0.1, 0.2]\nseed = [0, 1]\n"
+    )
+    assert main(["sweep", str(study), "--store", str(tmp_path / "runs"), "--json"]) == 0
+    assert capsys.readouterr().err == "stepwell sweep: rank 3 is above the dimension 2: rank 2 can do the same\n"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

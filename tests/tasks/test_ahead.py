@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from stepwell.tasks._ahead import ahead
+from stepwell.tasks._random import ahead
 
 
 def test_results_come_in_order_whichever_is_ready_first():

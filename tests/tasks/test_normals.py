@@ -10,7 +10,7 @@ from native_code import is_fused, units
 from stepwell.dynamics import online
 from stepwell.models import SeparateAttention
 from stepwell.tasks import InContextRegression
-from stepwell.tasks._normals import standard_normals
+from stepwell.tasks._random import standard_normals
 
 DOUBLE, SINGLE = np.float64, np.float32
 # In units of the last digit. Ours is within 3 of the exact value, or 4 without fused products (see the kernel's tests).

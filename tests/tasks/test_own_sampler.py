@@ -24,7 +24,7 @@ from stepwell.tasks import (
     check_moments,
     population_moments,
 )
-from stepwell.theory._task import require_regression
+from stepwell.theory._task_protocols import require_regression
 from stepwell.trajectory import model_at
 
 KEY = jax.random.key(0)
@@ -274,6 +274,6 @@ def test_moments_of_another_sampler_are_not_taken_over():
         def draw(self, sequences, *, key) -> Batch:
             return super().draw(sequences, key=jax.random.fold_in(key, 1))
 
-    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the moments\(\) of InContextRegression"):
+    with pytest.raises(InvalidInput, match=r"draw\(\) of its own and the closed_form\(\) of InContextRegression"):
         kind: Any = Gaussian
         population_moments(kind(np.eye(2), 4))

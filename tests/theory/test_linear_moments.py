@@ -8,7 +8,7 @@ import pytest
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import RegressionTask, linear
-from stepwell.theory._task import require_regression
+from stepwell.theory._task_protocols import require_regression
 
 
 def test_moments_agree_with_monte_carlo(make_task):

@@ -10,9 +10,8 @@ from scipy.integrate import solve_ivp
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import Lengths, Regression, linear
 from stepwell.theory.linear import _race as race_module
-from stepwell.theory.linear._heads import Directions, Heads
+from stepwell.theory.linear._heads import Directions, Heads, StiffHeads, banded
 from stepwell.theory.linear._principal import principal
-from stepwell.theory.linear._stiff import StiffHeads, banded
 
 
 def start(heads, dim, init, seed):

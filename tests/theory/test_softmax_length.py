@@ -107,10 +107,8 @@ def test_hardmax():
         expected = quad(density, -12, 12, epsabs=1e-12, epsrel=1e-11, limit=400)[0]
         assert softmax.expected_maximum(context) == pytest.approx(expected, rel=1e-9, abs=1e-11)
     assert softmax.expected_maximum(2) == pytest.approx(np.pi**-0.5, rel=1e-12)
-    from stepwell.tasks import softmax_moments
-
     sharp = np.array([10.0, 20.0, 80.0])
-    exact = softmax_moments(sharp, 100).concentration
+    exact = softmax.softmax_moments(sharp, 100).concentration
     # What is left is of second order in 1/a.
     gap = exact - softmax.hardmax_concentration(sharp, 100)
     assert np.all(gap > 0) and np.all(gap < 1 / sharp**2)

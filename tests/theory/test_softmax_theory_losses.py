@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import MultiTask, softmax
-from stepwell.theory.softmax._spectral import gram, loss_with_overlaps
+from stepwell.theory.softmax._losses import gram, loss_with_overlaps
 
 # d, L, noise variance; loss/(λd) spectral, to first order, exact; errors in per cent; best ω√d and μ/μ_limit.
 RECORDED = [

@@ -38,7 +38,7 @@ class OwnTask(AbstractTask):
         y = jnp.einsum("sni,si->sn", x, w)[..., None]
         return assemble(x, y, y, self.context)
 
-    def moments(self, normalization="1/N") -> PopulationMoments:
+    def closed_form(self, normalization) -> PopulationMoments:
         """Optional: the moments in closed form, for the objective population and for the theory.
 
         They are quadratic in w, so they are those of Gaussian task vectors with the same covariance.

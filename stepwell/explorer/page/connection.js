@@ -1,4 +1,4 @@
-// The web socket to the server. Messages have a head and arrays in one piece; stepwell/explorer/_message.py describes them.
+// The web socket to the server. Messages have a head and arrays in one piece; stepwell/explorer/_session.py describes them.
 const KINDS = {f4: Float32Array, f8: Float64Array};
 
 function unpack(content) {

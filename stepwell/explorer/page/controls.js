@@ -1,22 +1,14 @@
 // The controls: native inputs, made from the declarations of the chosen kinds. They show one configuration and change it.
-import {numbersOf, settings, state, textOf, valueOf} from "./state.js";
+import {at, element, numbersOf, settings, state, textOf, valueOf} from "./state.js";
 
 const SECTIONS = {task: "Task", model: "Model", objective: "Objective", training: "Training"};
 const id = name => name.replaceAll(".", "-");
-const at = name => document.getElementById(name);
 const row = name => document.querySelector(`[data-control="${name}"]`);
 const box = name => at(`control-${id(name)}`);
 const lists = control => control.shape === "numbers" || control.shape === "integers";
 const whole = control => control.shape === "integer" || control.shape === "integers";
 const shown = new Map(); // controls on the page, by name
 let changed = () => {};
-
-function element(kind, attributes, ...content) {
-    const made = document.createElement(kind);
-    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
-    made.append(...content);
-    return made;
-}
 
 // --- making ---------------------------------------------------------------------------------------------------------
 
@@ -171,7 +163,7 @@ function showBars(control, text) {
     });
 }
 
-// Errors beside the controls that caused them; those of no control of this page stand above the pictures.
+// Errors beside the controls that caused them; those of no control of this page stand above the figures.
 export function showProblems(problems) {
     const others = [];
     for (const [name, message] of Object.entries(problems)) if (!row(name) || row(name).hidden) others.push(message);

@@ -1,5 +1,5 @@
 // Draws views into Bokeh's figures. Everything here happens in the browser: time moves without the server.
-import {settings, state} from "./state.js";
+import {at, element, settings, state} from "./state.js";
 
 export let bokeh = null; // Bokeh's document
 const models = new Map();
@@ -13,25 +13,25 @@ const LETTERS = "ABCD";
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let colors = []; // of heads and configurations, read once for each theme
 const color = number => colors[number % colors.length];
-const PICTURES = {
+const FIGURES = {
     linear: {curves: ["loss", "values"], matrices: ["map", "keys", "queries"]},
     softmax: {curves: ["loss", "omega", "mu"], matrices: ["allocation"]},
     curve: {curves: ["loss"], matrices: []},
 };
-let {curves, matrices} = PICTURES.curve; // those of the view that is shown
+let {curves, matrices} = FIGURES.curve; // those of the view that is shown
 
-// The pictures that a run has are shown: those of one regression, of several, or its loss alone.
+// The figures that a run has are shown: those of one regression, of several, or its loss alone.
 let chosen = "";
-function choosePictures(view) {
+function chooseFigures(view) {
     const kind = view?.time ? view.kind : "";
     if (kind === chosen) return;
     chosen = kind;
-    ({curves, matrices} = PICTURES[kind] ?? {curves: [], matrices: []});
+    ({curves, matrices} = FIGURES[kind] ?? {curves: [], matrices: []});
     widths.clear();
     setTicks([]);
-    for (const name of everything()) document.getElementById(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
+    for (const name of everything()) at(`card-${name}`).hidden = !curves.includes(name) && !matrices.includes(name);
 }
-const everything = () => Object.values(PICTURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => document.getElementById(`card-${name}`));
+const everything = () => Object.values(FIGURES).flatMap(one => [...one.curves, ...one.matrices]).filter(name => at(`card-${name}`));
 
 export const views = []; // by configuration
 export const shown = () => views[state.picked];
@@ -62,12 +62,6 @@ export function number(value, digits = 4) {
     return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
 }
 
-const column = (array, number) => { // of an array (T, n)
-    const width = array.shape[1], made = new Float64Array(array.shape[0]);
-    for (let row = 0; row < made.length; row++) made[row] = array[row * width + number];
-    return made;
-};
-
 function setHeights(name, lists, floor = null) {
     let least = Infinity, most = -Infinity;
     for (const list of lists) for (const value of list) if (Number.isFinite(value)) {
@@ -82,7 +76,7 @@ function setHeights(name, lists, floor = null) {
 
 // All that depends on the views: called when one has come, or when what is compared changes.
 export function drawViews() {
-    if (shown()?.time || settings.mode === "stored") choosePictures(shown());
+    if (shown()?.time || settings.mode === "stored") chooseFigures(shown());
     const there = views.map((view, place) => ({view, place})).filter(({view}) => view?.time);
     const view = shown();
     if (!there.length) return;
@@ -188,7 +182,7 @@ function drawHeads(view) {
         const heads = array.shape[1], tasks = array.shape[2] ?? 1;
         for (let head = 0; head < heads; head++) for (let task = 0; task < tasks; task++) {
             const what = tasks > 1 ? `head ${head + 1}, task ${task + 1}` : `head ${head + 1}`;
-            add(column3(array, head, task), head, "solid", what);
+            add(column(array, head, task), head, "solid", what);
         }
         const theory = view[`${name}_theory`];
         let predicted = false;
@@ -203,23 +197,20 @@ function drawHeads(view) {
     layOut(view);
 }
 
-const column3 = (array, head, task) => { // of an array (T, H) or (T, H, I)
+const column = (array, head, task = 0) => { // of an array (T, H) or (T, H, I)
     const [length, heads, tasks = 1] = array.shape, made = new Float64Array(length);
     for (let row = 0; row < length; row++) made[row] = array[(row * heads + head) * tasks + task];
     return made;
 };
 
 function legend(name, entries, note) {
-    const place = document.getElementById(`note-${name}`);
+    const place = at(`note-${name}`);
     const text = note + JSON.stringify(entries);
     if (place.dataset.text === text) return;
     place.dataset.text = text;
     place.replaceChildren(note);
     for (const [words, color] of entries) {
-        const entry = document.createElement("span"), mark = document.createElement("i");
-        mark.style.background = color;
-        entry.append(mark, words);
-        place.append(entry, " ");
+        place.append(element("span", {}, element("i", {style: `background: ${color}`}), words), " ");
     }
 }
 
@@ -246,7 +237,7 @@ const largests = new WeakMap(); // by array: heads share one
 function largest(array) {
     if (!largests.has(array)) {
         let most = 0;
-        for (let at = 0; at < array.length; at++) if (Math.abs(array[at]) > most) most = Math.abs(array[at]);
+        for (let place = 0; place < array.length; place++) if (Math.abs(array[place]) > most) most = Math.abs(array[place]);
         largests.set(array, most);
     }
     return largests.get(array);
@@ -257,14 +248,14 @@ export const resized = () => widths.clear();
 
 function layOut(view) {
     for (const name of matrices) {
-        const card = document.getElementById(`card-${name}`);
+        const card = at(`card-${name}`);
         const made = blocksOf(name, view);
         blocks[name] = made;
         const merged = name === "keys" && Boolean(view.merged);
         if (card.hidden !== !made.length || card.classList.contains("whole") !== merged) {
             card.hidden = !made.length;
             card.classList.toggle("whole", merged);
-            if (name === "keys") document.getElementById("title-keys").textContent = merged ? "Merged key and query" : "Keys";
+            if (name === "keys") at("title-keys").textContent = merged ? "Merged key and query" : "Keys";
             widths.delete(name);
         }
         if (!made.length) continue;
@@ -329,11 +320,11 @@ export function drawTime() {
     for (const name of matrices) {
         const values = [];
         for (const {array, rows, columns, offset, stride} of blocks[name] ?? [])
-            for (let at = 0; at < rows * columns; at++) values.push(array[point * stride + offset + at]);
+            for (let cell = 0; cell < rows * columns; cell++) values.push(array[point * stride + offset + cell]);
         if (values.length) model(`${name}.cells`).data = {...model(`${name}.cells`).data, value: values};
     }
     const step = view.steps && view.time_name !== "step" ? `, step ${view.steps[point]}` : "";
-    document.getElementById("now").value = `${view.time_name} = ${number(time)}${step}`;
+    at("now").value = `${view.time_name} = ${number(time)}${step}`;
 }
 
 // Colors from negative over zero, which is the color of the page, to positive.

@@ -2,11 +2,10 @@
 import {connect} from "./connection.js";
 import {connectControls, show, showProblems} from "./controls.js";
 import * as draw from "./draw.js";
-import {prefixed, query, readAddress, settings, state, words, writeAddress} from "./state.js";
+import {at, element, prefixed, query, readAddress, settings, state, words, writeAddress} from "./state.js";
 import {beginStored} from "./stored.js";
 import {beginTour} from "./tour.js";
 
-const at = id => document.getElementById(id);
 const LETTERS = "ABCD";
 
 // For tests and benchmarks, in milliseconds: from an input to the paint of its answer (`latencies`), from any input to
@@ -70,7 +69,7 @@ function receive(head) {
             // What comes first is the run alone; its table follows with the theory.
             if (head.part !== undefined) view.table ??= draw.views[head.place]?.table;
             if (view.time || head.part === undefined) draw.views[head.place] = view;
-            at("pictures").classList.toggle("stale", !view.time && settings.mode !== "stored");
+            at("figures").classList.toggle("stale", !view.time && settings.mode !== "stored");
             if (settings.mode === "stored") at("clock").hidden = !view.time;
             if (head.place === state.picked) introduce(view.kind);
             repaint(head.number);
@@ -85,7 +84,7 @@ function receive(head) {
     }
 }
 
-// Title and introduction are those of the pictures that are shown.
+// Title and introduction are those of the figures that are shown.
 function introduce(kind) {
     if (!kind || document.body.dataset.view === kind || settings.mode === "stored") return;
     document.body.dataset.view = kind;
@@ -137,18 +136,14 @@ function chips() {
     const place = at("chips");
     if (!place) return;
     const button = (text, pressed, press) => {
-        const made = Object.assign(document.createElement("button"), {type: "button"});
-        made.append(text);
-        if (pressed !== null) made.setAttribute("aria-pressed", String(pressed));
+        const made = element("button", {type: "button", "aria-pressed": pressed}, text);
         made.addEventListener("click", press);
         return made;
     };
     const focus = [...place.children].indexOf(document.activeElement);
     const made = state.configurations.map((_, number) => {
         const one = button(LETTERS[number], number === state.picked, () => pick(number));
-        const mark = document.createElement("i");
-        mark.style.background = `var(--c${number + 1})`;
-        one.prepend(mark);
+        one.prepend(element("i", {style: `background: var(--c${number + 1})`}));
         const wrong = Object.keys(problems[number] ?? {}).length;
         one.setAttribute("aria-label", `Configuration ${LETTERS[number]}${wrong ? ", with errors" : ""}`);
         if (wrong) one.append(" !");
@@ -228,17 +223,8 @@ function table() {
     tabled = view.table;
     const made = view.table ?? {columns: [], rows: []};
     at("caption").textContent = view?.caption ?? "";
-    const cell = (kind, value) => {
-        const one = document.createElement(kind);
-        one.textContent = kind === "th" ? value : draw.number(value);
-        if (typeof value === "number") one.dataset.value = value;
-        return one;
-    };
-    const row = (kind, values) => {
-        const one = document.createElement("tr");
-        one.append(...values.map(value => cell(kind, value)));
-        return one;
-    };
+    const cell = (kind, value) => element(kind, {"data-value": typeof value === "number" ? value : null}, kind === "th" ? value : draw.number(value));
+    const row = (kind, values) => element("tr", {}, ...values.map(value => cell(kind, value)));
     at("table").replaceChildren(row("th", made.columns), ...made.rows.map(values => row("td", values)));
     at("card-table").hidden = !made.rows.length && !view?.caption;
 }

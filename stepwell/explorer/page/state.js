@@ -1,5 +1,13 @@
 // What up to four configurations are set to, as words by dotted name; what is not said has its default.
-export const settings = JSON.parse(document.getElementById("settings").textContent);
+export const at = id => document.getElementById(id);
+export const settings = JSON.parse(at("settings").textContent);
+
+export function element(kind, attributes, ...content) {
+    const made = document.createElement(kind);
+    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+    made.append(...content);
+    return made;
+}
 
 const PREFIXES = ["", "b.", "c.", "d."];
 const PAGE_WORDS = ["t", "axis", "tour", "picked"];

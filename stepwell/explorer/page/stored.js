@@ -1,13 +1,8 @@
 // Runs of the store and figures of the reproduction: lists from which one is chosen.
 import {number} from "./draw.js";
-import {state} from "./state.js";
+import {at, element, state} from "./state.js";
 
-const at = id => document.getElementById(id);
-const cell = (kind, ...content) => {
-    const made = document.createElement(kind);
-    made.append(...content);
-    return made;
-};
+const cell = (kind, ...content) => element(kind, {}, ...content);
 
 // `set(name, text)` sets a control: the run or the figure that is shown.
 export async function beginStored(set) {
@@ -25,8 +20,7 @@ async function list(set) {
     if (!got.ok) { at("filter-error").textContent = await got.text(); return; }
     const {columns, rows, total} = await got.json();
     const open = name => {
-        const button = cell("button", name.slice(0, 12));
-        Object.assign(button, {type: "button", title: `Open ${name}`});
+        const button = element("button", {type: "button", title: `Open ${name}`}, name.slice(0, 12));
         button.addEventListener("click", () => { set("run", name); scrollTo({top: 0}); });
         return button;
     };

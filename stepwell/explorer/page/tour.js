@@ -1,8 +1,7 @@
-// Six steps through what is to be seen: each says something, sets the time or a control, and points at a picture.
+// Six steps through what is to be seen: each says something, sets the time or a control, and points at a figure.
 import * as draw from "./draw.js";
-import {query, settings} from "./state.js";
+import {at, query, settings} from "./state.js";
 
-const at = id => document.getElementById(id);
 const drop = number => draw.shown()?.drop_times?.[number] ?? draw.now();
 
 const STEPS = [

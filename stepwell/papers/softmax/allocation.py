@@ -1,59 +1,40 @@
 r"""Which head learns which task, where training ends, what sharing a head costs, and why the limit is a saddle.
 
-Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more starts,
-all as ensembles. A task that has its winner (`theory.winners`) to itself gets it. Tasks with one winner
-share that head, or one of them is driven away.
+Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more initial
+weights, all as ensembles. A task that has its winner (`theory.winners`) to itself gets it. Tasks with one winner share
+that head, or one of them is driven away.
 """
 
-from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
-import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 
-from stepwell.analysis import head_task_allocation
-from stepwell.dynamics import Ensemble, Record, descend
-from stepwell.figures import Data, Figure
-from stepwell.models import SpectralAttention
-from stepwell.objectives import Spectral
-from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import softmax as theory
+from stepwell.analysis import passage_time
+from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, VERMILION, new_figure, scientific, styled
+from stepwell.figures import Claim, Data, Figure
 
-from ._allocation_claims import claims
-from ._allocation_drawing import draw
-from ._allocation_settings import SPREAD, UNEQUAL_HEADS, Settings
-from ._allocation_softmax import equal_tasks, leads, unequal_tasks
-from ._full_model import UNIT
+from ._allocation_runs import IMBALANCES, MARGIN, SPREAD, UNEQUAL_HEADS, Settings, simulate
+from ._claims import close, over
+from ._eigenvalues import SIGMAS
 
 CAPTION = (
-    "Ours: the paper has no such figure. Above, softmax attention itself: its eigenvalues, on sampled sequences. "
-    "(a) Three equal tasks and three heads, random small weights: runs end with a head for each task (blue), with two "
+    "Ours: the paper has no such figure. Above, softmax attention itself: its eigenvalues, on sampled sequences. (a) "
+    "Three equal tasks and three heads, random small weights: runs end with a head for each task (blue), with two "
     "tasks in one head (red) or all three (green); dashed, the least losses by quadrature. (b) How many tasks get the "
     "head that theory names from the initial weights: where it is named for no other task and leads clearly, where it "
     "leads by less than the error of the rule, and where tasks contend for it; softmax attention and its surrogate. "
     "(c) Three unequal tasks with noise and four heads: every initialization for which theory names a head for each "
     "task converges to the least loss by quadrature; the limit of the surrogate is lower by what is of next order in "
-    "1/d. Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random starts, as in (a). (e) Two "
-    "tasks in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which "
-    "its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; triangles are "
-    "the ends of long runs. (f) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
-    "imbalance, however small, heads without a task become negative, at the rate at which they would have decayed, and "
-    "the loss continues to fall, towards the lower bound for three heads."
+    "1/d. Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random initializations, as in (a). "
+    "(e) Two tasks in one head, and a small second head whose ω on one of them is x times that of the first: the rate "
+    "at which its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; "
+    "triangles are where long runs end. (f) The limit of the flow holds only where values and outputs are balanced, o "
+    "= v. With an imbalance, however small, heads without a task become negative, at the rate at which they would have "
+    "decayed, and the loss continues to fall, towards the lower bound for three heads."
 )
-
-IMBALANCES = (0.0, 1e-8, 1e-6, 1e-4, 1e-2)
-"""Values are larger than outputs by this factor, and outputs smaller."""
-PAIR = (10, 10)
-SECOND = 1e-3
-"""μ of the small second head."""
-ENDS = (0.2, 0.35, 0.4, 0.45, 0.5, 0.6, 0.8)
-SIZES = np.linspace(0.05, 0.95, 19)
-"""x of the small second head, where its rate is measured."""
-FADED = 0.75
-"""The part of the time, at least, for which scores off task have faded: all tasks emerge in the first quarter."""
-WATCHED = 0.4
-"""For so long its rate is measured."""
 
 
 def describe(settings: Settings) -> dict[str, Any]:
@@ -70,192 +51,497 @@ def describe(settings: Settings) -> dict[str, Any]:
             f"softmax attention: {name.removeprefix('softmax_').replace('_', ' ')}": value
             for name, value in itself.items()
         },
-        "surrogate: kinds of starts": "equal μ; random μ",
-        "surrogate: rate": f"{rate:g}; {rate / 4:g} for unbalanced starts",
+        "surrogate: initializations": "equal μ; random μ",
+        "surrogate: rate": f"{rate:g}; {rate / 4:g} for unbalanced initializations",
         **{f"surrogate: {name}": value for name, value in surrogate.items()},
         "imbalances": [f"{value:g}" for value in IMBALANCES],
     }
 
 
-def simulate(settings: Settings) -> Data:
-    weights, rate = random_weights(settings), settings.rate
-    off_balance = [unbalanced(settings, part) for part in IMBALANCES]
-    return {
-        "equal": equal_tasks(settings),
-        "unequal": unequal_tasks(settings),
-        "starts": starts(settings, *weights, train(settings, weights)),
-        "imbalance": imbalance(settings, descent(off_balance, settings.task, 4 * settings.steps, rate=rate / 4)),
-        "sharing": sharing(settings),
-    }
+def shared_words(used: int, tasks: int) -> str:
+    """How so many heads serve the tasks."""
+    if used == tasks:
+        return "a head for each task"
+    if used == 1:
+        return "all tasks in one head"
+    return "two tasks in one head" if used == tasks - 1 else f"{tasks} tasks in {used} heads"
 
 
-def random_weights(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """ω and μ of all starts; in the first half all μ are equal."""
-    rng = np.random.default_rng(settings.seed)
-    omega, mu = settings.drawn_weights(rng, 2 * settings.starts, settings.tasks, settings.tasks)
-    mu[: settings.starts] = settings.mu
-    return omega, mu
+def number_word(count: int) -> str:
+    return {1: "one", 2: "two", 3: "three"}.get(count, str(count))
 
 
-def train(settings: Settings, weights: tuple[np.ndarray, np.ndarray]) -> xr.Dataset:
-    """Random starts, as one program."""
-    models = [settings.with_eigenvalues(*each) for each in zip(*weights, strict=True)]
-    return descent(models, settings.task, settings.steps, rate=settings.rate)
+SMALL = 1e-2
+"""Below this size a losing μ is free, but for the variance that it and the others like it add."""
+LEFT = (0.1, 10.0)
+"""The limit has been left when a losing μ has a size between these."""
+ALONE = 0.99
+"""A head that gives this part of the prediction to a task serves it alone."""
+ENDED = 0.9
+"""The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
+RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
+APART = "theory.softmax.winners; that tasks which want one head can only be driven apart was observed first"
+UNDECIDED = "no task has a head of its own that leads clearly"
+SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
 
-def unbalanced(settings: Settings, part: float) -> SpectralAttention:
-    """The start of Fig 1, with values larger and outputs smaller by a factor 1 + `part`: μ is the same."""
-    model = settings.spectral_model()
-    weights = {name: np.asarray(weight) for name, weight in model.weights().items()}
-    weights["value"] = weights["value"] * (1 + part)
-    weights["output"] = weights["output"] / (1 + part)
-    return model.with_weights({name: jax.device_put(weight) for name, weight in weights.items()})
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    return [
+        *_softmax_equal(data["equal"]),
+        *_softmax_unequal(data["unequal"]),
+        *_winners(data["starts"]),
+        *_costs(data["starts"]),
+        *_sharing(data["sharing"], settings),
+        *_imbalance(data["imbalance"], settings),
+    ]
 
 
-def descent(models: list[SpectralAttention], task: MultiTaskRegression, steps: int, *, rate: float) -> xr.Dataset:
-    """`loss`, `omega` and `mu` over (run, time): densely at first, then at ever longer intervals."""
-    early = max(1, round(30 / rate))
-    kept = np.unique(
-        [*np.linspace(0, min(steps, early), 151).astype(int), *np.geomspace(early, steps, 80).astype(int), steps]
-    )
-    kept = kept[kept <= steps]
-    run = descend(
-        Ensemble.of(models),
-        Spectral(task),
-        rate=rate,
-        steps=steps,
-        record=Record(points=kept, snapshots=kept),
-        progress=False,
-    )
-    key, query, value, output = (run[name].values for name in ("key", "query", "value", "output"))
-    dims = ("run", "time", "head", "task")
-    return xr.Dataset(
-        {
-            "loss": (("run", "time"), run["loss"].values),
-            "omega": (dims, key * query * models[0].score_scale / np.array(task.dims)),
-            "mu": (dims, value * output),
-        },
-        {"time": ("time", rate * run["step"].values, {"units": UNIT})},
-        run.attrs,
-    )
+def _wrong(runs: xr.Dataset) -> np.ndarray:
+    """Tasks that did not get the head named for them, and for no other task."""
+    return (runs["served_by"] != runs["predicted"]).values & ~runs["contested"].values
 
 
-def starts(settings: Settings, omega: np.ndarray, mu: np.ndarray, runs: xr.Dataset) -> xr.Dataset:
-    """The heads predicted for each random start, and those observed; `lead` is by how much the predicted head leads.
-
-    `cost` is the predicted loss of the tasks in the heads that they are observed in, and `tail` what it may be short of
-    the loss at the end: see `fading_tail`.
-    """
-    theory_task, count, embedding = settings.task, len(omega), settings.embedding
-    allocated = head_task_allocation(runs["omega"].values[:count, -1], runs["mu"].values[:count, -1])
-    weights = list(zip(omega, mu, strict=True))
-    predicted = np.array([theory.winners(theory_task, *each, embedding=embedding) for each in weights])
-    groups = [_groups(heads) for heads in allocated.head]
-    until = float(runs["time"][-1])
-    return xr.Dataset(
-        {
-            "loss": (("run", "time"), runs["loss"].values[:count]),
-            "predicted": (("run", "task"), predicted),
-            "served_by": (("run", "task"), allocated.head),
-            "lead": (("run", "task"), np.array([leads(theory_task, *each, embedding=embedding) for each in weights])),
-            "contested": (("run", "task"), (predicted[:, :, None] == predicted[:, None, :]).sum(axis=2) > 1),
-            "heads_used": ("run", allocated.heads_used),
-            "cost": ("run", [theory.shared_loss(theory_task, each).sum() for each in groups]),
-            "tail": ("run", [fading_tail(settings, each, until) for each in groups]),
-            "equal_mu": ("run", np.ptp(mu, axis=(1, 2)) == 0),
-        },
-        {"time": runs["time"]},
-        {"outcome": runs.attrs["outcome"]},
-    )
+def _merged(runs: xr.Dataset) -> int:
+    """Runs with fewer heads in use than predicted."""
+    return int(sum(used < np.unique(p).size for used, p in zip(runs["heads_used"], runs["predicted"], strict=True)))
 
 
-def fading_tail(settings: Settings, groups: list[list[int]], until: float) -> float:
-    r"""At most what scores off task still cost at a time, where each head serves a group of tasks.
+def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
+    clear, tasks = runs["lead"].values > MARGIN, runs.sizes["task"]
+    decided = int((clear & ~runs["contested"].values).sum())
+    return [
+        close(
+            "softmax-winners",
+            "Softmax attention from random ω and μ: a task whose predicted head is no other task's, and leads by more "
+            "than second-order terms, gets it: exceptions among "
+            f"{decided} tasks",
+            unless="" if decided else UNDECIDED,
+            predicted=0,
+            measured=(_wrong(runs) & clear).sum(),
+            exact="a count; the rule is of first order in differences of 0.3",
+            theory=RULE,
+            explored=True,
+        ),
+        close(
+            "softmax-contention",
+            "Softmax attention: contention for a head never adds to sharing: runs of "
+            f"{runs.sizes['run']} with fewer heads in use than predicted",
+            predicted=0,
+            measured=_merged(runs),
+            exact="a count",
+            theory=APART,
+            explored=True,
+        ),
+        over(
+            "softmax-one-head",
+            "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the "
+            f"prediction, the least of the {number_word(tasks)} tasks, for each run ({ENDED:g} of the runs must have "
+            "ended)",
+            predicted=ALONE,
+            measured=runs["share"].min("task").values,
+            exact="a level",
+            relation=">=",
+            required=ENDED,
+            counted="runs",
+            paper="abstract: task allocation, each head focuses on solving a single task",
+            explored=True,
+        ),
+        *[
+            _ended(
+                f"softmax-cost-{used}-heads",
+                f"Softmax attention, runs that end with {shared_words(used, tasks)}: loss over fresh sequences over "
+                f"the least by quadrature, for each such run ({ENDED:g} of them must have ended)",
+                runs.isel(run=np.flatnonzero(runs["heads_used"] == used)),
+                float(runs["level"].sel(used=used)),
+                required=ENDED,
+                source="theory.softmax.exact_loss, least over the weights",
+            )
+            for used in runs["used"].values[::-1].tolist()
+            if np.any(runs["heads_used"] == used)
+        ],
+    ]
 
-    In a head that serves the tasks G, $P = \tfrac eL\sum_GS\phi\mu^2$, the score of another task j fades as
-    $d(1/\omega_j)/dt = 4sP$ and costs $d_j\omega_j^2P$. It has faded for the part `FADED` of the time at least.
-    """
-    cost, dims = 0.0, np.array(settings.dims)
-    for places in groups:
-        group = replace(settings, dims=tuple(dims[places].tolist())).task
-        best = theory.single_head_optimum(group)
-        push = np.e / settings.context * float(np.sum(group.signals * group.noise_factors * best.mu**2))
-        score = 1 / (4 * settings.embedding**-0.5 * push * FADED * until)
-        cost += int(np.delete(dims, places).sum()) * score**2 * push
-    return cost
 
-
-def _groups(heads: np.ndarray) -> list[list[int]]:
-    return [np.flatnonzero(heads == head).tolist() for head in np.unique(heads)]
-
-
-def imbalance(settings: Settings, runs: xr.Dataset) -> xr.Dataset:
-    r"""Unbalanced starts: the loss and a losing μ. Besides, δ = |o² - v²| at the start, and what theory says.
-
-    `log_mu` is the losing log μ of the balanced flow. With an imbalance μ = (δ/2) sinh s, and s has the velocity that
-    log μ has where weights are balanced, as long as μ is small: s = $\mathrm{arsinh}(2\mu_0/\delta) +
-    \log\mu(t) - \log\mu_0$.
-    """
-    task, time, mu, embedding = settings.task, runs["time"].values, settings.mu, settings.embedding
-    course = theory.spectral_flow(task, *settings.initial_weights(), time, embedding=embedding)
-    losing = min(1, settings.tasks - 1)  # of the first head; if there is but one task, nothing loses
-    fallen = np.log(course.mu[:, 0, losing] / mu)
-    delta = np.array([mu * ((1 + part) ** 2 - (1 + part) ** -2) for part in IMBALANCES])
-    return xr.Dataset(
-        {
-            "loss": (("part", "time"), runs["loss"].values),
-            "losing_mu": (("part", "time"), runs["mu"].values[:, :, 0, losing]),
-            "delta": ("part", delta),
-            "log_mu": ("time", fallen + np.log(mu)),
-            "settled": _settled(settings),
-            "limit": theory.flow_limit_loss(task).sum(),
-            "tail": fading_tail(settings, [[i] for i in range(settings.tasks)], float(time[-1])),
-            "bound": theory.lower_bound(task, settings.tasks).sum(),
-        },
-        {"part": list(IMBALANCES), "time": runs["time"]},
+def _ended(id: str, statement: str, runs: xr.Dataset, level: float, *, required: float, source: str) -> Claim:
+    parameters = 2 * runs.sizes["task"]
+    tail = runs["tail"].values if "tail" in runs else 0.0
+    return over(
+        id,
+        statement,
+        predicted=1.0,
+        measured=runs["tested"].values / level,
+        tolerance=SIGMAS * runs["tested_error"].values / level + parameters / runs.attrs["sequences"] + tail,
+        basis=f"{SIGMAS:g} standard errors, from other sequences; ω and μ of each task, fitted to N "
+        "sequences, lose on others at most 1/N each"
+        + ("; the tail that the spectral flow from the same initialization has left" if "tail" in runs else ""),
+        required=required,
+        counted="runs",
+        theory=source,
+        explored=True,
     )
 
 
-def _settled(settings: Settings) -> float:
-    """When all but a hundredth of the winners' slow mode has died since the latest time of emergence."""
-    omega, mu = (np.diag(weights) for weights in settings.initial_weights())
-    width: theory.FlowOptions = {"embedding": settings.embedding}
-    late = theory.emergence_bracket(settings.task, omega, mu, heads=settings.tasks, **width).late.max()
-    return float(late + np.log(100) / theory.late_rates(settings.task, **width).slow.min())
+def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
+    tasks, heads = runs.sizes["task"], runs.sizes["head"]
+    return [
+        over(
+            "softmax-unequal-winners",
+            f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: where theory names a head of its "
+            "own for every task, by more than second-order terms, each gets it: number of such tasks, for each "
+            "initialization",
+            predicted=tasks,
+            measured=(runs["served_by"] == runs["predicted"]).sum("task").values,
+            exact="a count",
+            counted="initializations",
+            theory=RULE,
+            explored=True,
+        ),
+        over(
+            "softmax-unequal-one-head",
+            f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise: each task is learned by one head, "
+            "and the head without a task gives nothing: part of the prediction, the least of the tasks, for each "
+            "initialization",
+            predicted=ALONE,
+            measured=runs["share"].min("task").values,
+            exact="a level",
+            relation=">=",
+            counted="initializations",
+            paper="abstract: convergence of gradient flow, task allocation",
+            explored=True,
+        ),
+        _ended(
+            "softmax-unequal-end",
+            f"Softmax attention, {heads} heads on {tasks} unequal tasks with noise, converges to the least loss of a "
+            "head for each task by quadrature: loss over fresh sequences over it, for each initialization",
+            runs,
+            float(runs["level"]),
+            required=1.0,
+            source="abstract: convergence of gradient flow; level: theory.softmax.exact_optimum",
+        ),
+    ]
 
 
-def sharing(settings: Settings, *, context: int | None = None) -> xr.Dataset:
-    """A small second head beside one that two equal tasks share: how fast its μ grows, and where it ends.
+def _winners(trained: xr.Dataset) -> list[Claim]:
+    wrong, equal, clear = _wrong(trained), trained["equal_mu"].values, trained["lead"].values > MARGIN
+    decided = clear & ~trained["contested"].values
+    return [
+        *[
+            close(
+                id,
+                f"Spectral loss, {words}, is no other task's, and leads by more than second-order terms, gets it: "
+                f"exceptions among {int(decided[kind].sum())} tasks",
+                unless="" if decided[kind].any() else UNDECIDED,
+                predicted=0,
+                measured=(wrong & clear)[kind].sum(),
+                exact="a count; the rule is of first order in differences of 0.3",
+                theory=RULE,
+                explored=True,
+            )
+            for id, words, kind in (
+                ("equal-mu", "equal μ: a task whose head of largest ω", equal),
+                ("random-mu", "random ω and μ: a task whose predicted head", ~equal),
+            )
+        ],
+        close(
+            "contention",
+            "Spectral loss: contention for a head never adds to sharing: runs of "
+            f"{trained.sizes['run']} with fewer heads in use than predicted",
+            predicted=0,
+            measured=_merged(trained),
+            exact="a count",
+            theory=APART,
+            explored=True,
+        ),
+    ]
 
-    `context` is that of the training, by default the theory's.
-    """
-    pair = replace(settings, dims=PAIR)
-    theory_task = pair.task
-    best = theory.single_head_optimum(theory_task)
-    models = []
-    for x in (*SIZES, *ENDS):
-        omega = np.stack([best.omega, [x * best.omega[0], 0.0]])
-        mu = np.stack([best.mu, [SECOND if len(models) >= SIZES.size else SECOND**3, 0.0]])
-        models.append(pair.with_eigenvalues(omega, mu))
-    trained_task = replace(pair, context=context or settings.context).task
-    runs = descent(models, trained_task, settings.steps, rate=settings.rate)
-    early = runs["time"].values <= max(WATCHED, float(runs["time"][1]))
-    logs = np.log(runs["mu"].values[: SIZES.size, early, 1, 0])
-    rate = np.polyfit(runs["time"].values[early], logs.T, 1)[0]
-    drive = 4 * theory_task.signals[0] * best.omega[0] * (1 - best.omega[0] * best.mu[0])
-    return xr.Dataset(
-        {
-            "rate": ("x", rate),
-            "predicted_rate": ("x", drive * (SIZES - np.exp(SIZES / 2 - 1))),
-            "threshold": theory.revival_threshold(0.5),
-            "end_loss": ("end", runs["loss"].values[SIZES.size :, -1]),
-            "tail": fading_tail(pair, [[0], [1]], float(runs["time"][-1])),
-            "revives": ("end", theory.revives(np.array(ENDS), 0.5)),
-            "shared": theory.shared_loss(theory_task, [(0, 1)]).sum(),
-            "split": theory.flow_limit_loss(theory_task).sum(),
-        },
-        {"x": SIZES, "end": list(ENDS)},
+
+def _costs(trained: xr.Dataset) -> list[Claim]:
+    end = trained["loss"].values[:, -1]
+    cost_claims = []
+    tasks = trained.sizes["task"]
+    for used in range(tasks, 0, -1):
+        chosen = trained["heads_used"].values == used
+        if np.any(chosen):
+            cost = trained["cost"].values[chosen]
+            cost_claims.append(
+                over(
+                    f"cost-{used}-heads",
+                    f"Spectral loss, runs that end with {shared_words(used, tasks)}: final loss, for each such run "
+                    f"({ENDED:g} of them must have ended)",
+                    predicted=cost,
+                    measured=end[chosen],
+                    tolerance=trained["tail"].values[chosen] + 1e-8 * cost,
+                    basis="scores off task fade as 1/(Kt), by theory; rounding of 10,000 steps",
+                    required=ENDED,
+                    counted="runs",
+                    theory="theory.softmax.shared_loss",
+                    explored=True,
+                )
+            )
+    return cost_claims
+
+
+def _step(rate: float) -> float:
+    """Descent of rate η multiplies a weight that grows as e^{rt} by (1 + ηr/2)² a step: r is low by this times r²."""
+    return rate / 4
+
+
+def _sharing(trained: xr.Dataset, settings: Settings) -> list[Claim]:
+    step = _step(settings.rate)
+    rate, wanted = trained["rate"].values, trained["predicted_rate"].values
+    worst = int(np.argmax(np.abs(rate - wanted) / (step * wanted**2)))
+    root = float(np.interp(0.0, rate, trained["x"].values))
+    spacing = float(np.diff(trained["x"].values)[0])
+    limit = np.where(trained["revives"], trained["split"], trained["shared"])
+    return [
+        close(
+            "sharing-rate",
+            "Spectral loss: a small head beside a shared one grows at the rate 4Sω(1-c)(x - e^{x/2-1}): rate at the x "
+            "furthest off",
+            predicted=wanted[worst],
+            measured=rate[worst],
+            tolerance=1.1 * step * wanted[worst] ** 2,
+            basis="descent in steps: ηr²/4, and a tenth of that",
+            theory="theory.softmax.losing_head_rate, a small head beside a shared one",
+        ),
+        close(
+            "sharing-threshold",
+            "Spectral loss, two tasks in one head: the second head grows if its ω is above x times that of the first: "
+            "threshold x",
+            predicted=float(trained["threshold"]),
+            measured=root,
+            tolerance=spacing**2 / 8,
+            basis="a line between the points of the scan: its curvature over slope is below 1",
+            theory="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
+        ),
+        over(
+            "sharing-end",
+            "Spectral loss: two tasks in one head split if x is above 0.464 and stay together if it is below: final "
+            f"loss, one for each of {trained.sizes['end']} sizes x of the second head",
+            predicted=limit,
+            measured=trained["end_loss"].values,
+            tolerance=float(trained["tail"]) * trained["revives"].values + 1e-6,
+            basis="scores off task fade as 1/(Kt), by theory; 1e-6 for a head that is still dying",
+            counted="sizes",
+            theory="theory.softmax.revival_threshold, x = e^(x/2 − 1)",
+        ),
+    ]
+
+
+def _imbalance(trained: xr.Dataset, settings: Settings) -> list[Claim]:
+    mu, heads = settings.mu, settings.tasks
+    # The rate is a quarter. Steps also shrink δ = o² - v², by ηr²t/4 in ln δ.
+    step = _step(settings.rate / 4)
+    # What a losing μ of size 1 takes off the rate of growth of another: 4Sφ/L.
+    variance = 4 * settings.dims[0] / settings.context
+    limit, bound = float(trained["limit"]), float(trained["bound"])
+    time, loss = trained["time"].values, trained["loss"].values
+    fallen = trained["log_mu"].values - np.log(mu)
+    alone = "" if heads > 1 else "a single head has no task to lose"
+    rates, wanted, allowed, left, leave, ended = [], [], [], [], [], []
+    for row, delta in enumerate(trained["delta"].values[1:], start=1):
+        # s has gone from ln(4μ(0)/δ) to -ln(4μ/δ) when the limit is left.
+        turned = [2 * np.log(delta / 4) - np.log(mu * size) for size in (LEFT[0], 1.0, LEFT[1])]
+        if turned[-1] > fallen.min():
+            ended.append(row)
+        predicted = np.arcsinh(2 * mu / delta) + fallen
+        free = (delta / 2 * np.sinh(np.abs(predicted).clip(0, 100)) < SMALL) & (time > float(trained["settled"]))
+        if free.sum() < 3:  # an imbalance so large that the limit is left before it is reached
+            continue
+        observed = np.arcsinh(2 * trained["losing_mu"].values[row] / delta)
+        rates.append(np.polyfit(time[free], observed[free], 1)[0])
+        wanted.append(np.polyfit(time[free], predicted[free], 1)[0])
+        longer = 1 + 2 * time[free][-1] / np.ptp(time[free])
+        allowed.append(step * wanted[-1] ** 2 * longer + (heads - 1) * variance * SMALL)
+        left.append((np.log(delta), passage_time(time, loss[row], (limit + bound) / 2)))
+        leave.append(np.interp(turned, fallen[::-1], time[::-1]))
+    logs, times = np.array(left).reshape(-1, 2).T
+    few = "" if times.size > 1 else "a slope needs two imbalances of which the limit is reached"
+    slopes = np.zeros(3) if few else np.polyfit(logs, np.array(leave), 1)[0]
+    # The limit may never be left.
+    slope = np.polyfit(logs, times, 1)[0] if not few and np.all(np.isfinite(times)) else np.nan
+    return [
+        close(
+            "balanced-end",
+            "Spectral loss, balanced values and outputs: the loss ends at the flow's limit",
+            predicted=limit,
+            measured=loss[0, -1],
+            tolerance=float(trained["tail"]),
+            basis="scores off task fade as 1/(Kt), by theory",
+            theory="theory.softmax.flow_limit_loss",
+        ),
+        over(
+            "unbalanced-rate",
+            "Spectral loss, unbalanced by δ = o² - v²: the μ of a head that has no task passes through zero, at the "
+            "rate at which it decays in the balanced flow: d arsinh(2μ/δ)/dt, one for each δ",
+            unless=alone,
+            predicted=wanted,
+            measured=rates,
+            tolerance=allowed,
+            basis="descent in steps, by which δ also shrinks; variance of the losing heads",
+            counted="imbalances",
+            theory=SADDLE,
+        ),
+        close(
+            "unbalanced-time",
+            "Spectral loss, unbalanced: the loss leaves the flow's limit after μ has fallen to δ and grown back: slope "
+            "of that time in ln δ, about -2 over the rate of decay",
+            unless=alone or few,
+            predicted=slopes[1],
+            measured=slope,
+            tolerance=np.ptp(slopes) / 2 + 6 * step,
+            basis=f"the size of μ that counts, from {LEFT[0]:g} to {LEFT[1]:g}; descent in steps, by which δ shrinks",
+            theory=SADDLE,
+        ),
+        over(
+            "unbalanced-end",
+            "Spectral loss, unbalanced: the loss ends below the middle between the flow's limit and the bound for "
+            f"{number_word(heads)} heads: final loss, one for each imbalance",
+            unless=alone,
+            predicted=(limit + bound) / 2,
+            measured=loss[ended, -1],
+            exact="a level",
+            counted="imbalances",
+            theory=SADDLE,
+            relation="<=",
+        ),
+        over(
+            "unbalanced-bound",
+            f"Spectral loss, unbalanced: the loss stays above the bound for {number_word(heads)} heads: least loss, "
+            "one for each imbalance",
+            predicted=bound,
+            measured=loss[1:].min(axis=1),
+            exact="a bound",
+            counted="imbalances",
+            theory="theory.softmax.lower_bound",
+            relation=">=",
+        ),
+    ]
+
+
+_TIME = "time t = rate × step"
+
+
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(15.0, 8.6)
+        panels = figure.subplots(2, 3)
+        equal, starts, signal = data["equal"], data["starts"], float(data["equal"].attrs["signal"])
+        levels = {int(used): float(level) for used, level in zip(equal["used"], equal["level"], strict=True)}
+        _courses(panels[0, 0], equal, levels, signal, "(a) Softmax attention: random initializations")
+        _draw_winners(panels[0, 1], (equal, data["unequal"], starts))
+        _converged(panels[0, 2], data["unequal"])
+        costs = dict(zip(starts["heads_used"].values.tolist(), starts["cost"].values.tolist(), strict=True))
+        _courses(panels[1, 0], starts, costs, signal, "(d) The surrogate: random initializations")
+        _draw_sharing(panels[1, 1], data["sharing"])
+        _draw_imbalance(panels[1, 2], data["imbalance"], settings)
+    return figure
+
+
+def _courses(axes: Any, trained: xr.Dataset, levels: dict[int, float], signal: float, title: str) -> None:
+    time, used, tasks = trained["time"].values, trained["heads_used"].values, trained.sizes["task"]
+    for heads, color in zip(range(tasks, 0, -1), cycle((BLUE, VERMILION, GREEN)), strict=False):
+        chosen = np.flatnonzero(used == heads)
+        axes.plot([], [], color=color, label=f"{shared_words(heads, tasks)}: {chosen.size} of {used.size} runs")
+        for run in chosen[:25]:
+            axes.plot(time, trained["loss"].values[run], color=color, linewidth=0.7, alpha=0.6)
+    for level in levels.values():
+        axes.axhline(level, color=BLACK, linestyle="--", linewidth=0.9)
+        axes.annotate(f"{level:.2f}", (0.0, level), xytext=(3, 3), textcoords="offset points", fontsize=9)
+    axes.set(xlim=(0, min(24, float(time[-1]))), ylim=(0, 1.3 * signal), xlabel=_TIME, ylabel="loss, summed over tasks")
+    axes.set_title(title)
+    axes.legend(loc="upper right")
+
+
+def _draw_winners(axes: Any, sets: tuple[xr.Dataset, ...]) -> None:
+    colors = (BLUE, PALETTE[5], PALETTE[1])
+    words = ("named for it alone, leads clearly", "named for it alone, leads by little", "named for several tasks")
+    for place, runs in enumerate(sets):
+        right = (runs["served_by"] == runs["predicted"]).values
+        contested, clear = runs["contested"].values, runs["lead"].values > MARGIN
+        for step, among in enumerate((~contested & clear, ~contested & ~clear, contested)):
+            number, got = int(among.sum()), int((right & among).sum())
+            if number == 0:
+                continue
+            spot = 3.6 * place + step
+            axes.bar(spot, got / number, width=0.85, color=colors[step])
+            axes.annotate(
+                f"{got}\nof {number}",
+                (spot, got / number),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=8.5,
+            )
+    for color, word in zip(colors, words, strict=True):
+        axes.bar([0], [0], color=color, label=word)
+    named = [f"softmax\n{runs.sizes['head']} heads" for runs in sets[:2]]
+    axes.set_xticks([1, 3.6, 8.2], [*named, "surrogate"])
+    axes.set_ylim(0, 1.62)
+    axes.set_yticks(np.linspace(0, 1, 6))
+    axes.set_ylabel("tasks learned by the head that theory names")
+    axes.set_title("(b) The initial weights decide, but for contention")
+    axes.legend(loc="upper left", title="the head is", fontsize=8.5, title_fontsize=8.5)
+
+
+def _converged(axes: Any, runs: xr.Dataset) -> None:
+    for run in range(runs.sizes["run"]):
+        label = f"softmax attention, {runs.sizes['run']} initializations" if run == 0 else None
+        axes.plot(runs["time"], runs["loss"][run], color=BLUE, linewidth=0.9, alpha=0.8, label=label)
+    mean = float(runs["tested"].mean())
+    axes.plot(
+        float(runs["time"][-1]), mean, "o", color=BLACK, label="mean at the end, on fresh sequences", clip_on=False
     )
+    level, limit = float(runs["level"]), float(runs["limit"])
+    axes.axhline(level, color=BLACK, linestyle="--", linewidth=1.1, label=f"least loss by quadrature, {level:.2f}")
+    axes.axhline(limit, color=GRAY, linestyle=":", linewidth=1.4, label=f"limit of the surrogate, {limit:.2f}")
+    axes.set(xlim=(0, float(runs["time"][-1])), ylim=(0, 36), xlabel=_TIME, ylabel="loss, summed over tasks")
+    axes.set_title("(c) Softmax attention: 4 heads, 3 unequal noisy tasks")
+    axes.legend(loc="upper right")
+
+
+def _draw_sharing(axes: Any, trained: xr.Dataset) -> None:
+    axes.axhline(0, color=GRAY, linewidth=0.8)
+    axes.plot(trained["x"], trained["predicted_rate"], color=BLACK, linewidth=1.3, label="theory")
+    axes.plot(trained["x"], trained["rate"], "o", color=BLUE, markersize=5, fillstyle="none", label="trained")
+    threshold = float(trained["threshold"])
+    axes.axvline(threshold, ymax=0.77, color=GRAY, linestyle=":", linewidth=1.2)
+    axes.annotate(f"x = {threshold:.3f}", (threshold, -0.85), xytext=(5, 0), textcoords="offset points")
+    split = np.abs(trained["end_loss"].values - float(trained["split"])) < 0.1
+    for kind, marker, color in ((~split, "v", VERMILION), (split, "^", GREEN)):
+        level = float(trained["split"] if marker == "^" else trained["shared"])
+        word = "splits" if marker == "^" else "stays shared"
+        ends = trained["end"].values[kind]
+        axes.plot(ends, np.full(ends.size, -1.25), marker, color=color, label=f"long run: {word}, loss {level:.2f}")
+    axes.set(ylim=(-1.4, 1.9), xlabel="x, ω of the second head over the first's")
+    axes.set_ylabel("growth rate of the second head's μ")
+    axes.set_title("(e) The surrogate: two tasks in one head, and a second")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
+def _draw_imbalance(axes: Any, trained: xr.Dataset, settings: Settings) -> None:
+    time = trained["time"].values
+    first = min(2.0, float(time[-1]) / 10)
+    for row, part in enumerate(trained["part"].values):
+        label = (
+            "balanced, o = v"
+            if part == 0
+            else f"v/o = {(1 + part) ** 2:g}"
+            if part > 1e-3
+            else f"v/o = 1 + {scientific(2 * part)}"
+        )
+        color = BLACK if part == 0 else PALETTE[row - 1]
+        axes.plot(time[1:], trained["loss"].values[row, 1:], color=color, label=label)
+    for level, word in (
+        (float(trained["limit"]), "limit of the flow"),
+        (float(trained["bound"]), f"bound for {number_word(settings.tasks)} heads"),
+    ):
+        axes.axhline(level, color=GRAY, linestyle="--", linewidth=1.0)
+        below: dict[str, Any] = {"xytext": (0, -12), "textcoords": "offset points", "fontsize": 9}
+        axes.annotate(f"{word}, {level:.2f}", (1.1 * first, level), **below)
+    axes.set(xscale="log", xlim=(first, float(time[-1])), ylim=(0.1 * sum(settings.dims), 0.4 * sum(settings.dims)))
+    axes.set(xlabel=_TIME, ylabel="loss, summed over tasks", title="(f) The surrogate: an imbalance undoes the limit")
+    axes.legend(loc="upper right")
 
 
 FIGURE = Figure(

@@ -1,39 +1,36 @@
 r"""Fig 1: three heads emerge, one for each task, and weights stay decomposable.
 
-The same start is trained in three ways: whole matrices by gradient descent on fresh sequences, eigenvalues alone by
-gradient descent on the exact loss over fixed samples (`ReducedSampled`), and the flow of the spectral loss (theory).
+The same initial weights are trained in three ways: whole matrices by gradient descent on fresh sequences, eigenvalues
+alone by gradient descent on the exact loss over fixed samples (`ReducedSampled`), and the flow of the spectral loss.
 The first two are softmax attention itself, and differ by the noise of batches only, which is followed over batch
 sizes; the third stands for it at large d and L.
+
+Of noise: descent at a small rate η on batches of B sequences settles at weights with covariance Σ about a minimum with
+Hessian H, $H\Sigma + \Sigma H = \tfrac\eta B C$, where C is the covariance of the gradient of a sequence. So the loss
+is above its least by $\tfrac12\mathrm{tr}\,H\Sigma = \eta\,\mathrm{tr}\,C/4B$. Finite steps make it more: each
+direction, of curvature h, counts 1/(1 - ηh/2) times.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
-from scipy.optimize import isotonic_regression
 
-from stepwell.analysis import passage_time, phases
-from stepwell.dynamics import Ensemble, Record, descend, flow
-from stepwell.figures import Data, Figure
-from stepwell.models import SpectralAttention
-from stepwell.objectives import ReducedSampled, Spectral
-from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import softmax as theory
+from stepwell.analysis import head_task_allocation
+from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, new_figure, styled
+from stepwell.figures import Claim, Data, Figure
 
-from ._fig01_claims import TAIL, claims, late_part
-from ._fig01_drawing import draw
-from ._full_model import UNIT, FirstSetting, train, whole_model
-from ._off_structure import gradient_variance, off_structure_gradient
-from ._softmax_search import DRAWS, Weights, least_softmax, softmax_slopes
+from ._claims import DEVIATIONS, close, fraction, over, slope
+from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
+from ._whole_matrices import FirstSetting, against_batches
 
 CAPTION = (
     "Three regressions in one sequence, three softmax heads, trained from small decomposable weights. (a) Eigenvalues "
     "ω of the scores and (b) eigenvalues μ of the readout, for each head and task. Colors: softmax attention, whole "
     "matrices by gradient descent on fresh sequences, in random bases. Dashed: softmax attention again, descent of the "
     "eigenvalues alone on the exact loss, without noise. Dotted: its surrogate, the flow of the spectral loss, which "
-    "is that of theory. (c) The loss, with the three phases that a probe finds in it, and the bracket that theory "
+    "is that of theory. (c) The loss, with the three phases that a probe detects in it, and the bracket that theory "
     "predicts for the time of the fall. (d) A gradient is off the decomposable structure by noise only, which falls as "
     "one over the root of the number of sequences; so are trained weights (Fig 2 measures that). (e) ω of each head "
     "and task at the end of training; in brackets, that of the exact loss at twice the time. (f), ours: what ω, μ and "
@@ -53,31 +50,6 @@ PAPER_SETTINGS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Settings(FirstSetting):
-    """`runs` are batch sizes with how many seeds each has, the first being `seed`."""
-
-    runs: tuple[tuple[int, int], ...] = ((64, 3), (256, 2), (1024, 1))
-    seed: int = 2100
-    rate: float = 0.0125
-    steps: int = 800
-    population_rate: float = 0.02
-    population_steps: int = 1000
-    sets: int = 3
-    sequences: int = 1000
-    blocks: int = 128
-    block_size: int = 512
-
-
-SCALES = (1.0, 0.5, 0.25, 0.125, 0.0625)
-"""Of the start, for the law of the emergence time."""
-LATE = (8.5, 10.0)
-"""Runs of whole matrices are averaged between these times: the drop is over, and heads that lost are still small."""
-LATE_VALUES = ("late_mu", "late_loss", "late_loss_error")
-OTHERS = 4
-"""Further runs of the smallest batch: the scatter of runs is that of these."""
-
-
 def describe(settings: Settings) -> dict[str, Any]:
     added = settings.added()
     counts = [f"{seeds} runs of {batch}" for batch, seeds in added.pop("runs")]
@@ -90,207 +62,491 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
-def simulate(settings: Settings) -> Data:
-    predictions = predict(settings)
-    middle = float(predictions["middle"])
-    population, descent = exact_descent(settings, middle), descents(settings, middle)
-    if len(settings.runs) > 1:
-        smallest = min(batch for batch, _ in settings.runs)
-        apart = replace(settings, runs=((smallest, OTHERS),), seed=settings.seed + 50)
-        judges = {"others": descents(apart, middle)[list(LATE_VALUES)]}
-    else:
-        judges = {}
-    return {
-        "descent": descent,
-        **judges,
-        "population": population,
-        "scatter": scatter(settings),
-        "spectral": spectral_course(settings, population["time"].values),
-        "gradient": gradient(settings, middle),
-        "noise": gradient_noise(settings),
-        "emergence": emergence_times(settings),
-        "theory": predictions,
-    }
+QUIET = 256
+"""Sequences in a batch from which on the noise of whole matrices is small beside what is claimed of their curves."""
 
 
-def descents(settings: Settings, middle: float) -> xr.Dataset:
-    """Whole matrices, a run for each batch size and seed.
+def claims(data: Data, settings: FirstSetting) -> list[Claim]:
+    all_claims = _structure(data["gradient"]) + _emergence(data, settings) + _limits(data, settings)
+    if np.unique(data["descent"]["batch"]).size >= 3:
+        all_claims += _without_noise(data)
+    return all_claims
 
-    `half` is when the loss passes `middle`, its mean of start and end by theory, and `phase` the edges of the emergence
-    that a probe finds, if any. Late means are over the times `LATE`: `late_omega` and `late_mu` of the head with the
-    task's number, `late_loss`, `late_off`.
-    """
-    batches = [batch for batch, seeds in settings.runs for _ in range(seeds)]
-    trajectories = [
-        train(settings, settings.seed + number, batch=batch, rate=settings.rate, steps=settings.steps)
-        for number, batch in enumerate(batches)
-    ]
-    runs = xr.concat(trajectories, dim="run").assign_coords(run=range(len(batches)), batch=("run", batches))
-    late, time = late_part(runs, LATE), runs["time"].values
-    detected = [phases(time, loss) for loss in runs["loss"].values]
-    return runs.assign(
-        half=("run", [_passage(time, loss, middle) for loss in runs["loss"].values], {"units": UNIT}),
-        phase=(
-            ("run", "edge"),
-            [[np.nan] * 2 if one is None else [one.emergence.start, one.emergence.end] for one in detected],
-            {"units": UNIT},
+
+def _unequal(settings: FirstSetting) -> str:
+    """Why claims for tasks of one dimension cannot be judged, if there are several."""
+    return "tasks have different dimensions" if len(set(settings.dims)) > 1 else ""
+
+
+def _structure(gradient: xr.Dataset) -> list[Claim]:
+    logs = np.log(gradient["sequences"].values)
+    norms, others = (np.log(gradient[name].values) for name in ("off", "other_off"))
+    fits = [slope(logs, *each) for each in zip(norms, others, strict=True) if np.unique(logs).size > 1]
+    squares, their = (gradient[name] / gradient["on"] ** 2 for name in ("square", "error"))
+    symmetry: dict[str, Any] = {"theory": "symmetry of the task: docstring of fig02_blocks"}
+    return [
+        over(
+            "gradient-noise",
+            "A gradient is off the decomposable structure by the noise of its batch only: exponent of its norm in the "
+            "number of sequences, one for each of the matrices W and U",
+            predicted=-0.5,
+            measured=[fit.value for fit in fits],
+            tolerance=[fit.allowed for fit in fits],
+            basis="Student's interval for the scatter of other batches, as rare as three standard errors",
+            counted="matrices",
+            **symmetry,
         ),
-        late_omega=(("run", "task"), _own(late["omega"]).mean(axis=1)),
-        late_mu=(("run", "task"), _own(late["mu"]).mean(axis=1)),
-        late_loss=late["loss"].mean("time"),
-        late_loss_error=late["loss"].std("time", ddof=1) / late.sizes["time"] ** 0.5,
-        late_off=(late["off"] ** 2).mean("time") ** 0.5,
-    ).assign_attrs(late=list(LATE))
-
-
-def _passage(time: np.ndarray, loss: np.ndarray, level: float) -> float:
-    """When the falling curve nearest to a noisy one passes a level."""
-    return passage_time(time, np.asarray(isotonic_regression(loss, increasing=False).x), level)
-
-
-def exact_descent(settings: Settings, middle: float) -> xr.Dataset:
-    """Eigenvalues alone on the exact loss, by gradient descent, over each of several sets of fixed samples.
-
-    Curves over (set, time), and the standard error of the last loss of each set, from as many other sequences.
-    """
-    keys = jax.random.split(jax.random.key(settings.seed), 2 * settings.sets)
-    model = settings.spectral_model()
-    drawn = [ReducedSampled(settings.task, settings.sequences, precision="float32", key=key) for key in keys]
-    objectives, others = drawn[: settings.sets], drawn[settings.sets :]
-    run = descend(
-        Ensemble.of([model] * settings.sets),
-        Ensemble.of(objectives),
-        rate=settings.population_rate,
-        steps=settings.population_steps,
-        record=Record(snapshots=settings.population_steps + 1),
-        progress=False,
-    )
-    last = [model.with_weights({n: run[n].values[k, -1] for n in model.weight_dims}) for k in range(settings.sets)]
-    time = settings.population_rate * run["step"].values
-    return xr.Dataset(
-        {
-            "loss": (("set", "time"), run["loss"].values),
-            **_eigenvalues(run, model),
-            "error": ("set", [float(o.standard_error(m)) for o, m in zip(others, last, strict=True)]),
-            "half": ("set", [passage_time(time, loss, middle) for loss in run["loss"].values]),
-        },
-        {"time": ("time", time, {"units": UNIT})},
-    )
-
-
-def scatter(settings: Settings) -> xr.Dataset:
-    """Standard deviations of ω and μ of least loss over sets of as many sequences, on which no run is trained.
-
-    Where each task has a head of its own, they are those of one head on one task.
-    """
-    task, key = MultiTaskRegression(settings.dims[:1], 1.0, settings.context), jax.random.key(settings.seed + 3)
-    rng = np.random.default_rng(settings.seed)
-    drawn = [
-        least_softmax(task, 1, settings.sequences, key=jax.random.fold_in(key, draw), rng=rng) for draw in range(DRAWS)
+        over(
+            "gradient-population",
+            "At infinitely many sequences the gradient keeps weights decomposable: its squared norm off the structure "
+            "over that on it, one ratio for each of the matrices W and U",
+            unless="" if gradient.sizes["group"] else "there is a single batch",
+            predicted=0.0,
+            measured=squares.values,
+            tolerance=3 * their.values,
+            basis="three standard errors of the products of gradients of different batches, from other batches",
+            counted="matrices",
+            **symmetry,
+        ),
+        over(
+            "gradient-eigenvalues",
+            "On the structure the gradient of whole matrices is that of the eigenvalues alone on the exact loss: "
+            "difference of each derivative by ω and μ, in standard errors",
+            predicted=0.0,
+            measured=(
+                (gradient["slope"] - gradient["reduced"]) / np.hypot(gradient["slope_error"], gradient["reduced_error"])
+            ).values.ravel(),
+            tolerance=DEVIATIONS,
+            basis=f"{DEVIATIONS:g} standard errors, over other whole and other reduced sequences",
+            counted="derivatives",
+            check="objectives.Sampled of whole matrices against objectives.ReducedSampled",
+        ),
     ]
-    # The search may end at either of two signs.
-    spread = np.abs(drawn).std(axis=0, ddof=1).squeeze()
-    return xr.Dataset(dict(zip(("omega", "mu"), spread, strict=True)))
 
 
-def _eigenvalues(run: xr.Dataset, model: SpectralAttention) -> dict[str, Any]:
-    q, k, v, o = (run[name].values for name in ("query", "key", "value", "output"))
-    dims = ("set", "time", "head", "task")
-    return {"omega": (dims, q * k * model.score_scale / np.array(model.dims)), "mu": (dims, v * o)}
+def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
+    runs, predictions, scaled = data["descent"], data["theory"], data["emergence"]
+    quiet = runs.isel(run=np.flatnonzero(runs["batch"] >= QUIET))
+    early, late = (scaled["bracket"].isel(end=end).values for end in (0, 1))
+    width, alone = float(predictions["width"]), "" if settings.tasks > 1 else "there is a single head"
+    last = runs.isel(time=-1)
+    allocated = head_task_allocation(last["omega"].values, last["mu"].values)
+    scales, times = scaled["scale"].values, scaled["time"].values
+    exponent = np.log(times[-1] / times[-2]) / np.log(scales[-1] / scales[-2])
+    half = float(data["population"]["half"].mean())
+    unknown = "" if np.isfinite(half) else "training on the exact loss ends before half the fall"
+    # What the spectral loss neglects, relatively: the spread of |q|², and of the normalizer.
+    finite = 2 / settings.dims[0] + np.e**2 / settings.context
+    unequal = _unequal(settings)
+    short = "training ends before tasks emerge" if runs["time"][-1] <= predictions["bracket"][0] else ""
+    drop = "the drop, whose shape finite sizes change by 2/d + e²/L of its width; the warm-up, by 1/L"
+    bracket = "theory.softmax.emergence_bracket"
+    curves = []
+    if quiet.sizes["run"]:
+        curves = [
+            fraction(
+                "three-phases",
+                "The loss waits, falls once and settles: fraction of the runs of whole matrices, on batches of "
+                f"{QUIET} sequences and more, in which three phases are detected",
+                unless=short,
+                holds=np.isfinite(quiet["phase"].values[:, 0]),
+                counted="runs",
+                basis="a count; the first and last tenth of the fall are 4 times slower than any between",
+                paper="abstract (three phases) and Fig 1",
+                explored=True,
+            ),
+            over(
+                "emergence-whole",
+                "Whole matrices emerge when eigenvalues alone do on the exact loss: time of half the fall, for each "
+                f"run on batches of {QUIET} sequences and more",
+                unless=short or unknown,
+                counted="runs",
+                predicted=half,
+                measured=quiet["half"].values,
+                tolerance=width / 2,
+                basis="half the width of the drop",
+                theory="objectives.ReducedSampled, the exact loss without noise",
+                explored=True,
+            ),
+        ]
+    return [
+        over(
+            "one-head-a-task",
+            "Whole matrices: every task is learned by the head that theory names from the initial weights, and no two "
+            "tasks by the same head: number of such tasks, for each run",
+            unless=short,
+            counted="runs",
+            predicted=settings.tasks,
+            measured=(allocated.head == predictions["winner"].values).sum(axis=1) * allocated.one_to_one,
+            exact="a count",
+            paper="abstract (task allocation) and Fig 1",
+        ),
+        *curves,
+        close(
+            "emergence-exact",
+            "Softmax attention without noise emerges when the flow of the spectral loss does: time of half the fall",
+            unless=unknown or unequal,
+            predicted=times[0],
+            measured=half,
+            tolerance=width * finite + times[0] / settings.context,
+            basis=drop,
+            theory="theory.softmax.spectral_loss, leading order in 1/d and 1/L",
+        ),
+        close(
+            "emergence-exponent",
+            "Spectral flow: the emergence time is proportional to one over the size of the initial weights: exponent "
+            "between the two smallest",
+            unless=unequal,
+            predicted=-1.0,
+            measured=exponent,
+            tolerance=width / times[-2] / np.log(scales[-2] / scales[-1]),
+            basis="the width of the drop over the shorter of the times",
+            theory=bracket,
+        ),
+        over(
+            "emergence-brackets",
+            "Spectral flow: emergence times lie in the predicted brackets, between those with one effective head (0) "
+            f"and with H (1): place in the bracket, for each of {scales.size} sizes of the initial weights",
+            unless=alone or unequal,
+            predicted=0.5,
+            measured=[] if alone else (times - early) / (late - early),
+            tolerance=0.5,
+            basis="the bracket itself",
+            counted="sizes",
+            theory=bracket,
+        ),
+    ]
 
 
-def spectral_course(settings: Settings, times: np.ndarray) -> xr.Dataset:
-    """The flow of theory at the times of the other runs, and on to the end of the tail."""
-    until = np.union1d(times, TAIL)
-    course = flow_of_theory(settings, until)
-    dims = ("time", "head", "task")
-    return xr.Dataset(
-        {"loss": ("time", course.loss.sum(axis=1)), "omega": (dims, course.omega), "mu": (dims, course.mu)},
-        {"time": ("time", until, {"units": UNIT})},
+def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
+    predictions, population, spectral = data["theory"], data["population"], data["spectral"]
+    end, root, unequal = population.isel(time=-1), settings.dims[0] ** 0.5, _unequal(settings)
+    emerged = float(predictions["bracket"][1])
+    early = "training on the exact loss ends before tasks have emerged" if end["time"] <= emerged else ""
+    then = spectral.sel(time=float(end["time"]))
+    tail, others = float(then["loss"] - spectral["loss"][-1]), _square(_off(then), settings)
+    limit_claims = []
+    for name, unit, word in (("omega", root, "ω√d"), ("mu", 1.0, "μ")):
+        values = own_entries(end[name]).ravel() * unit
+        scatter, best = (float(each) * unit for each in (data["scatter"][name], predictions[f"best_{name}"].mean()))
+        limit_claims.append(
+            close(
+                f"end-{name}",
+                f"Softmax attention without noise: {word} of the heads in use ends where quadrature has the least "
+                "loss, mean over tasks and sets of samples",
+                unless=early or unequal,
+                predicted=best,
+                measured=values.mean(),
+                tolerance=DEVIATIONS * scatter / values.size**0.5 + best * others,
+                basis=f"{DEVIATIONS:g} standard errors, the scatter from sequences of their own; the square of what is "
+                "off task, by the flow of the spectral loss",
+                theory="theory.softmax.exact_optimum",
+            )
+        )
+    limit_claims.append(
+        close(
+            "end-loss",
+            "Softmax attention without noise ends at the least loss by quadrature, mean over sets of samples",
+            unless=early,
+            predicted=float(predictions["best_loss"]),
+            measured=float(end["loss"].mean()),
+            tolerance=DEVIATIONS * float(np.sqrt((end["error"] ** 2).sum())) / end.sizes["set"] + tail,
+            basis=f"{DEVIATIONS:g} standard errors of the sampled loss, from other sequences; its tail, as in the flow "
+            "of the spectral loss",
+            theory="theory.softmax.exact_optimum",
+        )
     )
+    before, final = (spectral.sel(time=time) for time in TAIL)
+    alone = "" if settings.tasks > 1 else "there is a single task: nothing is off task"
+    late = f"tasks emerge after t = {TAIL[0]:g}" if emerged >= TAIL[0] else ""
+    slow = float(np.exp(-predictions["slow"] * (TAIL[1] - emerged)))
+    sooner, later = (0.0 if late else _off_task(data, time, settings) for time in TAIL)
+    for name, unit, word in (("omega", root, "ω√d = 1"), ("mu", 1.0, "μ = √d/(1+ρ)")):
+        limit_claims.append(
+            over(
+                f"limit-{name}",
+                f"The flow of the spectral loss ends at {word}, for each head in use",
+                unless=alone or late or unequal,
+                predicted=float(predictions[name][0]) * unit,
+                measured=own_entries(final[name]) * unit,
+                tolerance=float(predictions[name][0]) * unit * (slow + later),
+                basis="the slow mode; the square of what is off task",
+                counted="heads",
+                paper="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
+            )
+        )
+    first, last = _off(before), _off(final)
+    mu = float(predictions["mu"][0])
+    cost = np.e / settings.context * mu**2 * float(sum(settings.dims)) * _square(last, settings)
+    limit_claims += [
+        close(
+            "fading",
+            "Spectral flow: what is off task fades as one over time: d(1/ω)/dt",
+            unless=alone or late or unequal,
+            predicted=float(predictions["fading"]),
+            measured=np.nan if alone else (1 / last - 1 / first) / (TAIL[1] - TAIL[0]),
+            tolerance=float(predictions["fading"]) * sooner,
+            basis="next order: the square of what is off task",
+            theory="theory.softmax.off_task_fading",
+        ),
+        close(
+            "tail",
+            "Spectral flow: the loss is above its limit by what scores off task cost, which fall as one over time and "
+            "not exponentially: excess over (eφμ²/L)Σ S Σ dω²",
+            unless=alone or late or unequal,
+            predicted=1.0,
+            measured=np.nan if alone else float(final["loss"] - predictions["loss"]) / cost,
+            tolerance=sooner,
+            basis="next order: the square of what is off task",
+            theory="theory.softmax.spectral_loss to second order in ω off task",
+        ),
+    ]
+    return limit_claims
 
 
-def flow_of_theory(settings: Settings, until: np.ndarray) -> theory.FlowCourse:
-    return theory.spectral_flow(settings.task, *settings.initial_weights(), until, embedding=settings.embedding)
+def _off(course: xr.Dataset) -> float:
+    """ω of the first head off task, if there is another task."""
+    return float(course["omega"][0, 1]) if course.sizes["task"] > 1 else 0.0
 
 
-def gradient(settings: Settings, middle: float) -> xr.Dataset:
-    """At the middle of the emergence, where gradients are large, in random bases; and by the eigenvalues alone.
+def _off_task(data: Data, time: float, settings: FirstSetting) -> float:
+    """At most the square of what a head has off task at a time: 1/ω has grown at its rate since the emergence."""
+    predictions = data["theory"]
+    return _square(1 / (float(predictions["fading"]) * (time - float(predictions["bracket"][1]))), settings)
 
-    `reduced` and `reduced_error` are the derivatives by ω and μ over reduced sequences.
+
+def _square(off: float, settings: FirstSetting) -> float:
+    """What a head has in its scores off task, squared, given ω there."""
+    return (settings.tasks - 1) * settings.dims[0] * off**2
+
+
+def _without_noise(data: Data) -> list[Claim]:
+    """Runs of whole matrices approach those of the exact loss as batches grow."""
+    runs, population, others = data["descent"], data["population"], data["others"]
+    late = late_part(population, runs.attrs["late"])
+    reached = np.isfinite(runs["late_loss"]).all() and np.isfinite(late["loss"]).all()
+    why = "" if reached else "training ends before the drop is over"
+    batches, rate = runs["batch"].values, float(np.diff(runs["time"].values[:2])[0])
+    cost = rate * float(data["noise"]["total"]) / 4 / batches
+    share = cost.max() / float(data["theory"]["best_loss"])
+    calm = Mean(float(late["loss"].mean()), float(np.sqrt((population["error"] ** 2).sum())) / population.sizes["set"])
+    exact = own_entries(late["mu"]).mean(axis=1)
+    settled = Mean(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
+    # Of a single value at the smallest batch.
+    loss_error = float(np.sqrt((others["late_loss_error"] ** 2).mean()))
+    rows = (
+        ("mu", "μ of the heads in use", settled, float(others["late_mu"].std(ddof=1))),
+        ("loss", "the loss", calm, loss_error),
+    )
+    origin: dict[str, Any] = {
+        "theory": "stationary noise of descent at rate η: docstring of fig01_emergence.py",
+        "explored": True,
+    }
+    noise_claims = []
+    for name, word, reference, single in rows:
+        away = runs[f"late_{name}"] - reference.value
+        expected = Mean(float(others[f"late_{name}"].mean()) - reference.value, single)
+        measured, allowed = _power(away, expected, reference.error, share)
+        noise_claims.append(
+            close(
+                f"batch-{name}",
+                f"Whole matrices: {word} differs from that of the exact loss as one over the batch: exponent, batches "
+                f"of {', '.join(str(each) for each in np.unique(batches))}",
+                unless=why,
+                predicted=-1.0,
+                measured=measured,
+                tolerance=allowed,
+                basis=f"{DEVIATIONS:g} standard errors, the scatter from other runs; next order: what noise costs, "
+                "over the loss",
+                **origin,
+            )
+        )
+    noisy = batches <= QUIET
+    error = loss_error * (batches.min() / batches) ** 0.5
+    noise_claims.append(
+        over(
+            "noise-cost",
+            "Whole matrices: noise raises the loss by at least η tr C/4B, C the covariance of the gradient of a "
+            f"sequence, measured apart: excess over it, for each run on batches of {QUIET} sequences and fewer (with "
+            "more it is within its error)",
+            unless=why,
+            predicted=1.0,
+            measured=((runs["late_loss"].values - calm.value) / cost)[noisy],
+            tolerance=(DEVIATIONS * np.hypot(error, calm.error) / cost)[noisy],
+            basis=f"{DEVIATIONS:g} standard errors of both losses, from other runs and sequences; finite steps raise "
+            "it further",
+            relation=">=",
+            **origin,
+        )
+    )
+    return noise_claims
+
+
+def _power(away: xr.DataArray, expected: "Mean", error: float, share: float) -> tuple[float, float]:
+    """The exponent of what falls with the batch, by weighted least squares, and by how much it may be off -1.
+
+    `expected` is what other runs have at the smallest batch, with the error of a single value; `error` is that of what
+    is subtracted from all, and `share` the next order, relatively, at the smallest batch.
     """
-    course = flow_of_theory(settings, np.linspace(0, _bracket(settings)[1], 2001))
-    place = int(np.argmin(np.abs(course.loss.sum(axis=1) - middle)))
-    omega, mu = course.omega[place], course.mu[place]
-    task, whole = whole_model(settings, settings.seed, settings.with_eigenvalues(omega, mu))
-    gradients = off_structure_gradient(
-        whole, task, blocks=settings.blocks, size=settings.block_size, seed=settings.seed
-    )
-    slopes = softmax_slopes(
-        settings.task, Weights(omega, mu), settings.sequences, key=jax.random.key(settings.seed + 1)
-    )
-    dims = ("matrix", "head", "task")
-    return gradients.assign(reduced=(dims, slopes.mean), reduced_error=(dims, slopes.error))
+    grouped = away.groupby("batch")
+    batches = np.array(list(grouped.groups), dtype=float)
+    counts = np.array([each.size for _, each in grouped])
+    means = np.array([float(each.mean()) for _, each in grouped])
+    fall = batches[0] / batches
+    size = expected.value * fall
+    relative = expected.error * np.sqrt(fall / counts) / np.abs(size)
+    weights = 1 / (relative**2 + (error / size) ** 2)
+    x = np.log(batches) - weights @ np.log(batches) / weights.sum()
+    lever = weights * x / (weights @ x**2)
+    with np.errstate(invalid="ignore", divide="ignore"):  # not a number where the sign changes
+        exponent = lever @ np.log(means / expected.value)
+    chance = np.hypot(np.linalg.norm(lever * relative), error * (lever / size).sum())
+    return float(exponent), float(DEVIATIONS * chance + abs(share * lever @ fall))
 
 
-def gradient_noise(settings: Settings) -> xr.Dataset:
-    """The variance of the gradient of a sequence where theory has the weights in the middle of `LATE`, all added up."""
-    late = flow_of_theory(settings, np.array([np.mean(LATE)]))
-    task, whole = whole_model(settings, settings.seed, settings.with_eigenvalues(late.omega[0], late.mu[0]))
-    return gradient_variance(whole, task, blocks=max(2, settings.blocks), size=64, seed=settings.seed + 2)
+class Mean(NamedTuple):
+    """A mean with an error."""
+
+    value: float
+    error: float
 
 
-def emergence_times(settings: Settings) -> xr.Dataset:
-    """When half of the fall is done, by the flow of the factors of the eigenvalues, from ever smaller starts."""
-    task, times = settings.task, []
-    objective = Spectral(task)
-    low, high = theory.flow_limit_loss(task).sum(), task.signals.sum()  # of the surrogate
-    brackets = [_bracket(settings, scale) for scale in SCALES]
-    for scale, bracket in zip(SCALES, brackets, strict=True):
-        # Trajectories count time at half the speed. A program compiled once serves all, with as many save times.
-        until = 2.4 * bracket[1]
-        model = settings.spectral_model(scale)
-        run = flow(model, objective, until=until, record=Record(points=2001), rtol=1e-8, progress=False)
-        times.append(passage_time(run["time"].values / 2, run["loss"].values[0], (low + high) / 2))
-    return xr.Dataset(
-        {"time": ("scale", times, {"units": UNIT}), "bracket": (("scale", "end"), np.array(brackets))},
-        {"scale": list(SCALES)},
-    )
+_TIME = "time t = rate × step"
+_NAMES = ("$W_X$", "$W_Y$", "$U_X$", "$U_Y$")
+_CALM = (("population", "--", "exact loss"), ("spectral", ":", "spectral flow"))
 
 
-def _bracket(settings: Settings, scale: float = 1.0) -> tuple[float, float]:
-    omega, mu = (np.diag(weights) for weights in settings.initial_weights(scale))
-    options: Any = {"heads": settings.tasks, "embedding": settings.embedding}
-    bracket = theory.emergence_bracket(settings.task, omega, mu, **options)
-    return float(bracket.early[0]), float(bracket.late[0])
+def draw(data: Data, settings: FirstSetting) -> matplotlib.figure.Figure:
+    runs, root = data["descent"], settings.dims[0] ** 0.5
+    shown = runs.isel(run=int(np.argmax(runs["batch"].values)))
+    with styled():
+        figure = new_figure(12.0, 7.6)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+        above, below = halves
+        a, b, c = above.subplots(1, 3)
+        _course(a, data, shown, "omega", root)
+        _course(b, data, shown, "mu", 1.0)
+        _loss(c, data, shown, sum(settings.dims))
+        d, e, f = below.subplots(1, 3, width_ratios=(1.3, 0.9, 1))
+        _departures(d, data)
+        _converged(e, shown, data["population"].isel(time=-1).mean("set"), root)
+        _approach(f, data)
+    return figure
 
 
-def predict(settings: Settings) -> xr.Dataset:
-    """What theory says of the limit, the time and the tail, and which heads win."""
-    task = settings.task
-    limit, best = theory.flow_limit(task), theory.exact_optimum(task)
-    training: theory.FlowOptions = {"embedding": settings.embedding}
-    return xr.Dataset(
-        {
-            "omega": ("task", limit.omega),
-            "mu": ("task", limit.mu),
-            "loss": theory.flow_limit_loss(task).sum(),
-            "best_omega": ("task", best.omega),
-            "best_mu": ("task", best.mu),
-            "best_loss": best.loss.sum(),
-            "middle": (task.signals.sum() + best.loss.sum()) / 2,
-            "winner": ("task", theory.winners(task, *settings.initial_weights(), **training)),
-            "bracket": ("end", list(_bracket(settings))),
-            "width": theory.loss_drop_width(task, **training).max(),
-            "fading": theory.off_task_fading(task, **training)[0],
-            "slow": theory.late_rates(task, **training).slow.min(),
-        }
-    )
+def _calm(data: Data, key: str, until: float) -> xr.Dataset:
+    """A course without noise, in the mean over sets of samples if there are several, up to a time."""
+    course = data[key].mean("set") if "set" in data[key].dims else data[key]
+    return course.sel(time=course["time"] <= until)
 
 
-def _own(weights: xr.DataArray) -> np.ndarray:
-    """Of each task, the entry of the head with its number."""
-    return np.einsum("...hh->...h", weights.values)
+def _course(axes: Any, data: Data, shown: xr.Dataset, name: str, unit: float) -> None:
+    time = shown["time"].values
+    tasks = shown.sizes["task"]
+    for head in range(tasks):
+        for task in range(tasks):
+            own = head == task
+            line = {"color": PALETTE[head % len(PALETTE)]} if own else {"color": GRAY, "linewidth": 0.8}
+            label = f"head {head + 1} on task {task + 1}" if own else None
+            axes.plot(time, unit * shown[name].values[:, head, task], label=label, **line)
+    axes.plot([], [], color=GRAY, linewidth=0.8, label="heads on other tasks")
+    for key, style, label in _CALM:
+        course = _calm(data, key, time[-1])
+        axes.plot(course["time"], unit * course[name].values[:, 0, 0], style, color=BLACK, linewidth=1.3, label=label)
+        axes.plot(
+            course["time"], unit * course[name].values[:, 0, min(1, tasks - 1)], style, color=BLACK, linewidth=1.0
+        )
+    limit = float(data["theory"][name][0]) * unit
+    axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
+    words = {
+        "omega": ("(a) Scores: ω√d of each head and task", "ω√d", "1", (1, 4)),
+        "mu": ("(b) Readout: μ of each head and task", "μ", "√d/(1+ρ)", (1, -13)),
+    }
+    title, label, named, offset = words[name]
+    axes.annotate(named, (0.0, limit), xytext=offset, textcoords="offset points", color="#8a5f00", fontsize=9)
+    axes.set(xlim=(0, time[-1]), title=title, ylabel=label, xlabel=_TIME)
+    if name == "omega":
+        axes.set_ylim(-0.04, 1.12)
+        axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.6), fontsize=8.5)
+
+
+def _loss(axes: Any, data: Data, shown: xr.Dataset, signal: float) -> None:
+    time, predictions = shown["time"].values, data["theory"]
+    first, last = shown["phase"].values
+    edges = (0.0, first, last, float(time[-1]))
+    if np.isfinite(first):
+        axes.axvspan(first, last, color=SKY, alpha=0.25, linewidth=0)
+        for word, left, right in zip(("warm-up", "emergence", "convergence"), edges[:-1], edges[1:], strict=True):
+            axes.text((left + right) / 2, 1.18 * signal, word, ha="center", fontsize=9)
+    axes.plot(time, shown["loss"], color=PALETTE[0], linewidth=0.8, label=f"batches of {int(shown['batch'])}")
+    for key, style, label in _CALM:
+        course = _calm(data, key, time[-1])
+        axes.plot(course["time"], course["loss"], style, color=BLACK, linewidth=1.4, label=label)
+    early, late = predictions["bracket"].values
+    axes.plot([early, late], [signal / 15] * 2, "|-", color=ORANGE, markersize=9, label="predicted bracket")
+    axes.set(ylim=(0, 1.25 * signal), xlim=(0, time[-1]), xlabel=_TIME, ylabel="loss, summed over tasks")
+    axes.set_title("(c) The loss, and its three phases")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.14), fontsize=8.5)
+
+
+def _departures(axes: Any, data: Data) -> None:
+    gradient, runs, predictions = data["gradient"], data["descent"], data["theory"]
+    for matrix, marker in (("W", "o"), ("U", "s")):
+        one = gradient.sel(matrix=matrix)
+        style: dict[str, Any] = {"color": BLACK, "markersize": 4, "fillstyle": "none"}
+        axes.plot(one["sequences"], one["off"] / one["on"], marker, label=f"gradient in {matrix}", **style)
+    for column, (name, marker) in enumerate(zip(_NAMES, "v<>^", strict=True)):
+        on = runs.sizes["task"] ** 0.5 * (float(predictions["mu"][0]) if column > 1 else 1.0)
+        style = {"color": PALETTE[column], "markersize": 6, "fillstyle": "none"}
+        axes.plot(runs["batch"], runs["late_off"].values[:, column] / on, marker, label=f"trained {name}", **style)
+    ends = np.array([runs["batch"].min(), max(*runs["batch"].values, *gradient["sequences"].values, 0)], dtype=float)
+    for height in (0.03, 6.0):
+        label = "one over the root" if height > 1 else None
+        axes.plot(ends, height * (ends / ends[0]) ** -0.5, "--", color=GRAY, linewidth=1.0, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="sequences in a batch", ylabel="off the structure / on it")
+    axes.set_title("(d) Decomposable up to noise")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
+
+
+def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset, root: float) -> None:
+    tasks = shown.sizes["task"]
+    values, later = (root * each for each in (shown["omega"].values[-1], calm["omega"].values))
+    axes.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, aspect="equal")
+    for head in range(tasks):
+        for task in range(tasks):
+            color = "white" if abs(values[head, task]) > 0.6 else BLACK
+            axes.text(task, head - 0.12, f"{values[head, task]:.2f}", ha="center", va="center", color=color)
+            axes.text(task, head + 0.2, f"({later[head, task]:.2f})", ha="center", va="center", color=color, fontsize=8)
+    axes.set_xticks(range(tasks), [str(task + 1) for task in range(tasks)])
+    axes.set_yticks(range(tasks), [str(head + 1) for head in range(tasks)])
+    axes.tick_params(length=0)
+    axes.set(xlabel="task", ylabel="head")
+    axes.set_title(f"(e) ω√d at t = {float(shown['time'][-1]):g} (exact loss, {float(calm['time']):g})")
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _approach(axes: Any, data: Data) -> None:
+    runs = data["descent"]
+    late = late_part(data["population"], runs.attrs["late"])
+    axes.set(ylabel="relative difference from the exact loss", title="(f) Whole matrices as batches grow")
+    if not np.isfinite(late["loss"] + runs["late_loss"]).any():
+        axes.text(0.5, 0.5, "training ends before the drop is over", ha="center", transform=axes.transAxes)
+        return
+    every = np.unique(runs["batch"].values)
+    for name, word, marker, color in (
+        ("omega", "ω", "o", PALETTE[0]),
+        ("mu", "μ", "s", PALETTE[1]),
+        ("loss", "loss", "D", PALETTE[2]),
+    ):
+        calm = late[name].values if name == "loss" else own_entries(late[name])
+        ends = runs[f"late_{name}"].values
+        away = np.abs((ends if name == "loss" else ends.mean(axis=1)) / calm.mean() - 1)
+        axes.plot(runs["batch"], away, marker, color=color, markersize=5, fillstyle="none", label=word)
+        first = np.exp(np.log(away[runs["batch"].values == every[0]]).mean())
+        axes.plot(every, first * every[0] / every, "--", color=color, linewidth=1.0)
+    against_batches(axes, every)
+    axes.legend(loc="lower left", fontsize=8.5)
 
 
 FIGURE = Figure(

@@ -1,10 +1,10 @@
 r"""Fig 2: the blocks of the combined weights, and which of them training fills.
 
 $W = K^\top Q/\sqrt{d_e} = [W_X; W_Y]$ scores inputs and labels of a token against the query, $U = OV = [U_X, U_Y]$
-reads inputs and labels out. By symmetry the population's gradient keeps $W_Y = U_X = 0$, $W_X$ a multiple of the
-identity on each block of inputs and $U_Y$ diagonal. Training on finite batches leaves that structure by noise alone:
-weights random-walk off it, $\langle\mathrm{off}^2\rangle \propto \eta\,\mathcal L/B$, for the squared gradient of a
-sequence goes with its squared residual.
+reads inputs and labels out. By symmetry the gradient at infinitely many sequences keeps $W_Y = U_X = 0$, $W_X$ a
+multiple of the identity on each block of inputs and $U_Y$ diagonal. Training on finite batches leaves that structure by
+noise alone: weights random-walk off it, $\langle\mathrm{off}^2\rangle \propto \eta\,\mathcal L/B$, for the squared
+gradient of a sequence goes with its squared residual.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,8 @@ from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, PALETTE, VERMILION
 from stepwell.figures import Claim, Data, Figure, slug
 from stepwell.theory import softmax as theory
 
-from ._batch_axes import against_batches
-from ._full_model import FirstSetting, train
-from ._slope import Slope, slope
-from ._unless import unless
+from ._claims import Slope, close, over, slope
+from ._whole_matrices import FirstSetting, against_batches, train
 
 CAPTION = (
     "(a) The combined weights of a head. W scores a token (x, y) against the query: its block W_X meets the token's "
@@ -139,18 +137,16 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
         for column, name in enumerate(judged)
     ]
     all_claims = [
-        unless(
-            why[name],
-            Claim.close,
+        close(
             f"noise-{slug(name)}",
             f"{name}: the squared size of what is off the structure, over the loss, falls with the batch as its noise: "
             f"exponent, over {runs.sizes['run']} runs",
+            unless=why[name],
             predicted=-1.0,
             measured=fit.value,
             tolerance=fit.allowed,
             basis="Student's interval for the scatter of other runs, as rare as three standard errors",
-            kind="theory",
-            source="symmetry of the task: docstring of fig02_blocks",
+            theory="symmetry of the task: docstring of fig02_blocks",
             explored=True,
         )
         for name, fit in zip(judged, fits, strict=True)
@@ -160,27 +156,27 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     tasks, dim = settings.tasks, sum(settings.dims)
     of_token = np.concatenate([np.repeat(np.arange(tasks), settings.dims), dim + np.arange(tasks)])
     named, filled = [], []
-    for score, answer in zip(np.abs(scores), np.abs(readout), strict=True):
+    for score, read in zip(np.abs(scores), np.abs(readout), strict=True):
         rows = score.reshape(tasks, -1).argmax(axis=1) // dim
-        columns = answer.reshape(tasks, -1).argmax(axis=1) % (dim + tasks)
+        columns = read.reshape(tasks, -1).argmax(axis=1) % (dim + tasks)
         named.append(int(np.sum((of_token[rows] == task_of_head) & (columns == dim + task_of_head))))
-        filled.append(sum(_filled(score[h], answer[h], int(i), of_token) for h, i in enumerate(task_of_head)))
-    common: dict[str, Any] = {"predicted": tasks, "tolerance": 0, "basis": "a count", "kind": "paper"}
+        filled.append(sum(_filled(score[h], read[h], int(i), of_token) for h, i in enumerate(task_of_head)))
+    common: dict[str, Any] = {"predicted": tasks, "exact": "a count"}
     all_claims += [
-        Claim.over(
+        over(
             "named-heads",
             "The largest entries of W and of U of a head are those of the task that theory names for it: number of "
             "such heads",
             measured=named,
-            source="abstract (task allocation) and Fig 2",
+            paper="abstract (task allocation) and Fig 2",
             **common,
         ),
-        Claim.over(
+        over(
             "filled",
             "The entries that theory fills, d on the diagonal of W_X and one of U_Y, are each larger than all others "
             "of their matrix, W_Y and U_X included: number of such heads",
             measured=filled,
-            source="Fig 2 (decomposable weights)",
+            paper="Fig 2 (decomposable weights)",
             **common,
         ),
     ]
@@ -193,9 +189,9 @@ def _filled(scores: np.ndarray, readout: np.ndarray, task: int, of_token: np.nda
     place = np.flatnonzero(of_token[:dim] == task)
     kept = np.zeros(scores.shape, dtype=bool)
     kept[place, place] = True
-    answered = np.zeros(readout.shape, dtype=bool)
-    answered[task, dim + task] = True
-    return all(bool(matrix[own].min() > matrix[~own].max()) for matrix, own in ((scores, kept), (readout, answered)))
+    predicting = np.zeros(readout.shape, dtype=bool)
+    predicting[task, dim + task] = True
+    return all(bool(matrix[own].min() > matrix[~own].max()) for matrix, own in ((scores, kept), (readout, predicting)))
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
@@ -228,8 +224,7 @@ def _frame(axes: Any, dim: int, tasks: int) -> None:
         (right, _WIDE * tasks, dim, tasks),
     ):
         axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
-    axes.set_xlim(-0.5, end + 2.5)
-    axes.set_ylim(dim + tasks + 0.5, -0.5)
+    axes.set(xlim=(-0.5, end + 2.5), ylim=(dim + tasks + 0.5, -0.5))
     axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query's inputs", "Uᵀ, to the predictions"])
     axes.set_yticks([dim / 2, dim + tasks / 2], ["inputs x\nof a token", "labels y"])
     axes.tick_params(length=0)
@@ -285,8 +280,7 @@ def _noise(axes: Any, runs: xr.Dataset) -> None:
         first = np.exp(np.log(sizes[batches == every[0], column]).mean())
         axes.plot(every, first * every[0] / every, "--", color=PALETTE[column], linewidth=1.0)
     against_batches(axes, every)
-    axes.set_ylabel("(off the structure)² / loss")
-    axes.set_title("(c) Off the structure by noise")
+    axes.set(ylabel="(off the structure)² / loss", title="(c) Off the structure by noise")
     axes.legend(loc="lower left", fontsize=8.5)
 
 

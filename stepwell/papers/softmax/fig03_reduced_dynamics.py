@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 
+from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, ORANGE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure
 from stepwell.models import SpectralAttention
@@ -24,9 +26,9 @@ from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._fig03_drawing import SHIFT, draw, furthest
-from ._full_model import UNIT
-from ._unless import unless
+from ._claims import at_least, at_most, close, over
+from ._eigenvalues import eigenvalues
+from ._whole_matrices import UNIT
 
 HALF = 0.5
 """Of the limit of ω."""
@@ -125,10 +127,7 @@ def simulate(settings: Settings) -> Data:
 def course(settings: Settings) -> xr.Dataset:
     """The spectral loss descended by the flow of its factors, and both systems of theory, at the same times."""
     task, times, model = settings.task, settings.times, initial_model(settings, settings.dim)
-    run = flow(
-        model, Spectral(task), until=2 * settings.until, record=Record(points=2 * times), rtol=RTOL, progress=False
-    )
-    omega, mu = _eigenvalues(run, model)
+    omega, mu = _flow(model, Spectral(task), times, RTOL)
     full = theory.single_head_course(task, *settings.initial, times, embedding=settings.embedding)
     reduced = theory.reduced_course(task, settings.initial[0], times, embedding=settings.embedding)[:, 0]
     return xr.Dataset(
@@ -154,15 +153,7 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
         task = MultiTaskRegression((dim,), 1.0, settings.context * dim // settings.dim)
         model, best = initial_model(settings, dim), theory.exact_optimum(task)
         until = np.append(times, settings.long) / (dim / settings.dim) ** 0.5
-        run = flow(
-            model,
-            Exact(task, reach=10.0),
-            until=2 * until[-1],
-            record=Record(points=2 * until),
-            rtol=EXACT_RTOL,
-            progress=False,
-        )
-        omega, mu = _eigenvalues(run, model)
+        omega, mu = _flow(model, Exact(task, reach=10.0), until, EXACT_RTOL)
         rows.append((omega[:-1] * dim**0.5, mu[:-1] / dim**0.5))
         last.append((omega[-1] / best.omega[0], mu[-1] / best.mu[0]))
     full = theory.single_head_course(settings.task, *settings.initial, times, embedding=settings.embedding)
@@ -180,15 +171,17 @@ def softmax_courses(settings: Settings) -> xr.Dataset:
     )
 
 
+def _flow(model: SpectralAttention, objective: Any, times: np.ndarray, rtol: float) -> tuple[np.ndarray, np.ndarray]:
+    """ω and μ at given times, half of those of a trajectory."""
+    run = flow(model, objective, until=2 * times[-1], record=Record(points=2 * times), rtol=rtol, progress=False)
+    omega, mu = eigenvalues(run, model)
+    return omega[0, :, 0, 0], mu[0, :, 0, 0]
+
+
 def initial_model(settings: Settings, dim: int) -> SpectralAttention:
     scale = (dim / settings.dim) ** 0.5
     weights = np.array([[settings.omega / scale]]), np.array([[settings.mu * scale]])
     return SpectralAttention.balanced(*weights, (dim,), embedding=settings.embedding)
-
-
-def _eigenvalues(run: xr.Dataset, model: SpectralAttention) -> tuple[np.ndarray, np.ndarray]:
-    q, k, v, o = (run[name].values[0, :, 0, 0] for name in ("query", "key", "value", "output"))
-    return q * k * model.score_scale / model.dim, v * o
 
 
 def speed(settings: Settings) -> xr.Dataset:
@@ -199,7 +192,10 @@ def speed(settings: Settings) -> xr.Dataset:
     velocity = theory.reduced_velocity(task, omega[:, None], embedding=embedding)[:, 0]
     field = np.array(
         [
-            [np.concatenate(theory.spectral_velocity(task, *_one(w, m), embedding=embedding)).ravel() for m in mus]
+            [
+                np.ravel(theory.spectral_velocity(task, np.array([[w]]), np.array([[m]]), embedding=embedding))
+                for m in mus
+            ]
             for w in omegas
         ]
     )
@@ -211,10 +207,6 @@ def speed(settings: Settings) -> xr.Dataset:
         },
         {"omega": omega, "grid_omega": omegas, "grid_mu": mus},
     )
-
-
-def _one(omega: float, mu: float) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([[omega]]), np.array([[mu]])
 
 
 def sweep(settings: Settings) -> xr.Dataset:
@@ -276,22 +268,20 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
     settled = why or ("" if left[1] > error else "less than the solver's error is left of the slow mode")
     largest = float(data["speed"]["nullcline"].max())
     ends = [
-        unless(
-            settled,
-            Claim.close,
+        close(
             f"{name}-end",
             f"The flow of the spectral loss ends at {word}: {symbol} over its limit",
+            unless=settled,
             predicted=1.0,
             measured=run[name][-1] / predictions[name],
             tolerance=left[1],
             basis="the slow mode of the linearized flow since ω was half of its limit",
-            kind="paper",
-            source="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
+            paper="abstract (convergence of the flow); limit by theory.softmax.flow_limit",
         )
         for name, symbol, word in (("omega", "ω", "ω√d = 1"), ("mu", "μ", "μ = √d/(1+ρ)"))
     ]
     return [
-        Claim.at_most(
+        at_most(
             "same-course",
             "The two equations are the flow of the spectral loss, by automatic differentiation: largest difference of "
             "ω√d and μ",
@@ -302,22 +292,19 @@ def _surrogate(data: Data, settings: Settings) -> list[Claim]:
             tolerance=error * largest,
             basis=f"the solver's tolerance at each of some {settings.steps} steps, times the largest μ of the "
             "nullcline",
-            kind="check",
-            source="theory.softmax.single_head_course",
+            check="theory.softmax.single_head_course",
         ),
         *ends,
-        unless(
-            settled,
-            Claim.close,
+        close(
             "slow-rate",
             "The flow of the spectral loss settles at the slow rate of the linearized flow "
             f"(t = {settings.late[0]:g} to {settings.late[1]:g})",
+            unless=settled,
             predicted=predictions["slow"],
             measured=rate,
             tolerance=float(predictions["slow"]) * left[0],
             basis="next order: what the slow mode has left of log ω at the first of these times",
-            kind="theory",
-            source="theory.softmax.late_rates",
+            theory="theory.softmax.late_rates",
         ),
     ]
 
@@ -337,47 +324,40 @@ def _softmax(data: Data, settings: Settings) -> list[Claim]:
     slower = 1 - 2 / settings.dim - np.e**2 / settings.context
     small = "" if slower > 0 else "d and L are too small for their next order"
     return [
-        unless(
-            few or why,
-            Claim.over,
+        over(
             "softmax-course",
             f"Softmax attention follows the two equations as d and L grow, d = {dims[-2:][0]} to {dims[-1]}: exponent "
             "in 1/d of the largest difference of μω, and of the relative lag of the time to half of ω",
+            unless=few or why,
             predicted=1.0,
             measured=[-each for each in exponents],
             tolerance=1 / dims[-2:][0],
             basis="next order in 1/d, at the smaller d",
             counted="quantities",
-            kind="theory",
-            source="theory.softmax.single_head_course, leading order in 1/d and 1/L",
+            theory="theory.softmax.single_head_course, leading order in 1/d and 1/L",
         ),
-        unless(
-            why,
-            Claim.over,
+        over(
             "three-phases",
             "Softmax attention: ω speeds up once and slows down once, slow, fast and slow: number of maxima of dω/dt, "
             "for each d",
+            unless=why,
             predicted=1,
             measured=peaks,
-            tolerance=0,
-            basis="a count",
+            exact="a count",
             counted="dimensions",
-            kind="paper",
-            source="abstract (three phases) and Fig 3",
+            paper="abstract (three phases) and Fig 3",
         ),
-        unless(
-            why or small,
-            Claim.over,
+        over(
             "softmax-end",
             f"Softmax attention ends at the least exact loss by quadrature: ω and μ at t = {settings.long:g} over "
             "their best values, for each d",
+            unless=why or small,
             predicted=1.0,
             measured=runs["last"].values.ravel(),
             tolerance=float(np.exp(-slower * predictions["slow"] * (settings.long - predictions["half"]))) + 2e-5,
             basis="the slow mode, whose rate is lower by up to 2/d + e²/L; the search for the least, to 1e-5 in log ω",
             counted="weights",
-            kind="theory",
-            source="theory.softmax.exact_optimum",
+            theory="theory.softmax.exact_optimum",
         ),
     ]
 
@@ -389,29 +369,25 @@ def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
     with np.errstate(invalid="ignore"):
         steps = np.diff(np.log(lag)) / np.diff(np.log(kappa))  # not a number where the equation is late
     return [
-        unless(
-            why,
-            Claim.close,
+        close(
             "exponent",
             "The reduced equation becomes right as κ → 0: exponent in κ of the relative error of the time to half, the "
             "two smallest κ",
+            unless=why,
             predicted=1.0,
             measured=steps[-1],
             tolerance=kappa[-2],
             basis="next order in κ",
-            kind="theory",
-            source="theory.softmax.reduced_course, leading order in κ",
+            theory="theory.softmax.reduced_course, leading order in κ",
         ),
-        unless(
-            why,
-            Claim.at_least,
+        at_least(
             "early",
             "The reduced equation is early, and ever less so as κ falls: least exponent between neighbors",
+            unless=why,
             predicted=0.0,
             measured=steps.min(),
             basis="a sign: in truth μ lags behind its nullcline, and ω grows with it",
-            kind="theory",
-            source="theory.softmax.reduced_course, leading order in κ",
+            theory="theory.softmax.reduced_course, leading order in κ",
         ),
     ]
 
@@ -419,6 +395,117 @@ def _reduced(by_kappa: xr.Dataset) -> list[Claim]:
 def _left(predictions: xr.Dataset, time: float) -> float:
     """What is left of the slow mode since ω was half of its limit."""
     return float(np.exp(-predictions["slow"] * (time - predictions["half"])))
+
+
+SHIFT = 4.0
+"""Times are drawn later by this."""
+_TIME = f"time t + {SHIFT:g}, dW/dt = −∂L/∂W"
+
+
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
+    predictions = data["theory"]
+    with styled():
+        figure = new_figure(12.0, 7.4)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+        above, below = halves
+        a, b, c = above.subplots(1, 3)
+        d, e, f = below.subplots(1, 3, width_ratios=(1.25, 1, 1))
+        _course(a, data, "omega", float(predictions["omega"]))
+        _course(b, data, "mu", float(predictions["mu"]))
+        _speed(c, data["speed"], float(predictions["omega"]))
+        _plane(d, data)
+        _sweep(e, data["sweep"])
+        _sizes(f, data["softmax"])
+    return figure
+
+
+def _course(axes: Any, data: Data, name: str, limit: float) -> None:
+    course, first = data["course"], data["softmax"].isel(dim=0)
+    dim = float(first["dim"])
+    trained = {"omega": first["x"] / dim**0.5, "mu": first["y"] * dim**0.5}[name]
+    time = course["time"].values + SHIFT
+    axes.axhline(limit, color=ORANGE, linewidth=1.0, zorder=0)
+    axes.plot(time, course[f"full_{name}"], color=BLUE, label="two equations")
+    axes.plot(time[::20], trained[::20], "o", color=BLACK, markersize=3.5, fillstyle="none", label="softmax, trained")
+    axes.plot(time, course[f"reduced_{name}"], "--", color=VERMILION, label="reduced equation")
+    axes.set(xlim=(SHIFT, time[-1]), xlabel=_TIME)
+    if name == "omega":
+        axes.set(title="(a) Score: ω", ylabel="ω")
+        axes.annotate("$d^{-1/2}$", (SHIFT, limit), xytext=(3, 3), textcoords="offset points", color="#8a5f00")
+        axes.set_ylim(0, 1.15 * limit)
+        axes.legend(loc="lower right")
+    else:
+        axes.set(title="(b) Readout: μ", ylabel="μ")
+        axes.annotate(
+            "$\\sqrt{d}/(1+\\rho)$",
+            (time[-1], limit),
+            xytext=(0, -16),
+            textcoords="offset points",
+            ha="right",
+            color="#8a5f00",
+        )
+
+
+def _speed(axes: Any, speeds: xr.Dataset, limit: float) -> None:
+    omega, speed = speeds["omega"].values, speeds["speed"].values
+    axes.axhline(0, color=GRAY, linewidth=0.8)
+    axes.plot(omega, speed, "--", color=VERMILION)
+    place = int(np.argmax(speed))
+    axes.plot(omega[place], speed[place], "o", color=VERMILION)
+    text = f"fastest: dω/dt = {speed[place]:.3f}\nat ω = {omega[place]:.3f}"
+    axes.text(0.98, 0.98, text, transform=axes.transAxes, ha="right", va="top", fontsize=9)
+    axes.plot(limit, 0, "*", color=ORANGE, markersize=12, zorder=3)
+    axes.set(xlabel="ω", ylabel="dω/dt of the reduced equation", title="(c) Slow, fast, slow")
+
+
+def _plane(axes: Any, data: Data) -> None:
+    course, speeds, predictions = data["course"], data["speed"], data["theory"]
+    field = speeds["field"].values
+    wide, high = np.ptp(speeds["grid_omega"].values), np.ptp(speeds["grid_mu"].values)
+    arrows = field / np.array([wide, high])
+    arrows = arrows / np.linalg.norm(arrows, axis=-1, keepdims=True) * np.array([wide, high]) * 0.05
+    x, y = np.meshgrid(speeds["grid_omega"], speeds["grid_mu"], indexing="ij")
+    style: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 1, "color": "#bbbbbb", "width": 0.003}
+    axes.quiver(x, y, arrows[..., 0], arrows[..., 1], **style)
+    axes.plot(speeds["omega"], speeds["nullcline"], color=GREEN, label="nullcline of μ: the reduced equation")
+    axes.plot(course["full_omega"], course["full_mu"], color=BLUE, label="two equations")
+    axes.plot(course["omega"][0], course["mu"][0], "o", color=BLACK, markersize=5, label="initialization")
+    axes.plot(predictions["omega"], predictions["mu"], "*", color=ORANGE, markersize=12, zorder=3, label="fixed point")
+    axes.set_xlim(0, 0.36 / 0.34 * float(speeds["grid_omega"][-1]))
+    axes.set(ylim=(0, 7.6 / 4.6 * float(speeds["grid_mu"][-1])), xlabel="ω", ylabel="μ")
+    axes.set_title(f"(d) Directions of the flow, κ = {float(predictions['kappa']):.2f}")
+    axes.legend(loc="upper right", fontsize=8.5)
+
+
+def _sweep(axes: Any, by_kappa: xr.Dataset) -> None:
+    kappa = by_kappa["kappa"].values
+    lag = (by_kappa["time"].sel(system="full") / by_kappa["time"].sel(system="reduced") - 1).values
+    axes.plot(kappa, lag, "o-", color=VERMILION, markersize=5, label="reduced equation")
+    axes.plot(kappa, lag[-1] * kappa / kappa[-1], ":", color=BLACK, label="in proportion to κ")
+    axes.plot(kappa[0], lag[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
+    if (lag > 0).any():
+        axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="κ = L/(φ d √d_e), by wider heads", ylabel="relative error of the time to half")
+    axes.set_title("(e) Right as κ → 0")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
+def furthest(runs: xr.Dataset) -> np.ndarray:
+    """The largest difference of μω from that of the two equations, for each dimension."""
+    return np.abs((runs["x"] * runs["y"] - runs["full_x"] * runs["full_y"]).values).max(axis=1)
+
+
+def _sizes(axes: Any, runs: xr.Dataset) -> None:
+    dims, away = runs["dim"].values, furthest(runs)
+    axes.plot(dims, away, "o-", color=BLUE, markersize=5, label="softmax, trained")
+    axes.plot(dims, away[-1] * dims[-1] / dims, ":", color=BLACK, label="in proportion to 1/d")
+    axes.plot(dims[0], away[0], "o", color=BLACK, markersize=10, fillstyle="none", label="(a) to (d)")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(dims, [str(dim) for dim in dims])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(f"dimension d, with L = {runs.attrs['pairs_by_dim']:g} d")
+    axes.set(ylabel="largest difference of μω\nfrom the two equations", title="(f) Softmax attention at finite size")
+    axes.legend(loc="upper right", fontsize=8.5)
 
 
 FIGURE = Figure(

@@ -7,12 +7,15 @@ loss is to leading order in 1/d and 1/L.
 """
 
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any
 
 import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, descend
 from stepwell.figures import Claim, Data, Figure
 from stepwell.models import SpectralAttention
@@ -20,12 +23,18 @@ from stepwell.objectives import ReducedSampled
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._fig04_drawing import draw
-from ._search import FLATTEST, RCOND, least_signed
-from ._sizes import like_tasks
-from ._softmax_search import DEVIATIONS, Weights, least_softmax, softmax_loss, softmax_losses
-from ._unless import unless
-from ._worst import worst_point
+from ._claims import over, worst_point
+from ._eigenvalues import (
+    FLATTEST,
+    RCOND,
+    SIGMAS,
+    Weights,
+    least_signed,
+    least_softmax,
+    like_tasks,
+    softmax_loss,
+    softmax_losses,
+)
 
 CAPTION = (
     "Loss of a task divided by its signal, for tasks of dimension d and signal-to-noise ratio 1 (φ = 2). (a) Closed "
@@ -33,7 +42,7 @@ CAPTION = (
     "of gradient flow, and the risk of the best algorithm of all. Below, ours. (b) The least spectral loss that a "
     "search over weights of either sign finds for small models, against the bound. (c) Softmax attention itself, "
     "without approximation, over sampled sequences: the least loss of H heads on two tasks, from random weights of "
-    "either sign, over the bound for the spectral loss. It comes down to the bound as d and L grow, and with H = 3 and "
+    "either sign, over the bound for the spectral loss. It falls to the bound as d and L grow, and with H = 3 and "
     "more it is linear attention on centered labels (dashed), the debiased gradient descent with zero-sum readouts of "
     "arXiv 2503.12734. (d) Softmax attention trained by gradient descent from positive weights, three heads on two "
     "tasks, over the bound for many heads: within a factor e, but for the finite dimension d = 20. (e) The loss "
@@ -200,8 +209,8 @@ def positive(settings: Settings) -> xr.Dataset:
     """
     rows = []
     for dim, context in settings.positive:
-        task, start = pair(dim, context), np.array([[0.3, 0.1], [0.1, 0.3], [0.1, 0.1]])
-        model = SpectralAttention.balanced(dim**-0.5 * start, dim**0.5 * start, task.dims)
+        task, init = pair(dim, context), np.array([[0.3, 0.1], [0.1, 0.3], [0.1, 0.1]])
+        model = SpectralAttention.balanced(dim**-0.5 * init, dim**0.5 * init, task.dims)
         # The longer the context the less a sequence varies.
         count = max(400, settings.sequences * 200 // max(context, 200))
         objective = ReducedSampled(task, count, precision="float32", key=jax.random.key(context))
@@ -283,7 +292,7 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
     )
     shortfall = f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H, and shares fall short by at most that; rounding"
     return [
-        Claim.over(
+        over(
             "none-below",
             "Spectral loss: no weights of either sign that a search finds are below the bound: least of (searched "
             "loss)/(bound) − 1",
@@ -292,10 +301,9 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
             tolerance=ROUNDING,
             basis="rounding, where large weights of either sign cancel, over the condition allowed",
             relation=">=",
-            kind="theory",
-            source="theory.softmax.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
+            theory="theory.softmax.lower_bound; the paper's Fig 4 has such a bound, its constant is not known",
         ),
-        Claim.over(
+        over(
             "sharp",
             "Spectral loss: the bound is sharp: greatest of (searched loss)/(bound) − 1",
             predicted=0.0,
@@ -303,10 +311,9 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
             tolerance=slack.isel(case=highest).values,
             basis=shortfall,
             relation="<=",
-            kind="theory",
-            source="theory.softmax.attention_budget",
+            theory="theory.softmax.attention_budget",
         ),
-        Claim.over(
+        over(
             "enough-heads",
             "Spectral loss: heads beyond I + 1 do not help: greatest relative difference of the least losses for I + 1 "
             "and I + 2",
@@ -314,78 +321,70 @@ def _searched(minima: xr.Dataset) -> list[Claim]:
             measured=np.max(np.abs(more / enough - 1), axis=0),
             tolerance=FLATTEST**2 * (MOST - 1) + ROUNDING,
             basis=shortfall,
-            kind="theory",
-            source="theory.softmax.attention_budget",
+            theory="theory.softmax.attention_budget",
         ),
     ]
 
 
 def _softmax(minima: xr.Dataset) -> list[Claim]:
-    over, error = minima["loss"] / minima["bound"], minima["error"] / minima["bound"]
-    excess, noise = (over - 1).mean("run"), (error**2).mean("run") ** 0.5 / minima.sizes["run"] ** 0.5
+    above, error = minima["loss"] / minima["bound"], minima["error"] / minima["bound"]
+    excess, noise = (above - 1).mean("run"), (error**2).mean("run") ** 0.5 / minima.sizes["run"] ** 0.5
     dims, several = minima["dim"].values, excess["heads"] > 1
     predicted, measured, allowed = _fall(excess.isel(heads=several), noise.isel(heads=several))
     many = minima.sel(heads=minima["heads"] > PAIR)
-    origin: dict[str, Any] = {"kind": "theory"}
     return [
-        Claim.over(
+        over(
             "softmax-none-below",
             "Softmax attention: the least loss found from weights of either sign is not below the bound: loss/bound "
             "− 1, for each size, number of heads and seed",
             predicted=0.0,
-            measured=(over - 1).values.ravel(),
-            tolerance=DEVIATIONS * error.values.ravel(),
-            basis=f"{DEVIATIONS:g} standard errors, from other sequences",
+            measured=(above - 1).values.ravel(),
+            tolerance=SIGMAS * error.values.ravel(),
+            basis=f"{SIGMAS:g} standard errors, from other sequences",
             relation=">=",
             counted="minima",
-            source="theory.softmax.lower_bound, to leading order",
-            **origin,
+            theory="theory.softmax.lower_bound, to leading order",
         ),
-        unless(
-            _one_size(minima),
-            Claim.over,
+        over(
             "softmax-sharp",
-            f"Softmax attention comes down to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
+            f"The loss of softmax attention falls to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
             f"{dims[-1]}, from that at {dims[0]}, for each number of heads from 2 on",
+            unless=_one_size(minima),
             predicted=predicted,
             measured=measured,
             tolerance=allowed,
-            basis=f"{DEVIATIONS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
+            basis=f"{SIGMAS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
             counted="numbers of heads",
-            source="theory.softmax.lower_bound, to leading order",
-            **origin,
+            theory="theory.softmax.lower_bound, to leading order",
         ),
-        unless(
-            "" if many.sizes["heads"] else "there are not more heads than tasks",
-            worst_point,
+        worst_point(
             "softmax-linear",
             "Softmax attention with more heads than tasks is at its best linear attention on centered labels: least "
             "loss over that of linear attention with L − 1 pairs, at the size and number of heads furthest off, for "
             "each seed",
+            unless="" if many.sizes["heads"] else "there are not more heads than tasks",
             measured=many["loss"] / many["linear"],
             predicted=1.0,
-            tolerance=DEVIATIONS * many["error"] / many["linear"] + 2 * PAIR * many["heads"] / many.attrs["sequences"],
-            basis=f"{DEVIATIONS:g} standard errors; weights fitted to N sequences lose on others at most 1/N each",
-            source="theory.softmax.linear_attention_loss; debiased gradient descent in arXiv 2503.12734",
-            **origin,
+            tolerance=SIGMAS * many["error"] / many["linear"] + 2 * PAIR * many["heads"] / many.attrs["sequences"],
+            basis=f"{SIGMAS:g} standard errors; weights fitted to N sequences lose on others at most 1/N each",
+            theory="theory.softmax.linear_attention_loss; debiased gradient descent in arXiv 2503.12734",
         ),
     ]
 
 
 def _trained(trained: xr.Dataset) -> list[Claim]:
     return [
-        Claim.over(
+        over(
             "trained",
             "Softmax attention trained from positive weights, 3 heads on 2 tasks, ends within a factor e of the bound "
             "for any number of heads: ratio, over fresh sequences, for each d/L",
             predicted=np.e,
             measured=(trained["loss"] / trained["bound"]).values,
-            tolerance=(2 * np.e / trained["dim"] + DEVIATIONS * trained["error"] / trained["bound"]).values,
-            basis=f"next order: the spread of |q|², 2/d; {DEVIATIONS:g} standard errors",
+            tolerance=(2 * np.e / trained["dim"] + SIGMAS * trained["error"] / trained["bound"]).values,
+            basis=f"next order: the spread of |q|², 2/d; {SIGMAS:g} standard errors",
             relation="<=",
             counted="ratios d/L",
-            kind="paper",
-            source="abstract (optimal up to a constant factor); the factor is e by flow_limit_loss",
+            paper="abstract (optimal up to a constant factor); the factor is e by flow_limit_loss",
         )
     ]
 
@@ -400,7 +399,7 @@ def _fall(away: xr.DataArray, error: xr.DataArray) -> tuple[np.ndarray, np.ndarr
     (first, last), (before, after) = ([each.isel(size=k).values.ravel() for k in (0, -1)] for each in (away, error))
     dims = away["dim"].values
     part = dims[0] / dims[-1]
-    allowed = DEVIATIONS * np.hypot(part * before, after) + np.abs(part * first) / dims[0]
+    allowed = SIGMAS * np.hypot(part * before, after) + np.abs(part * first) / dims[0]
     return part * first, last, allowed
 
 
@@ -410,23 +409,129 @@ def _angles(runs: xr.Dataset) -> list[Claim]:
     away, error = flat["loss"] / flat["formula"] - 1, flat["error"] / flat["formula"]
     predicted, measured, allowed = _fall(away, error)
     return [
-        unless(
-            _one_size(flat),
-            Claim.over,
+        over(
             "interacting",
             "The loss formula with several interacting heads is that of softmax attention over sampled sequences as d "
             f"and L grow, but for 1/d: their relative difference at d = {dims[-1]}, from that at {dims[0]}, for heads "
             f"at equal angles, H = {', '.join(str(h) for h in flat['heads'].values)} and |ω|² = "
             f"{', '.join(f'{a:g}' for a in flat['flatness'].values)}",
+            unless=_one_size(flat),
             predicted=predicted,
             measured=measured,
             tolerance=allowed,
-            basis=f"{DEVIATIONS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
+            basis=f"{SIGMAS:g} standard errors, from other sequences; next order in 1/d, at the smaller d",
             counted="weights",
-            kind="theory",
-            source="theory.softmax.spectral_loss",
+            theory="theory.softmax.spectral_loss",
         )
     ]
+
+
+_SHADES = (*PALETTE[:5], BLACK)
+
+
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(12.6, 8.2)
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1.1, 1))
+        above, below = halves
+        a, b = above.subplots(1, 2, width_ratios=(1.5, 1))
+        c, d, e = below.subplots(1, 3)
+        _bounds(a, data["curves"])
+        _search(b, data["searched"])
+        _draw_softmax(c, data["softmax"])
+        _factor(d, data["curves"], data["positive"])
+        _draw_angles(e, data["angles"])
+    return figure
+
+
+def _bounds(axes: Any, curve: xr.Dataset) -> None:
+    tasks = curve.attrs["tasks"]
+    for heads, color in zip(curve["heads"].values, cycle(_SHADES), strict=False):
+        label = f"H = {heads}" if heads <= tasks else f"H ≥ {heads}"
+        axes.plot(curve["ratio"], curve["bound"].sel(heads=heads), color=color, label=label)
+    axes.plot(curve["ratio"], curve["flow"], "--", color=BLACK, linewidth=1.4, label="limit of the flow")
+    axes.plot(curve["ratio"], curve["bayes"], ":", color=GRAY, linewidth=2.4, label="Bayes risk")
+    axes.set(xscale="log", yscale="log", xlim=(0.01, 5), xlabel="dimension of a task over context, d/L")
+    axes.set(ylabel="loss of a task / its signal", title=f"(a) Lower bound for H heads, I = {tasks} tasks")
+    axes.legend(loc="lower right", ncols=2)
+
+
+def _search(axes: Any, minima: xr.Dataset) -> None:
+    bound, loss = minima["bound"] / minima["signal"], minima["loss"] / minima["signal"]
+    axes.plot([0.08, 1], [0.08, 1], color=GRAY, linewidth=1.0, label="search = bound")
+    for heads in range(1, int(minima["heads"].max()) + 1):
+        chosen = np.flatnonzero(minima["heads"] == heads)
+        runs = np.broadcast_to(bound.values[chosen, None], loss.values[chosen].shape)
+        style: dict[str, Any] = {"color": _SHADES[heads - 1], "fillstyle": "none", "markersize": 12 - 1.6 * heads}
+        axes.plot(runs.ravel(), loss.values[chosen].ravel(), "o", label=f"H = {heads}", **style)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+        axis.set_ticks([0.1, 0.2, 0.5, 1.0])
+    axes.set(xlabel="bound / signal", ylabel="least spectral loss / signal")
+    axes.set_title("(b) Search over signed weights, I = 1, 2, 3")
+    axes.legend(loc="upper left")
+
+
+def _draw_softmax(axes: Any, minima: xr.Dataset) -> None:
+    above, error = minima["loss"] / minima["bound"], minima["error"] / minima["bound"]
+    heads, count = minima["heads"].values, minima.sizes["run"]
+    axes.axhline(1, color=GRAY, linewidth=1.0)
+    styles = cycle(((VERMILION, "o"), (PALETTE[0], "s"), (PALETTE[2], "D")))
+    for size, (color, marker) in zip(range(minima.sizes["size"]), styles, strict=False):
+        one = minima.isel(size=size)
+        label = f"d = {int(one['dim'])}, L = {int(one['context'])}"
+        mean, spread = above.isel(size=size).mean("run"), 2 * error.isel(size=size).max("run") / count**0.5
+        axes.errorbar(heads, mean, spread, fmt=marker, color=color, markersize=5, capsize=3, label=label)
+        many = heads > 2
+        linear = (one["linear"] / one["bound"]).values[many]
+        axes.plot(heads[many], linear, "--", color=color, linewidth=1.0)
+    axes.plot([], [], "--", color=GRAY, linewidth=1.0, label="linear attention, L − 1 pairs")
+    axes.annotate("bound", (heads[0], 1.0), xytext=(-8, -12), textcoords="offset points", color="#555555", fontsize=9)
+    axes.set_ylim(0.994, 1 + 1.75 * max(0.01, float(above.max()) - 1))
+    axes.set_xticks(heads)
+    axes.set(xlim=(heads[0] - 0.4, heads[-1] + 0.4), xlabel="heads H, on two tasks", ylabel="least loss / bound")
+    axes.set_title("(c) Softmax attention itself")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
+def _factor(axes: Any, curve: xr.Dataset, trained: xr.Dataset) -> None:
+    many = curve["many"]
+    axes.axhline(np.e, color=GRAY, linestyle="--", linewidth=1.0)
+    axes.annotate("e", (4.2, np.e), xytext=(0, 3), textcoords="offset points", color="#555555")
+    axes.axhline(1, color=GRAY, linewidth=1.0)
+    axes.plot(curve["ratio"], curve["flow"] / many, "--", color=BLACK, linewidth=1.4, label="limit of the flow")
+    above = trained["loss"] / trained["bound"]
+    label = f"softmax, trained, d = {int(trained['dim'][0])}"
+    axes.plot(trained["ratio"], above, "o", color=VERMILION, markersize=6, label=label)
+    axes.plot(curve["ratio"], curve["bayes"] / many, ":", color=GRAY, linewidth=2.4, label="Bayes risk")
+    axes.set(xscale="log", xlim=(0.008, 6), ylim=(0, 4.6), xlabel="dimension of a task over context, d/L")
+    axes.set(ylabel="loss / bound for H ≥ I + 1", title="(d) From positive weights: a factor e")
+    axes.legend(loc="upper right", fontsize=8.5)
+
+
+def _draw_angles(axes: Any, runs: xr.Dataset) -> None:
+    fills, tasks = ["none", *["full"] * (runs.sizes["size"] - 1)], runs["heads"] - 1
+    loss, error = runs["loss"] / tasks, 2 * runs["error"] / tasks
+    for heads, color in zip(runs["heads"].values, cycle((VERMILION, *PALETTE[2:4])), strict=False):
+        axes.plot(
+            runs["fine"], runs["curve"].sel(heads=heads), color=color, linewidth=1.4, label=f"H = {heads}, formula"
+        )
+        for size, fill in enumerate(fills):
+            one, spread = (each.sel(heads=heads).isel(size=size) for each in (loss, error))
+            style: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "fillstyle": fill}
+            axes.errorbar(runs["flatness"], one, spread, **style)
+    for size, fill in enumerate(fills):
+        label = f"softmax, sampled: d = {int(runs['dim'][size])}, L = {int(runs['context'][size])}"
+        axes.plot([], [], "o", color=GRAY, markersize=5, fillstyle=fill, label=label)
+    axes.set_xscale("log")
+    axes.set_xticks(runs["flatness"].values, [f"{a:g}" for a in runs["flatness"].values])
+    axes.set_xticks([], minor=True)
+    low, high = float(min(loss.min(), runs["curve"].min())), float(max(loss.max(), runs["curve"].max()))
+    axes.set(ylim=(low - 0.1 * (high - low), high + 0.22 * (high - low)), xlabel="size of a head's scores, |ω|²")
+    axes.set(ylabel="loss of a task / its signal", title="(e) Interacting heads at equal angles")
+    axes.legend(loc="upper left", fontsize=8.5)
 
 
 FIGURE = Figure(

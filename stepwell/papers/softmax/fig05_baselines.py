@@ -11,9 +11,11 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 import jax
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 
+from stepwell.analysis.style import BLACK, BLUE, GRAY, PURPLE, VERMILION, new_figure, styled
 from stepwell.dynamics import Record, descend, flow
 from stepwell.figures import Claim, Data, Figure, one_blas_thread, slug
 from stepwell.models import SpectralAttention
@@ -21,12 +23,8 @@ from stepwell.objectives import Exact
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._fig05_drawing import draw
-from ._sizes import like_tasks
-from ._softmax_search import DEVIATIONS as OF_DRAWS
-from ._softmax_search import Weights, softmax_loss
-from ._unless import unless
-from ._worst import worst_point
+from ._claims import DEVIATIONS, close, over, worst_point
+from ._eigenvalues import SIGMAS, Weights, like_tasks, softmax_loss
 
 CAPTION = (
     "Risk of a task divided by its signal, for tasks of dimension d, context length L and signal-to-noise ratio 1. "
@@ -42,8 +40,6 @@ CAPTION = (
 TASKS = 10
 PENALTIES = (0.05, 5.0)
 RISKS = ("bayes", "ridge_0.05", "ridge_5")
-DEVIATIONS = 4.0
-"""Standard errors allowed: one point in some 16,000 falls outside."""
 OTHER_SEED = 1000
 """Of contexts from which the standard errors of all seeds are."""
 LARGE = 2.0
@@ -179,8 +175,7 @@ def _context(rng: np.random.Generator, dim: int, context: int) -> np.ndarray:
     pairs = []
     for risk in _risks(dim / context).values():
         solved = axes @ (projected / (squares + risk.alpha))
-        answer = x.T @ solved if wide else solved
-        pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - answer) ** 2)))
+        pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - (x.T @ solved if wide else solved)) ** 2)))
     return np.array(pairs).T
 
 
@@ -274,18 +269,16 @@ def _baselines(over_contexts: xr.Dataset) -> list[Claim]:
         for kind, how in (("mean", "eigenvalues of drawn contexts"), ("regressed", "regressions carried out")):
             error = one["error" if kind == "mean" else "regressed_error"]
             all_claims.append(
-                unless(
-                    _no_error(over_contexts),
-                    worst_point,
+                worst_point(
                     f"{slug(name)}-{kind}",
                     f"{word}: {how} lie on the curve: risk at the dimension furthest off",
+                    unless=_no_error(over_contexts),
                     measured=one[kind],
                     predicted=one["predicted"],
                     tolerance=DEVIATIONS * error + 2 * abs(one["next_order"]),
                     basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the term of order 1/L of "
                     "Marchenko and Pastur's law",
-                    kind="theory",
-                    source=f"theory.softmax.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}",
+                    theory=f"theory.softmax.{'bayes_risk' if name == 'bayes' else 'ridge_risk'}",
                 )
             )
     return all_claims
@@ -304,7 +297,7 @@ def _softmax(data: Data) -> list[Claim]:
     above = f"predicted above 1 by {percent} at d/L = {', '.join(f'{float(each):g}' for each in ratio)}, "
     off = DEVIATIONS * ridge["error"] + 2 * abs(ridge["next_order"])
     return [
-        Claim.over(
+        over(
             "softmax-end",
             "Softmax attention trained with a head for each task ends at the least loss by quadrature: loss over it, "
             "for each task and convention of the signal",
@@ -313,50 +306,43 @@ def _softmax(data: Data) -> list[Claim]:
             tolerance=1e-6,
             basis="the tables of the loss have relative errors below 1e-6; training goes on until less is left",
             counted="tasks",
-            kind="theory",
-            source="theory.softmax.exact_optimum",
+            theory="theory.softmax.exact_optimum",
         ),
-        Claim.over(
+        over(
             "softmax-sampled",
             "Softmax attention: the loss of the trained weights over sampled sequences is that by quadrature, for each "
             "dimension sampled",
             predicted=total.sel(dim=sample["dim"]).values,
             measured=sample["mean"].values,
-            tolerance=OF_DRAWS * sample["error"].values,
-            basis=f"{OF_DRAWS:g} standard errors, from other sequences",
+            tolerance=SIGMAS * sample["error"].values,
+            basis=f"{SIGMAS:g} standard errors, from other sequences",
             counted="dimensions",
-            kind="check",
-            source="objectives.Exact against objectives.ReducedSampled",
+            check="objectives.Exact against objectives.ReducedSampled",
         ),
-        unless(
-            "" if steps.size else "a step needs two dimensions",
-            Claim.over,
+        over(
             "no-double-descent",
             "Softmax attention trained with a head for each task has no double descent: its risk rises with d/L, "
             "through d = L: least step to the next dimension, for each convention of the signal",
+            unless="" if steps.size else "a step needs two dimensions",
             predicted=0.0,
             measured=steps.min("dim").values if steps.size else [],
-            tolerance=0.0,
-            basis="a sign; the losses have relative errors below 1e-6",
+            exact="a sign; the losses have relative errors below 1e-6",
             relation=">=",
             counted="conventions",
-            kind="paper",
-            source="Fig 5",
+            paper="Fig 5",
         ),
-        unless(
-            _no_error(over_contexts) if large.size else f"no d/L is {LARGE:g} or more",
-            worst_point,
+        worst_point(
             "on-par",
             "At large d/L the risk of softmax attention, trained, over that of ridge regression with penalty 5, over "
             "drawn contexts, is the ratio of closed forms: ratio at the dimension furthest off, "
             f"{above if large.size else ''}for each seed",
+            unless=_no_error(over_contexts) if large.size else f"no d/L is {LARGE:g} or more",
             measured=total.sel(dim=large) / ridge["mean"],
             predicted=closed,
             tolerance=closed * (off / ridge["predicted"] + 2 / large),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; twice the next order of the regression, and "
             "that of attention, 2/d",
-            kind="theory",
-            source="theory.softmax.flow_limit_loss over ridge_risk; the paper's Fig 5 says on par, without a number",
+            theory="theory.softmax.flow_limit_loss over ridge_risk; the paper's Fig 5 says on par, without a number",
             explored=True,
         ),
     ]
@@ -367,7 +353,7 @@ def _gains(gains: xr.Dataset) -> list[Claim]:
     least = int(np.argmin(ratio.values))
     rho = 2 * np.e * float(ratio[least])
     return [
-        Claim.over(
+        over(
             "gain",
             f"Softmax attention trained with a head for each of {TASKS} tasks gains on a single head for all what the "
             "closed form says: ratio of the losses over it, for each d/L",
@@ -376,23 +362,75 @@ def _gains(gains: xr.Dataset) -> list[Claim]:
             tolerance=2 / dim,
             basis="next order: the spread of |q|², 2/d",
             counted="ratios d/L",
-            kind="theory",
-            source="theory.softmax.single_head_optimum over flow_limit_loss",
+            theory="theory.softmax.single_head_optimum over flow_limit_loss",
         ),
-        unless(
-            "" if TASKS * rho < 1 else "no d/L is small",
-            Claim.close,
+        close(
             "ten-fold",
             f"Where d/L is small the gain is as many as there are tasks, ten-fold: ratio of the losses at d/L = "
             f"{float(ratio[least]):g}",
+            unless="" if TASKS * rho < 1 else "no d/L is small",
             predicted=TASKS,
             measured=gain[least],
             tolerance=TASKS * (TASKS * rho + 2 / dim[least]),
             basis="next order in d/L, Iρ, and in 1/d, 2/d",
-            kind="paper",
-            source="abstract (separation between one head and several) and Fig 5",
+            paper="abstract (separation between one head and several) and Fig 5",
         ),
     ]
+
+
+def draw(data: Data, settings: object) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(11.6, 4.9)
+        left, right = figure.subplots(1, 2, width_ratios=(2.1, 1))
+        _learners(left, data)
+        _draw_gain(right, data["gain_curve"], data["gain"])
+    return figure
+
+
+def _learners(axes: Any, data: Data) -> None:
+    curve, drawn, trained, gains = (data[name] for name in ("curves", "drawn", "softmax", "gain"))
+    ratio = drawn["dim"] / drawn.attrs["context"]
+    lines = {
+        "ridge_0.05": (VERMILION, "-", "ridge, penalty 0.05"),
+        "ridge_5": (PURPLE, "-", "ridge, penalty 5"),
+        "bayes": (GRAY, "-", "Bayes risk"),
+        "flow": (BLACK, "--", "softmax, a head a task (flow)"),
+        "single": (BLUE, "--", "softmax, best single head"),
+    }
+    for name, (color, dashes, label) in lines.items():
+        axes.plot(curve["ratio"], curve[name], dashes, color=color, label=label)
+        if name in drawn["risk"]:
+            one = drawn.sel(risk=name).mean("run")
+            axes.plot(ratio, one["mean"], "o", color=color, markersize=5, clip_on=False)
+            axes.plot(ratio, one["regressed"], "x", color=color, markersize=8, clip_on=False)
+    several = trained["risk"].sel(convention="total")
+    axes.plot(trained["dim"] / trained.attrs["context"], several, "D", color=BLACK, markersize=5, clip_on=False)
+    shown = (gains["dim"] / gains["context"]).values >= 0.01
+    style: dict[str, Any] = {"color": BLUE, "markersize": 5, "clip_on": False}
+    axes.plot((gains["dim"] / gains["context"])[shown], gains["single"][shown], "s", **style)
+    for marker, label in (
+        ("o", f"contexts drawn, L = {drawn.attrs['context']}"),
+        ("x", "regressions carried out"),
+        ("D", f"softmax trained, a head a task, L = {trained.attrs['context']}"),
+        ("s", f"softmax trained, single head, d = {int(gains['dim'][0])}"),
+    ):
+        axes.plot([], [], marker, color=GRAY, markersize=5, label=label)
+    axes.set(xscale="log", xlim=(0.01, 5), ylim=(0, 2.1), xlabel="dimension of a task over context, d/L")
+    axes.set_ylabel("risk of a task / its signal")
+    axes.set_title(f"(a) In-context learners, I = {drawn.attrs['tasks']} tasks, φ = 2")
+    axes.legend(loc="upper left", fontsize=8.5)
+
+
+def _draw_gain(axes: Any, curve: xr.Dataset, gains: xr.Dataset) -> None:
+    axes.axhline(10, color=GRAY, linewidth=1.0)
+    axes.annotate("I = 10", (2.0, 10), xytext=(0, 3), textcoords="offset points", color="#555555", ha="right")
+    axes.plot(curve["ratio"], curve["gain"], "--", color=BLACK, label="closed form")
+    gain = gains["single"] / gains["several"]
+    label = f"softmax, trained, d = {int(gains['dim'][0])}"
+    axes.plot(gains["dim"] / gains["context"], gain, "o", color=VERMILION, markersize=6, label=label)
+    axes.set(xscale="log", ylim=(0, 11.5), xlabel="dimension of a task over context, d/L")
+    axes.set(ylabel="loss of a single head / loss of a head a task", title="(b) Gain of several heads")
+    axes.legend(loc="lower left")
 
 
 FIGURE = Figure(

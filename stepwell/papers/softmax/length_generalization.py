@@ -4,7 +4,7 @@ Softmax weights add up to one at any length. Linear attention is divided by a nu
 ever that of the training.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,31 +14,28 @@ import numpy as np
 import xarray as xr
 
 from stepwell.analysis.style import BLACK, BLUE, GRAY, GREEN, VERMILION, new_figure, styled
-from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure
 from stepwell.models import MergedAttention, SpectralAttention
 from stepwell.objectives import Exact, Population
 from stepwell.tasks import InContextRegression, MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._tokens import sampled_loss, softmax
-from ._unless import unless
-from ._worst import worst_point
+from ._claims import DEVIATIONS, named_settings, over, worst_point
+from ._eigenvalues import descent, sampled_loss, softmax
 
 CAPTION = (
     "Ours. Loss over signal at test length L', for attention trained at L = 100 on one linear regression (d = 10, "
     "label noise of variance 1). Softmax attention itself is trained, as its two eigenvalues ω and μ, on its exact "
-    "loss, and not its spectral surrogate; linear attention is trained on infinite data. (a) Curves: closed forms, "
-    "that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts of length L', "
-    "means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does linear attention "
-    "that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and soon does worse "
-    "than predicting zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
-    "are exact; that of softmax attention is to leading order in d and L, and the black line is the exact loss of "
-    "the same limit, by quadrature."
+    "loss, and not its spectral surrogate; linear attention is trained at infinitely many sequences. (a) Curves: "
+    "closed forms, that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts "
+    "of length L', means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does "
+    "linear attention that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and "
+    "soon does worse than predicting zero. (b) The points over the closed forms, with two standard errors. Those of "
+    "linear attention are exact; that of softmax attention is to leading order in d and L, and the black line is the "
+    "exact loss of the same limit, by quadrature."
 )
 
-DEVIATIONS = 4.0
-"""Standard errors allowed."""
 GAP = 1e-10
 """Training goes on until the loss is this near to its least, relative to the fall."""
 LONGER = 20
@@ -70,14 +67,8 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {
-        "dimension d": values.pop("dim"),
-        "context length L of the training": values.pop("context"),
-        "noise σ²": values.pop("noise"),
-        "training": "softmax: descent on the exact loss; linear: flow on infinite data",
-        **values,
-    }
+    training = "softmax: descent on the exact loss; linear: flow at infinitely many sequences"
+    return {**named_settings(settings), "training": training}
 
 
 def simulate(settings: Settings) -> Data:
@@ -127,11 +118,8 @@ def train_softmax(settings: Settings) -> np.ndarray:
     for seed in settings.seeds:
         omega, mu = np.random.default_rng(seed).uniform(0.1, 0.5, (2, 1, 1))
         models.append(SpectralAttention.balanced(omega * dim**-0.5, mu * dim**0.5, task.dims))
-    options: dict[str, Any] = {"rate": settings.rate, "steps": settings.steps, "record": Record(points=2)}
-    run = descend(Ensemble.of(models), Exact(task), progress=False, **options)
-    last = {name: run[name].values[:, -1, 0, 0] for name in ("key", "query", "value", "output")}
-    omega = last["key"] * last["query"] * models[0].score_scale / dim
-    return np.stack([omega, last["value"] * last["output"]], axis=1)
+    run = descent(models, Exact(task), rate=settings.rate, steps=settings.steps, points=2)
+    return np.stack([run.omega[:, -1, 0, 0], run.mu[:, -1, 0, 0]], axis=1)
 
 
 def train_linear(settings: Settings) -> np.ndarray:
@@ -196,6 +184,8 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     }
     c = 1 / (1 + (dim * settings.task.noise_factors[0] + 1) / context)
     spread = np.sqrt(GAP * dim / c)
+    linear = {"theory": "theory.softmax.linear_length_loss"}
+    sources = ({"check": "theory.softmax.exact_loss, against sampling"}, linear, linear)
     loss_claims = [
         worst_point(
             f"{kind}-loss",
@@ -204,12 +194,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=trained["predicted"].sel(kind=kind),
             tolerance=DEVIATIONS * trained["error"].sel(kind=kind),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            kind="check" if kind == "softmax" else "theory",
-            source="theory.softmax.exact_loss, against sampling"
-            if kind == "softmax"
-            else "theory.softmax.linear_length_loss",
+            **source,
         )
-        for kind, word in words.items()
+        for (kind, word), source in zip(words.items(), sources, strict=True)
     ]
     late, early = (trained["mean"].sel(length=[] if why else [length]) for length in (long, context))
     small, large = (data["orders"]["error"].sel(dim=dim).values for dim in ORDER_DIMS)
@@ -217,7 +204,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     second_order = 0.0 if infinite else ((1 - 6 / dim) / (1 - 2 / dim)) ** (-dim / 2)
     return [
         *loss_claims,
-        Claim.over(
+        over(
             "softmax-leading",
             "Softmax attention: the closed form is the leading order in 1/d. Its relative difference from quadrature "
             f"falls as 1/d, at d/L = {dim / context:g} and L'/L = 1, 3, 10, 30: power of d, from d = 100 to 400",
@@ -226,69 +213,58 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=np.e**2 / ORDER_DIMS[0],
             basis="next order, e²/d of the difference",
             counted="lengths",
-            kind="theory",
-            source="theory.softmax.softmax_length_loss and exact_length_loss",
+            theory="theory.softmax.softmax_length_loss and exact_length_loss",
             explored=True,
         ),
-        Claim.over(
+        over(
             "softmax-end",
             "Softmax attention: training ends at the minimum of the exact loss, which is searched for separately",
             predicted=float(trained["softmax_best"]),
             measured=trained["softmax_end"].values,
             tolerance=2e-6 * float(trained["softmax_best"]),
             basis="the stated errors of both ways to the exact loss, 1e-6 each",
-            kind="theory",
-            source="theory.softmax.exact_optimum",
+            theory="theory.softmax.exact_optimum",
         ),
-        Claim.over(
+        over(
             "linear-map",
             "Linear attention: training ends at c·I, c = 1/(1+(dφ+1)/L): entry of its matrix that is furthest off",
             predicted=0.0,
             measured=abs(trained["map"] - c * xr.DataArray(np.eye(dim), dims=("row", "column"))).max(("row", "column")),
             tolerance=float(spread),
             basis="the loss is quadratic: what the end of training leaves, √(gap·d/c)",
-            kind="theory",
-            source="theory.softmax.linear_length_loss",
+            theory="theory.softmax.linear_length_loss",
         ),
-        unless(
-            why,
-            Claim.over,
+        over(
             "softmax-no-worse",
             f"Softmax attention is better at {LONGER} times the length than where it was trained: loss on sampled "
             f"contexts of length {long}, against that at {context}",
+            unless=why,
             predicted=early.sel(kind="softmax").values.ravel(),
             measured=late.sel(kind="softmax").values.ravel(),
-            tolerance=0.0,
-            basis="strict",
+            exact="strict",
             relation="<=",
-            kind="theory",
-            source="theory.softmax.softmax_length_loss",
+            theory="theory.softmax.softmax_length_loss",
         ),
-        unless(
-            infinite,
-            Claim.over,
+        over(
             "softmax-approach",
             "Softmax attention falls to its plateau (1 - μω)² as 1/L': what its loss has above that at L' = 1e4, by "
             "quadrature, over the term of first order",
+            unless=infinite,
             predicted=1.0,
             measured=trained["approach"].values,
             tolerance=3 * second_order / FAR,
             basis="second order, 3⟨e^(3a²)⟩/(L'⟨e^(a²)⟩), at a² = |q|²/d",
-            kind="theory",
-            source="theory.softmax.nonlinear_loss of a linear target",
+            theory="theory.softmax.nonlinear_loss of a linear target",
         ),
-        unless(
-            why,
-            Claim.over,
+        over(
             "linear-worse",
             f"Linear attention divided by {context} is worse at length {long} than predicting zero: loss over signal "
             "on sampled contexts",
+            unless=why,
             predicted=1.0,
             measured=late.sel(kind="train").values.ravel(),
-            tolerance=0.0,
-            basis="strict",
-            kind="theory",
-            source="theory.softmax.linear_length_loss",
+            exact="strict",
+            theory="theory.softmax.linear_length_loss",
             relation=">=",
         ),
     ]
@@ -323,18 +299,15 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         plateau = float(trained["plateau"].mean())
         left.axhline(plateau, color=BLUE, linestyle=":", linewidth=1.0)
         left.annotate("plateau of softmax", (1.1 * first, plateau), color=BLUE, **away)
-        left.set_yscale("log")
-        left.set_ylabel("loss / signal")
+        left.set(yscale="log", ylabel="loss / signal")
         left.set_title(f"(a) Trained at L = {context}: closed forms (lines), trained models (points)")
         left.legend(loc="upper left")
         right.plot(curve["length"], curve["exact"] / curve["leading"], color=BLACK, label="softmax, by quadrature")
         right.axhline(1, color=GRAY, linewidth=1.0)
-        right.set_ylabel("loss / closed form")
-        right.set_title("(b) Trained over closed form, ± 2 standard errors")
+        right.set(ylabel="loss / closed form", title="(b) Trained over closed form, ± 2 standard errors")
         right.legend(loc="lower right")
         for axes in (left, right):
-            axes.set_xscale("log")
-            axes.set_xlim(0.9 * first, 1.15 * last)
+            axes.set(xscale="log", xlim=(0.9 * first, 1.15 * last))
             axes.axvline(context, color=GRAY, linestyle=":", linewidth=1.0)
             axes.set_xlabel("context length of the test, L'")
     return figure

@@ -5,20 +5,20 @@ which degree k of Hermite's polynomials has the factor $\omega^k$: linear parts 
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import factorial
 from typing import Any, NamedTuple
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
 from numpy.polynomial.hermite_e import herme2poly, hermegauss
 
+from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure
 from stepwell.theory import softmax as theory
 
-from ._nonlinear_drawing import draw
-from ._unless import unless
-from ._worst import worst_point
+from ._claims import DEVIATIONS, named_settings, worst_point
 
 CAPTION = (
     "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
@@ -32,8 +32,6 @@ CAPTION = (
 
 SLOPE_DIMS = (10, 20, 40, 80)
 DEGREES = (1, 2, 3)
-DEVIATIONS = 4.0
-"""Standard errors allowed."""
 OTHER_SEED = 1000
 """Of contexts from which the standard errors of all seeds are."""
 OTHER_CONTEXTS = 4000
@@ -76,31 +74,25 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {
-        "context length L": values.pop("context"),
-        "noise σ²": values.pop("noise"),
-        "dimensions d": values.pop("dims"),
-        "dimensions for the slopes": list(SLOPE_DIMS),
-        "targets": list(TARGETS),
-        **values,
-    }
+    return {**named_settings(settings), "dimensions for the slopes": list(SLOPE_DIMS), "targets": list(TARGETS)}
 
 
 def simulate(settings: Settings) -> Data:
     return {"losses": losses(settings), "overlaps": overlaps(settings)}
 
 
-class Answers(NamedTuple):
-    """Of each drawn context: s = u·q, the answers to all targets (target, context), and the variance of their noise."""
+class Predictions(NamedTuple):
+    """Of each drawn context: s = u·q, the predictions (target, context), and the variance of their noise."""
 
     index: np.ndarray
-    answers: np.ndarray
+    values: np.ndarray
     noise: np.ndarray
 
 
-def drawn(settings: Settings, dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator) -> Answers:
-    """Answers of the head. Of a token only its parts along q and along u matter, and the noise is integrated out."""
+def drawn(
+    settings: Settings, dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator
+) -> Predictions:
+    """The head's predictions. Of a token only its parts along q and u matter, and the noise is integrated out."""
     omega, mu = theory.linear_head(dim, settings.context, settings.noise)
     parts = []
     for begun in range(0, count, _AT_ONCE):
@@ -114,9 +106,9 @@ def drawn(settings: Settings, dim: int, count: int, targets: dict[str, Target], 
         square = t * t
         # Polynomials of degree 3 need three sums, whatever their number.
         moments = [np.ones(size), *(np.einsum("sn,sn->s", p, power) for power in (t, square, square * t))]
-        answers = [_answer(one, p, t, moments) for one in targets.values()]
-        parts.append((s, mu * np.array(answers), mu**2 * settings.noise * np.einsum("sn,sn->s", p, p)))
-    return Answers(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
+        values = [_prediction(one, p, t, moments) for one in targets.values()]
+        parts.append((s, mu * np.array(values), mu**2 * settings.noise * np.einsum("sn,sn->s", p, p)))
+    return Predictions(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
 
 def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Dataset:
@@ -144,7 +136,7 @@ def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Datas
             contexts = drawn(settings, dim, count, TARGETS, np.random.default_rng([seed, dim]))
             for column, target in enumerate(TARGETS.values()):
                 truth = target.function(contexts.index)
-                values = (truth - contexts.answers[column]) ** 2 + contexts.noise
+                values = (truth - contexts.values[column]) ** 2 + contexts.noise
                 for_ever = (truth - head.mu * _smoothed(target, head.omega * contexts.index)) ** 2
                 controls = np.stack([truth**2 - _power(target), for_ever - never[column]])
                 estimate, scatter = _controlled(values, controls)
@@ -229,7 +221,7 @@ def _shortfall(k: int, dim: int, omega: float, context: int) -> float:
     return (2**k - 1) / context * v ** (dim / 2) * means[k]
 
 
-def _answer(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarray]) -> np.ndarray:
+def _prediction(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarray]) -> np.ndarray:
     """Σ p f(t) of each context, from the moments where f is a polynomial."""
     if target.coefficients is None:
         return np.einsum("sn,sn->s", p, target.function(t))
@@ -269,19 +261,17 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     loss, along = data["losses"], data["overlaps"]
     others = loss.sel(target=[name for name in TARGETS if name != "1"])
     all_claims = [
-        unless(
-            "" if dim > 6 else "⟨e^(3a²)⟩ is finite from d = 7 on",
-            worst_point,
+        worst_point(
             f"first-order-dim-{dim}",
             f"d = {dim}: the loss over sampled contexts is that to first order in 1/L, for targets other than a "
             "constant: at the target furthest off",
+            unless="" if dim > 6 else "⟨e^(3a²)⟩ is finite from d = 7 on",
             measured=others["mean"].sel(dim=dim),
             predicted=others["first_order"].sel(dim=dim),
             tolerance=(DEVIATIONS * others["error"] + others["second_order"]).sel(dim=dim),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; second order, 3⟨e^(3a²)⟩/(L⟨e^(a²)⟩) of the "
             "part of first order",
-            kind="theory",
-            source="theory.softmax.nonlinear_loss",
+            theory="theory.softmax.nonlinear_loss",
         )
         for dim in settings.dims
     ]
@@ -294,12 +284,61 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=-(k - 1) / 2,
             tolerance=DEVIATIONS * along["slope_error"].sel(degree=k) + along["bent"].sel(degree=k),
             basis=f"{DEVIATIONS:g} standard errors, from other contexts; corrections of order 1/L over the range of d",
-            kind="theory",
-            source="theory.softmax.nonlinear_leading_loss, the degrees it neglects",
+            theory="theory.softmax.nonlinear_leading_loss, the degrees it neglects",
         )
         for k in DEGREES
     ]
     return all_claims
+
+
+def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
+    losses, along = data["losses"], data["overlaps"]
+    names = losses["target"].values.tolist()  # the last is the constant, whose loss hardly depends on the sample
+    with styled():
+        figure = new_figure(13.6, 4.8)
+        left, middle, right = figure.subplots(1, 3, width_ratios=(1.1, 1.1, 0.9))
+        shown = int(losses["dim"][losses.sizes["dim"] // 2])
+        one = losses.sel(dim=shown)
+        places = np.arange(len(names))
+        for name, label, look in (
+            ("leading", "leading order in d", {"marker": "_", "color": PALETTE[0], "markersize": 20}),
+            ("first_order", "first order in 1/L", {"marker": "x", "color": BLACK, "markersize": 9}),
+            ("mean", "sampled contexts", {"marker": "o", "color": PALETTE[1], "markersize": 4.5}),
+        ):
+            values = one[name].mean("run") if name == "mean" else one[name]
+            left.plot(places, values / one["power"], linestyle="", label=label, **look)
+        left.axhline(1, color=GRAY, linestyle="--", linewidth=1.0)
+        left.text(4, 1.08, "predicting zero", ha="center", color="#555555", fontsize=9)
+        left.set(yscale="log", ylim=(0.07, 90), ylabel="loss / power of the target", title=f"(a) Losses, d = {shown}")
+        left.legend(loc="upper left")
+
+        for number, dim in enumerate(losses["dim"].values):
+            at = losses.sel(dim=dim)
+            ratio = at["mean"].mean("run") / at["first_order"]
+            error = 2 * np.sqrt((at["error"] ** 2).mean("run") / at.sizes["run"]) / at["first_order"]
+            color = PALETTE[number % len(PALETTE)]
+            style: dict[str, Any] = {"fmt": "o", "color": color, "markersize": 4.5, "label": f"d = {dim}"}
+            middle.errorbar(places[:-1] + 0.2 * (number - 1), ratio[:-1], error[:-1], **style)
+        middle.axhline(1, color=GRAY, linewidth=1.0)
+        middle.set(ylabel="sampled / first order, ± 2 standard errors", title="(b) Sampled over predicted")
+        middle.legend(loc="best")
+        left.set_xticks(places, names, rotation=35, ha="right")
+        middle.set_xticks(places[:-1], names[:-1], rotation=35, ha="right")
+
+        dims = along["dim"].values
+        for k, color in zip(along["degree"].values, PALETTE, strict=False):
+            row = along.sel(degree=k)
+            error = 2 * np.sqrt((row["error"] ** 2).mean("run") / row.sizes["run"])
+            right.errorbar(dims, row["mean"].mean("run"), error, fmt="o", color=color, markersize=5)
+            label = f"degree {k}: " + ("1" if k == 1 else f"$d^{{-{(k - 1) / 2:g}}}$")
+            right.plot(dims, dims ** (-(k - 1) / 2), color=color, linewidth=1.2, label=label)
+        right.set(xscale="log", yscale="log")
+        right.set_xticks(dims, [str(d) for d in dims])
+        right.minorticks_off()
+        right.set(xlabel="dimension d", ylabel="overlap of prediction and target / c")
+        right.set_title("(c) How each degree enters")
+        right.legend(loc="lower left")
+    return figure
 
 
 FIGURE = Figure(

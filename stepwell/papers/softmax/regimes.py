@@ -4,7 +4,7 @@ $p = \mathrm{softmax}(az)$ over L standard normals has $R = \mathbb E\sum_lp_l^2
 $e^{a^2}/L$, which holds until a single token can rival all others, at $a^2 = \tfrac23\ln L$.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -15,10 +15,9 @@ from numpy.polynomial.hermite_e import hermegauss
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure
-from stepwell.tasks import softmax_moments
 from stepwell.theory import softmax as theory
 
-from ._worst import worst_point
+from ._claims import named_settings, over, worst_point
 
 CAPTION = (
     "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
@@ -58,8 +57,7 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {"contexts L": values.pop("contexts"), "sampled a²": list(SQUARES), **values}
+    return {**named_settings(settings), "sampled a²": list(SQUARES)}
 
 
 def simulate(settings: Settings) -> Data:
@@ -77,7 +75,7 @@ def curves(settings: Settings) -> xr.Dataset:
     root = np.sqrt(squares)
     rows = [
         (
-            softmax_moments(root, n).concentration,
+            theory.softmax_moments(root, n).concentration,
             one_rival(squares, n),
             theory.hardmax_concentration(root, n),
         )
@@ -110,7 +108,7 @@ def sampled(settings: Settings) -> xr.Dataset:
     $b = \min(2a, \sqrt{2\ln L})$ is where the tokens are that R is made of. A plain mean would rest on few of them.
     """
     estimates = _over_contexts(settings, {n: np.array(SQUARES) for n in settings.contexts}, stream=0)
-    exact = np.array([softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
+    exact = np.array([theory.softmax_moments(np.sqrt(SQUARES), n).concentration for n in settings.contexts])
     return xr.Dataset(
         {
             **{k: (("run", "context", "square"), v) for k, v in estimates.items()},
@@ -184,7 +182,7 @@ def saturation(settings: Settings) -> xr.Dataset:
 def hardmax(contexts: tuple[int, ...]) -> xr.Dataset:
     """R for very sharp scores, and the law."""
     sharp = np.array(HARD)
-    exact = [softmax_moments(sharp, n).concentration for n in contexts]
+    exact = [theory.softmax_moments(sharp, n).concentration for n in contexts]
     law = [theory.hardmax_concentration(sharp, n) for n in contexts]
     largest = [theory.expected_maximum(n) for n in contexts]
     return xr.Dataset(
@@ -208,8 +206,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=estimates["exact"],
             tolerance=DEVIATIONS * estimates["concentration_error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            kind="check",
-            source="tasks.softmax_moments (quadrature), against sampling",
+            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
         worst_point(
             "stein",
@@ -218,8 +215,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=root * (1 - estimates["exact"]),
             tolerance=DEVIATIONS * estimates["mean_error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            kind="theory",
-            source="Stein's lemma; R by tasks.softmax_moments",
+            theory="Stein's lemma; R by theory.softmax.softmax_moments",
         ),
         worst_point(
             "points",
@@ -228,34 +224,29 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             predicted=ends["ratio"],
             tolerance=DEVIATIONS * ends["error"],
             basis=f"{DEVIATIONS:g} standard errors, from other contexts",
-            kind="check",
-            source="tasks.softmax_moments (quadrature), against sampling",
+            check="theory.softmax.softmax_moments (quadrature), against sampling",
         ),
-        Claim.over(
+        over(
             "halved-before",
             "R falls to half of e^(a²)/L before a² = (2/3) ln L, for L from 20 to 1e6: a² where it does",
             predicted=points["annealed"].values,
             measured=half.values,
-            tolerance=0.0,
-            basis="strict",
+            exact="strict",
             relation="<=",
             counted="lengths",
-            kind="theory",
-            source="theory.softmax.annealed_threshold",
+            theory="theory.softmax.annealed_threshold",
         ),
-        Claim.over(
+        over(
             "halved-after",
             "R falls to half of e^(a²)/L after a² = (2/3)(ln L - 1), for L from 20 to 1e6: a² where it does",
             predicted=2 / 3 * (np.log(points["context"].values) - 1),
             measured=half.values,
-            tolerance=0.0,
-            basis="strict; the other tokens' fluctuations add to R",
+            exact="strict; the other tokens' fluctuations add to R",
             relation=">=",
             counted="lengths",
-            kind="theory",
-            source="docstring of one_rival in papers/softmax/regimes.py",
+            theory="docstring of one_rival in papers/softmax/regimes.py",
         ),
-        Claim.over(
+        over(
             "rival",
             "Where R is half of e^(a²)/L by quadrature, the law of one rival token gives half too, for L from 1e3 to "
             "1e6: its R over e^(a²)/L",
@@ -264,10 +255,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=1.5 * np.expm1(rival["square"].sel(ratio=0.5).values) / rival["context"].values,
             basis="neglected: fluctuations of the other tokens, 3(e^(a²)-1)/L of R",
             counted="lengths",
-            kind="theory",
-            source="docstring of one_rival in papers/softmax/regimes.py",
+            theory="docstring of one_rival in papers/softmax/regimes.py",
         ),
-        Claim.over(
+        over(
             "hard",
             "Sharp scores attend to the largest: what R has above 1 - E[max z]/a, over E[max z]π²/(12a³), for L from "
             f"{first} to {last} and a = 15, 30, 60",
@@ -276,8 +266,7 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             tolerance=(2 * hard["largest"] / hard["a"]).stack(point=("context", "a")).values,
             basis="twice E[max z]/a, the next order; E[max z] is also the density of the gap to the second token at 0",
             counted="points",
-            kind="theory",
-            source="theory.softmax.hardmax_concentration; Stein's lemma",
+            theory="theory.softmax.hardmax_concentration; Stein's lemma",
             explored=True,
         ),
     ]
@@ -305,13 +294,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         for label, style in (("$e^{a^2}/L$", "--"), ("hardmax, $1-E[\\max z]/a$", ":")):
             left.plot([], [], style, color=BLACK, linewidth=1.2, label=label)
         left.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
-        left.set_xscale("log")
-        left.set_yscale("log")
-        left.set_xlim(0.1, 400)
-        left.set_ylim(8e-5, 1.4)
-        left.set_xlabel("variance of the scores, a²")
-        left.set_ylabel("concentration R = E Σp²")
-        left.set_title("(a) From all tokens to one")
+        left.set(xscale="log", yscale="log", xlim=(0.1, 400), ylim=(8e-5, 1.4), xlabel="variance of the scores, a²")
+        left.set(ylabel="concentration R = E Σp²", title="(a) From all tokens to one")
         left.legend(loc="lower right", fontsize=8.5)
 
         middle.axhline(0.5, color=GRAY, linestyle=":", linewidth=1.0)
@@ -319,11 +303,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         middle.plot([], [], color=BLACK, label="exact; colors as in (a)")
         middle.plot([], [], "--", color=BLACK, linewidth=1.1, label="law of one rival token")
         middle.plot([], [], "o", color=GRAY, markersize=4, label="sampled")
-        middle.set_xlim(0, 2)
-        middle.set_ylim(0, 1.05)
-        middle.set_xlabel("variance of the scores, a² / ((2/3) ln L)")
-        middle.set_ylabel("R / ($e^{a^2}/L$)")
-        middle.set_title("(b) Departure from the exponential law")
+        middle.set(xlim=(0, 2), ylim=(0, 1.05), xlabel="variance of the scores, a² / ((2/3) ln L)")
+        middle.set(ylabel="R / ($e^{a^2}/L$)", title="(b) Departure from the exponential law")
         middle.legend(loc="upper right")
 
         for ratio, marker in zip(RATIOS, "^so", strict=True):
@@ -338,11 +319,8 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         right.plot(points["context"], points["typical"], ":", color=PALETTE[0], label="(1/2) ln L, most contexts")
         right.axhline(1, color=GRAY, linewidth=1.0)
         below: dict[str, Any] = {"xytext": (0, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
-        right.annotate("end of the flow, a² = 1", (1e6, 1), color="#555555", **below)
-        right.set_xscale("log")
-        right.set_ylim(0, 10)
-        right.set_xlabel("context length L")
-        right.set_ylabel("variance of the scores, a²")
+        right.annotate("limit of the flow, a² = 1", (1e6, 1), color="#555555", **below)
+        right.set(xscale="log", ylim=(0, 10), xlabel="context length L", ylabel="variance of the scores, a²")
         right.set_title("(c) Where the exponential law ends")
         right.legend(loc="upper left", fontsize=8.5)
     return figure

@@ -1,6 +1,6 @@
 r"""Beyond the paper: heads of opposite sign, which positive weights cannot reach, do without the factor e of the flow.
 
-From random weights of either sign they emerge in training, as arXiv 2503.12734 reports (`_sign_pairs_random`). Beyond
+From random weights of either sign they emerge in training, as He, Pan, Chen and Yang report (arXiv 2503.12734). Beyond
 that paper are here the saddle that positive weights rest at and for how long, the laws by which the bound is neared,
 and how many heads several tasks need.
 
@@ -8,23 +8,32 @@ In the spectral loss two heads (ω, -ω) with (μ, -μ) leave of the kernel $e^x
 and the loss is that of linear attention. Balanced flow keeps signs; any imbalance, however small, ends this.
 """
 
-from dataclasses import asdict
+from itertools import cycle
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 
-from stepwell.figures import Data, Figure
-from stepwell.tasks import MultiTaskRegression
-from stepwell.theory import softmax as theory
+from stepwell.analysis.style import (
+    BLACK,
+    BLUE,
+    GRAY,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    new_figure,
+    scientific,
+    styled,
+)
+from stepwell.figures import Claim, Data, Figure, Known
 
-from ._search import FLATTEST, least_positive, least_signed
-from ._sign_pairs_claims import claims
-from ._sign_pairs_drawing import draw
-from ._sign_pairs_random import random_eigenvalues, whole_matrices
-from ._sign_pairs_settings import OFF_BALANCE, RANDOM_SCALE, SIZES, WHOLE, Settings
-from ._sign_pairs_training import balanced, exact_softmax, signed, unbalanced
-from ._tokens import sampled_loss, softmax
+from ._claims import DEVIATIONS, fraction, named_settings, over, worst_point
+from ._eigenvalues import FLATTEST, SIGMAS
+from ._sign_pairs_runs import OFF_BALANCE, RANDOM_SCALE, SIZES, SPACING, WHOLE, Settings, simulate
 
 CAPTION = (
     "Above, softmax attention itself, from Gaussian weights of either sign, as in He, Pan, Chen and Yang "
@@ -47,174 +56,402 @@ CAPTION = (
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    dim, context, noise = (values.pop(name) for name in ("dim", "context", "noise"))
-    del values["until"], values["signed_until"]
     return {
-        "dimension d": dim,
-        "context length L": context,
-        "noise σ²": noise,
+        **named_settings(settings),
         "heads off balance, o/v = (1+δ)⁻²": list(OFF_BALANCE),
         "random weights": f"Gaussian of deviation {RANDOM_SCALE:g}; times √d for keys and queries of eigenvalues",
         "whole matrices": ", ".join(f"{name} {value:g}" for name, value in WHOLE._asdict().items()),
-        **values,
     }
 
 
-def simulate(settings: Settings) -> Data:
-    return {
-        "curves": curves(settings),
-        "sampled": sampled(settings),
-        "balanced": balanced(settings),
-        "unbalanced": unbalanced(settings),
-        "signed": signed(settings),
-        "exact": exact_softmax(settings),
-        "heads": by_heads(settings),
-        "laws": falling_laws(settings),
-        "whole": whole_matrices(settings),
-        "random": random_eigenvalues(settings),
-    }
+PAIRS = "arXiv 2503.12734, abstract: emergent patterns from random initialization"
+ONE_SIGN = Known(
+    "in one of the seeds both heads take the same sign and act as a single head, at whose level the loss rests",
+    "two-heads-of-one-sign",
+)
+NOISY = 0.2
+"""What whole matrices may have besides the structure, relative to it: noise of batches of 256 sequences."""
+NOTHING = 0.1
+"""What a readout may have besides the labels, and besides a sum of zero, relative to μ."""
+BALANCED = 0.01
+"""The same sum of the eigenvalues, which have less noise, relative to Σ|μ|."""
 
 
-def curves(settings: Settings) -> xr.Dataset:
-    """Losses over the signal, with the best μ, of one head, a sign pair and linear attention."""
-    task, dim, signal = settings.task, settings.dim, settings.signal
-    a = np.geomspace(0.015, 4, 60)
-    single, pair = [], []
-    for size in a:
-        omega = np.array([[(size / dim) ** 0.5]])
-        single.append(theory.profile_loss(task, omega).loss[0])
-        pair.append(theory.sign_pair_loss(task, np.array([size]))[0, 0])
-    variance = float(task.noise_factors[0]) * dim / settings.context
-    flow_limit = theory.flow_limit(task)
-    return xr.Dataset(
-        {
-            "single": ("a", np.array(single) / signal),
-            "single_exact": ("a", np.array([_best_exact(task, size) for size in a]) / signal),
-            "pair": ("a", np.array(pair) / signal),
-            "linear": ("a", np.full(a.size, variance / (1 + variance))),
-            "linear_exact": ("a", np.full(a.size, theory.linear_attention_loss(task)[0] / signal)),
-            "flow": theory.flow_limit_loss(task)[0] / signal,
-            "flow_exact": theory.exact_loss(task, *map(theory.as_heads, flow_limit))[0] / signal,
-            "best_exact": theory.exact_optimum(task).loss[0] / signal,
-            "bound": theory.lower_bound(task, 2)[0] / signal,
-        },
-        coords={"a": a},
+def claims(data: Data, settings: Settings) -> list[Claim]:
+    return [
+        *_of_random_starts(data),
+        *_of_pairs(data, settings),
+        *_of_training(data, settings),
+        *_of_falls(data["signed"], data["unbalanced"], data["laws"]),
+        *_of_heads(data["heads"]),
+    ]
+
+
+def _of_random_starts(data: Data) -> list[Claim]:
+    whole, runs = data["whole"], data["random"]
+    agree = np.sign(whole["omega"].values) == np.sign(whole["mu"].values)
+    opposite = np.sign(whole["omega"].values).sum(axis=1) == 0
+    law = data["laws"].sel(kind="signed")
+    flat = float(law["unit"] * (law["growth"] * runs["time"][-1] / 4) ** -law["power"])
+    levels = (
+        ("keys", "key-query weights are ±ω times the identity, with one ω: what else there is", NOISY),
+        ("inputs", "output-value weights read the label alone: what they read of the inputs, over μ", NOTHING),
+        ("added", "output-value weights add up to zero: |μ¹ + μ²| over μ", NOTHING),
     )
+    return [
+        fraction(
+            "random-signs",
+            "Softmax attention, whole matrices from Gaussian weights: fraction of seeds in which one of two heads has "
+            "positive ω and μ and one negative",
+            holds=opposite & agree.all(axis=1),
+            basis="signs",
+            paper=PAIRS,
+            known=ONE_SIGN,
+            explored=True,
+        ),
+        *[
+            over(
+                f"random-{name}",
+                f"Softmax attention, whole matrices from Gaussian weights: {words}",
+                predicted=level,
+                measured=whole[name].values,
+                exact="a level, set on other seeds: batches are noisy",
+                relation="<=",
+                paper=PAIRS,
+                known=None if name == "keys" else ONE_SIGN,
+                explored=True,
+            )
+            for name, words, level in levels
+        ],
+        over(
+            "random-zero-sum",
+            "Softmax attention, eigenvalues from Gaussian weights, "
+            f"{' and '.join(str(h) for h in runs['heads'].values)} heads: |Σμ| over Σ|μ|, for each run",
+            predicted=BALANCED,
+            measured=runs["added"].values.ravel(),
+            exact="a level, set on other seeds",
+            relation="<=",
+            counted="runs",
+            paper=PAIRS,
+            explored=True,
+        ),
+        over(
+            "random-linear",
+            "Softmax attention, eigenvalues from Gaussian weights: the loss over fresh sequences is that of linear "
+            "attention on centered labels, with L − 1 pairs: ratio, for each run",
+            predicted=1.0,
+            measured=(runs["tested"] / runs["linear"]).values.ravel(),
+            tolerance=(
+                SIGMAS * runs["tested_error"] / runs["linear"]
+                + 2 * runs["heads"] / runs.attrs["sequences"]
+                + flat**2 / 6
+            ).values.ravel(),
+            basis=f"{SIGMAS:g} standard errors, from other sequences; weights fitted to N sequences lose on "
+            "others at most 1/N each; a²/6 of a pair after a quarter of the time, by its law",
+            counted="runs",
+            paper="arXiv 2503.12734, abstract: debiased gradient descent; loss: linear_attention_loss",
+            explored=True,
+        ),
+    ]
 
 
-def _pair(task: MultiTaskRegression, size: float) -> tuple[np.ndarray, np.ndarray]:
-    r"""ω, μ of a sign pair at $a = d\omega^2$; best is $2\mu\omega = 1/(1+\gamma\sinh(a)/a)$, $\gamma = \phi d/L$."""
-    omega = (size / task.dims[0]) ** 0.5 * np.array([[1.0], [-1.0]])
-    reached = 1 / (1 + float(task.noise_factors[0]) * task.dims[0] / task.context.longest * np.sinh(size) / size)
-    return omega, reached / (2 * omega)
+def _of_pairs(data: Data, settings: Settings) -> list[Claim]:
+    curve, sampled = data["curves"], data["sampled"]
+    flat = sampled.isel(a=0).sel(kind="pair")
+    pairs = sampled.sel(kind="pair")
+    return [
+        over(
+            "flat-pair",
+            f"Softmax itself, sampled, at a = {SIZES[0]:g}: a sign pair is linear attention on centered scores: loss",
+            predicted=float(flat["limit"]),
+            measured=flat["mean"].values,
+            tolerance=DEVIATIONS * flat["error"].values
+            + (SIZES[0] ** 2 + 8 * SIZES[0] / settings.context) * float(flat["limit"]),
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts; cubic terms of the softmax, relative orders "
+            "a² and 8a/L (centered_linear_loss)",
+            theory="theory.softmax.sign_pair_loss, sign pairs are linear attention as a → 0",
+        ),
+        worst_point(
+            "linear-variance",
+            "Linear attention, sampled: its variance is (dφ+1)/L: loss",
+            measured=sampled["mean"].sel(kind="linear"),
+            predicted=float(curve["linear_exact"][0]),
+            tolerance=DEVIATIONS * sampled["error"].sel(kind="linear"),
+            basis=f"{DEVIATIONS:g} standard errors, from other contexts",
+            theory="linear attention, variance (dφ+1)/L",
+        ),
+        over(
+            "pairs-beat-one-head",
+            "Softmax itself, sampled: sign pairs beat the best that one head can do: greatest loss, a from 0.02 to 1",
+            predicted=float(curve["best_exact"]),
+            measured=(pairs["mean"] + DEVIATIONS * pairs["error"]).max("a").values,
+            exact=f"strict, {DEVIATIONS:g} standard errors added",
+            theory="theory.softmax.single_head_optimum; as arXiv 2503.12734 reports of trained pairs",
+            relation="<=",
+        ),
+    ]
 
 
-def _best_exact(task: MultiTaskRegression, size: float) -> float:
-    """The exact loss of one head with the best μ: a parabola through three points."""
-    omega = np.array([[(size / task.dims[0]) ** 0.5]])
-    zero, one, two = (theory.exact_loss(task, omega, np.array([[mu]]))[0] for mu in (0.0, 1.0, 2.0))
-    curvature = (two - 2 * one + zero) / 2
-    return zero - (one - zero - curvature) ** 2 / (4 * curvature)
+def _of_training(data: Data, settings: Settings) -> list[Claim]:
+    curve, left = data["curves"], data["unbalanced"]
+    limit = float(curve["flow"])
+    logs = np.log(1 / left["delta"].values)
+    slope = (left["passage"][:, -1] - left["passage"][:, 0]).values / (logs[-1] - logs[0])
+    rate = left["rate"].values
+    # A run that had less than twice the time of the plateau need not leave it.
+    judged = np.isfinite(slope) | (2 * logs[-1] / rate <= settings.until)
+    exact = data["exact"]
+    return [
+        over(
+            "balanced-end",
+            "Spectral loss, from positive balanced weights: two heads end at the limit of the flow: loss",
+            predicted=limit,
+            measured=data["balanced"]["loss"].values[:, -1],
+            tolerance=1e-6 * limit,
+            basis="all else dies exponentially, and has had a hundred times as long as it takes",
+            theory="theory.softmax.flow_limit_loss",
+        ),
+        over(
+            "plateau-slope",
+            "Spectral loss, off balance: the plateau lasts ln(1/δ)/κ and a constant: slope of its end against ln(1/δ), "
+            "times κ",
+            predicted=1.0,
+            measured=(slope * rate)[judged],
+            tolerance=2 * SPACING / (logs[-1] - logs[0]) * rate[judged] + OFF_BALANCE[0],
+            basis="twice the spacing of saved times; the largest δ; κ by theory",
+            theory="docs/differences.md, the limit of the flow is a saddle",
+        ),
+        over(
+            "exact-leaves",
+            "Softmax attention trained from positive weights off balance: the loss on new sequences is below the best "
+            "of one head",
+            predicted=float(curve["best_exact"]),
+            measured=(exact["tested"] + DEVIATIONS * exact["tested_error"]).values,
+            exact=f"strict, {DEVIATIONS:g} standard errors added",
+            relation="<=",
+            theory="docs/differences.md, the limit of the flow is a saddle",
+        ),
+    ]
 
 
-def sampled(settings: Settings) -> xr.Dataset:
-    """Sign pairs of softmax heads, and linear attention, over drawn contexts."""
-    task, dim, context, noise = settings.task, settings.dim, settings.context, settings.noise
-    shape = (2, len(settings.seeds), len(SIZES))
-    mean, error, limit = np.empty(shape), np.empty(shape), []
-    c = 1 / (1 + (dim * float(task.noise_factors[0]) + 1) / context)
-    for column, size in enumerate(SIZES):
-        omega, mu = (weights[0, 0] for weights in _pair(task, size))
-        limit.append(centered_linear_loss(task, 2 * mu * omega))
-        kinds = (
-            (omega, lambda s, mu=mu: mu * (softmax(s) - softmax(-s))),
-            (1.0, lambda s: c / context * s),
+def _of_falls(signed: xr.Dataset, left: xr.Dataset, laws: xr.Dataset) -> list[Claim]:
+    fall_claims = []
+    for kind, words, runs, counted in (
+        ("signed", "from weights of either sign, two heads near the bound as t^(−4/5)", signed, "seeds"),
+        ("unbalanced", "from positive weights off balance, two heads near the bound as t^(−2/3)", left, "runs"),
+    ):
+        law, time = laws.sel(kind=kind), runs["time"].values
+        half = int(np.searchsorted(time, time[-1] / 2))
+        grown = _clock(runs["loss"], law)
+        speed = (grown.isel(time=-1) - grown.isel(time=half)) / (time[-1] - time[half])
+        # By the law itself, at the middle of the time.
+        a = float(law["unit"] * (law["growth"] * time[half]) ** -law["power"])
+        fall_claims.append(
+            over(
+                f"{kind}-fall",
+                f"Spectral loss, {words}: growth over the last half of the time of what grows evenly by the law, over "
+                "the law's",
+                predicted=1.0,
+                measured=(speed / law["growth"]).values.ravel(),
+                tolerance=a ** float(law["next_order"]),
+                basis="next order in a, where the law has it in the middle of the time: a for (ω, 0), a² for (ω, −ω)",
+                counted=counted,
+                theory="docstring of falling_laws",
+            )
         )
-        for row, seed in enumerate(settings.seeds):
-            rng = np.random.default_rng([seed, column])
-            for kind, (scale, attend) in enumerate(kinds):
-                estimate = sampled_loss(scale * np.eye(dim), attend, context, settings.sequences, noise=noise, rng=rng)
-                mean[kind, row, column], error[kind, row, column] = estimate
-    dims = ("kind", "run", "a")
-    return xr.Dataset(
-        {"mean": (dims, mean), "error": (dims, error), "limit": ("a", limit)},
-        coords={"kind": ["pair", "linear"], "run": list(settings.seeds), "a": list(SIZES)},
-    )
+    return fall_claims
 
 
-def centered_linear_loss(task: MultiTaskRegression, reached: float) -> float:
-    r"""The loss over the signal of a flat sign pair with $2\mu\omega = c$, exact in d and L.
-
-    $\mu(p^+ - p^-) \to \tfrac{2\mu}L(s - \bar s)$: linear attention on centered scores, whose $\sum_l(x_l-\bar x)
-    (x_l-\bar x)^\top$ is a Wishart matrix of L - 1 degrees: $(1-c')^2 + c'^2(d\phi+1)/(L-1)$, $c' = c(L-1)/L$.
-
-    The next term of the softmax, $\tfrac16s^3 - \tfrac12s\,\overline{s^2}$ for centered scores of variance a, is on
-    average at right angles to s: its square adds $a^2/6$ of the variance, and the finite context $-4a/L$, each times
-    moments of $|q|^2/d$ that are less than 2 for the second and less than 6 for the first.
-    """
-    dim, context = task.dims[0], task.context.longest
-    c = reached * (context - 1) / context
-    return float((1 - c) ** 2 + c**2 * (dim * task.noise_factors[0] + 1) / (context - 1))
+def _clock(loss: xr.DataArray, law: xr.Dataset) -> xr.DataArray:
+    """What grows evenly in time by the law, from the loss over the signal."""
+    flatness = loss / (law["gamma"] * (1 - loss)) - 1
+    a = (flatness / law["factor"]) ** (1 / law["order"])
+    omega = (a / law["unit"]) ** 0.5
+    power = 1 + 2 * law["order"]
+    return omega**-power + law["inertia"] * power / (power - 2) * omega ** (2 - power)
 
 
-def by_heads(settings: Settings) -> xr.Dataset:
-    """Least losses over the signal for three equal tasks, by number of heads; and a construction with I + 1."""
-    count, heads = 3, (1, 2, 3, 4, 5)
-    task = MultiTaskRegression((settings.dim,) * count, 1.0, settings.context, noise_variance=settings.noise)
-    signal = float(task.signals.sum())
-    rows = np.empty((2, len(heads), len(settings.seeds)))
-    rounding = np.empty(rows.shape[1:])
-    for row, h in enumerate(heads):
-        for column, seed in enumerate(settings.seeds):
-            rng = np.random.default_rng([seed, h])
-            free, kept = (search(task, h, settings.starts, rng=rng) for search in (least_signed, least_positive))
-            rows[:, row, column] = free.loss / signal, kept.loss / signal
-            rounding[row, column] = free.rounding / signal
-    # Each task on a contrast of the heads that adds up to zero.
-    contrasts = FLATTEST * settings.dim**-0.5 * (np.eye(count + 1)[:, :count] - 1 / (count + 1))
-    contrast_loss = theory.spectral_loss(task, contrasts, theory.profile_loss(task, contrasts).mu).sum() / signal
-    return xr.Dataset(
-        {
-            "signed": (("heads", "run"), rows[0]),
-            "positive": (("heads", "run"), rows[1]),
-            "rounding": (("heads", "run"), rounding),
-            "bound": ("heads", [theory.lower_bound(task, h).sum() / signal for h in heads]),
-            "partition": ("heads", [theory.best_partition(task, h).loss.sum() / signal for h in heads]),
-            "contrast": contrast_loss,
-        },
-        coords={"heads": list(heads), "run": list(settings.seeds)},
-        attrs={"tasks": count},
-    )
+def _of_heads(searched: xr.Dataset) -> list[Claim]:
+    slack = FLATTEST**2 * searched["heads"] * searched["bound"] + searched["rounding"]
+    return [
+        worst_point(
+            "heads-signed",
+            "Spectral loss, three tasks, weights of either sign: the least loss of a search is the bound: loss, at "
+            "the H furthest off",
+            measured=searched["signed"],
+            predicted=searched["bound"],
+            tolerance=slack,
+            basis=f"Σ|ω^h|² in the search is at least {FLATTEST:g}²·H; rounding",
+            theory="theory.softmax.lower_bound",
+        ),
+        worst_point(
+            "heads-positive",
+            "Spectral loss, three tasks, weights not negative: the least loss of a search is that of tasks divided "
+            "among heads: loss, at the H furthest off",
+            measured=searched["positive"],
+            predicted=searched["partition"],
+            tolerance=1e-8,
+            basis="the search's tolerance",
+            theory="theory.softmax.best_partition, tasks divided among heads",
+        ),
+    ]
 
 
-def falling_laws(settings: Settings) -> xr.Dataset:
-    r"""How two heads near the bound once they are flat, $a = d\omega^2 \ll 1$: heads (ω, -ω), and (ω, 0) off balance.
+def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
+    with styled():
+        figure = new_figure(15.0, 9.2)
+        panels = figure.subplots(2, 3)
+        _random(panels[0, 0], data["whole"], data["random"], settings.dim)
+        _matrices(panels[0, 1], data["whole"])
+        _kernels(panels[0, 2], data["curves"], data["sampled"])
+        _courses(panels[1, 0], data)
+        _falls(panels[1, 1], data)
+        _heads(panels[1, 2], data["heads"])
+    return figure
 
-    Readouts are then at their best, $c = 2\mu\omega$ of a pair and $\mu\omega$ of (ω, 0) with (μ, -μ), and move with
-    ω. With γ = φd/L the loss over the signal is γg/(1+γg), g = sinh(a)/a = 1 + a²/6 or (e^a-1)/a = 1 + a/2 to leading
-    order. Motion along this valley, with the mobilities of `theory.spectral_velocity`,
-    $\dot\omega = -(2s/d)\,\omega\,\partial_\omega L$ and $\dot\mu = -2\mu\,\partial_\mu L$, is
 
-    $\tfrac{d}{dt}\omega^{-5}\,(1 + 2a/(sc)) = \tfrac{20}3 S\gamma d^2/(1+\gamma)$ of a pair, and
-    $\tfrac{d}{dt}\omega^{-3}\,(1 + a/(2sc)) = 3S\gamma d/(1+\gamma)$ of (ω, 0), with c = 1/(1+γ).
+def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset, dim: int) -> None:
+    calm = whole[["loss"]].coarsen(time=min(5, whole.sizes["time"]), boundary="trim").mean()
+    for run in range(whole.sizes["run"]):
+        label = "whole matrices, 2 heads, d = 5" if run == 0 else None
+        axes.plot(calm["time"], calm["loss"][run], color=PURPLE, linewidth=0.9, alpha=0.8, label=label)
+    for heads, color in zip(runs["heads"].values, cycle((VERMILION, ORANGE)), strict=False):
+        for run in range(runs.sizes["run"]):
+            label = f"eigenvalues, {heads} heads, d = {dim}" if run == 0 else None
+            loss = runs["loss"].sel(heads=heads)[run, 1:]
+            axes.plot(runs["time"][1:], loss, color=color, linewidth=1.2, label=label)
+    for level, style, words in (
+        (float(whole["linear"]), PURPLE, "linear attention on centered labels, d = 5"),
+        (float(runs["linear"]), VERMILION, f"linear attention on centered labels, d = {dim}"),
+        (float(whole["one_head"]), GRAY, "best of one head, d = 5"),
+    ):
+        axes.axhline(level, color=style, linestyle="--", linewidth=1.1, label=words)
+    axes.set(xscale="log", yscale="log", ylim=(0.08, 9))
+    axes.set_yticks([0.1, 0.2, 0.5, 1.0], ["0.1", "0.2", "0.5", "1"])
+    axes.set(xlim=(min(0.3, float(whole["time"][-1]) / 10), float(whole["time"][-1])), xlabel="time, rate × steps")
+    axes.set(ylabel="loss / signal", title="(a) Softmax attention from random weights")
+    axes.legend(loc="upper right", fontsize=8.5)
 
-    So a falls as $t^{-2/5}$ and $t^{-2/3}$, and the loss nears the bound as $t^{-4/5}$ and $t^{-2/3}$. The second terms
-    are what ω itself adds to the inertia of the readouts.
-    """
-    d, signal = settings.dim, settings.signal
-    gamma = float(settings.task.noise_factors[0]) * d / settings.context
-    scale = d**-0.5 / (1 + gamma)
-    rows = {
-        "order": (2, 1),
-        "factor": (1 / 6, 1 / 2),
-        "growth": (20 / 3 * signal * gamma * d**2 / (1 + gamma), 3 * signal * gamma * d / (1 + gamma)),
-        "inertia": (2 * d / scale, d / (2 * scale)),
-        "power": (2 / 5, 2 / 3),
-        "next_order": (2, 1),
-    }
-    variables = {name: ("kind", np.array(values, float)) for name, values in rows.items()}
-    return xr.Dataset({**variables, "gamma": gamma, "unit": float(d)}, {"kind": ["signed", "unbalanced"]})
+
+def _matrices(axes: Axes, whole: xr.Dataset) -> None:
+    opposite = np.sign(whole["omega"].values).sum(axis=1) == 0
+    shown = whole.isel(run=int(np.argmax(opposite)))
+    scores, readout = shown["scores"].values, shown["readout"].values
+    heads, width, d = scores.shape
+    drawn = np.full((width + 2, heads * (width + 1) - 1), np.nan)
+    for head in range(heads):
+        left = head * (width + 1)
+        drawn[:width, left : left + d] = scores[head] / np.abs(scores).max()
+        drawn[width + 1, left : left + width] = readout[head] / np.abs(readout).max()
+        words = f"head {head + 1}: ω = {float(shown['omega'][head]):.2f}, μ = {float(shown['mu'][head]):.2f}"
+        axes.annotate(words, (left + d / 2, -0.75), ha="center", fontsize=9.5)
+    image = axes.imshow(drawn, cmap="RdBu_r", vmin=-1, vmax=1)
+    axes.figure.colorbar(image, ax=axes, shrink=0.7)
+    axes.set_xticks([])
+    axes.set_yticks([d / 2 - 0.5, d, width + 1], ["$W_X$", "$W_Y$", "U"])
+    axes.tick_params(length=0)
+    axes.set_ylim(width + 1.6, -1.3)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.set_xlabel("input coordinates 1 to 5, and for U the label")
+    axes.set_title("(b) Diagonal, alike, last entry only, zero sum")
+
+
+def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
+    a = curve["a"]
+    axes.plot(a, curve["single"], color=BLUE, label="one head")
+    axes.plot(a, curve["single_exact"], "--", color=BLUE, linewidth=1.2, label="one head, exact")
+    axes.plot(a, curve["pair"], color=VERMILION, label="sign pair")
+    axes.plot(a, curve["linear"], color=GREEN, label="$e^x$ replaced by x")
+    axes.plot(a, curve["linear_exact"], "--", color=GREEN, linewidth=1.2, label="linear attention, exact")
+    error = 2 * (sampled["error"] ** 2).mean("run") ** 0.5 / sampled.sizes["run"] ** 0.5
+    for kind, color, marker in (("pair", VERMILION, "o"), ("linear", GREEN, "s")):
+        mean = sampled["mean"].sel(kind=kind).mean("run")
+        label = "sampled" if kind == "pair" else None
+        axes.errorbar(
+            sampled["a"] * (1.1 if kind == "linear" else 1.0),
+            mean,
+            error.sel(kind=kind),
+            fmt=marker,
+            color=color,
+            markersize=5,
+            label=label,
+        )
+    axes.set(xscale="log", xlim=(0.015, 4), ylim=(0, 0.62), xlabel="variance of the scores, a = dω²")
+    axes.set(ylabel="loss / signal, with the best μ", title="(c) Two heads of opposite sign are linear attention")
+    axes.legend(loc="upper left", bbox_to_anchor=(0.43, 1.0), fontsize=8.5)
+
+
+def _courses(axes: Axes, data: Data) -> None:
+    balanced, left, signed, exact = (data[name] for name in ("balanced", "unbalanced", "signed", "exact"))
+    for run in range(balanced.sizes["run"]):
+        label = "positive, balanced" if run == 0 else None
+        axes.plot(balanced["time"], balanced["loss"][run], color=BLUE, linewidth=1.4, label=label)
+    for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
+        label = f"positive, off balance by {scientific(delta)}"
+        axes.plot(left["time"], left["loss"][0, number], color=color, label=label)
+    for run in range(signed.sizes["run"]):
+        label = "of either sign" if run == 0 else None
+        axes.plot(signed["time"], signed["loss"][run], color=VERMILION, linewidth=1.2, label=label)
+    for run in range(exact.sizes["run"]):
+        label = "softmax attention, off balance by 0.1" if run == 0 else None
+        axes.plot(exact["time"], exact["loss"][run], ":", color=BLACK, linewidth=1.6, label=label)
+    names = (("limit of the flow", float(data["curves"]["flow"])), ("bound", float(data["curves"]["bound"])))
+    for words, level in names:
+        axes.axhline(level, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
+        place: dict[str, Any] = {
+            "textcoords": "offset points",
+            "xytext": (-2, 4 if level > 0.15 else -12),
+            "ha": "right",
+        }
+        axes.annotate(words, (float(left["time"][-1]), level), color="#555555", **place)
+    axes.set(xscale="log", xlim=(min(0.05, float(left["time"][-1]) / 10), float(left["time"][-1])), ylim=(0, 1.05))
+    axes.set(xlabel="time, rate × steps", ylabel="loss / signal", title="(d) Two heads trained on one task")
+    axes.legend(loc="upper right", fontsize=8.5)
+
+
+def _falls(axes: Axes, data: Data) -> None:
+    signed, left, laws = data["signed"], data["unbalanced"], data["laws"]
+    bound = float(data["curves"]["bound"])
+    for run in range(signed.sizes["run"]):
+        label = "of either sign" if run == 0 else None
+        axes.plot(signed["time"], signed["loss"][run] - bound, color=VERMILION, linewidth=1.4, label=label)
+    for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
+        label = f"positive, off balance by {scientific(delta)}"
+        axes.plot(left["time"], left["loss"][0, number] - bound, color=color, linewidth=1.4, label=label)
+    for kind, style, words in (
+        ("signed", "--", "law, at last $t^{-4/5}$"),
+        ("unbalanced", ":", "law, at last $t^{-2/3}$"),
+    ):
+        law, a = laws.sel(kind=kind), np.geomspace(2e-3, 0.2, 60)
+        omega, power = (a / float(law["unit"])) ** 0.5, 1 + 2 * float(law["order"])
+        grown = omega**-power + float(law["inertia"]) * power / (power - 2) * omega ** (2 - power)
+        time = grown / float(law["growth"])
+        gamma = float(law["gamma"])
+        excess = gamma / (1 + gamma) ** 2 * float(law["factor"]) * a ** float(law["order"])
+        axes.plot(time, excess, style, color=BLACK, linewidth=1.4, label=words)
+    axes.set(xscale="log", yscale="log", xlim=(min(0.5, float(signed["time"][-1]) / 10), float(signed["time"][-1])))
+    axes.set(ylim=(1e-5, 1), xlabel="time, rate × steps", ylabel="loss / signal, above the bound")
+    axes.set_title("(e) The bound is neared as a power of time")
+    axes.legend(loc="lower left", fontsize=8.5)
+
+
+def _heads(axes: Axes, searched: xr.Dataset) -> None:
+    heads = searched["heads"]
+    axes.plot(heads, searched["bound"], color=VERMILION, label="bound")
+    axes.plot(heads, searched["partition"], color=BLUE, label="tasks divided among heads")
+    for run in range(searched.sizes["run"]):
+        labels = ("searched, either sign", "searched, not negative") if run == 0 else (None, None)
+        axes.plot(
+            heads, searched["signed"][:, run], "o", color=VERMILION, fillstyle="none", markersize=8, label=labels[0]
+        )
+        axes.plot(heads, searched["positive"][:, run], "s", color=BLUE, fillstyle="none", markersize=8, label=labels[1])
+    wanted = int(searched.attrs["tasks"]) + 1
+    axes.plot(wanted, float(searched["contrast"]), "*", color=BLACK, markersize=9, label="contrasts of I + 1 heads")
+    axes.set_xticks(heads)
+    axes.set(ylim=(0, None), xlabel="heads H", ylabel="least loss / signal")
+    axes.set_title(f"(f) I + 1 heads suffice for I = {wanted - 1} tasks")
+    axes.legend(loc="upper right", fontsize=8.5)
 
 
 FIGURE = Figure(

@@ -15,15 +15,15 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
-from stepwell.dynamics import Ensemble, Record, descend, flow
+from stepwell.dynamics import Record, flow
 from stepwell.figures import Claim, Data, Figure, InvalidInput, Known, slug
 from stepwell.models import SpectralAttention
 from stepwell.objectives import Exact, Spectral
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._unless import unless
-from ._worst import worst_point
+from ._claims import close, over, worst_point
+from ._eigenvalues import descent, eigenvalues
 
 CAPTION = (
     "Ours: the paper has no such figure (its comparison of one head with several, for equal tasks, is in Fig 5). Three "
@@ -110,13 +110,12 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
     `several` is the least loss of a head for each task, by quadrature. `growth` is that of 1/ω over the last half of
     the time, for tasks that the closed form leaves out.
     """
-    rows = []
-    for size in settings.sizes:
-        task = the_task(name, size)
+    rows, tasks = [], [the_task(name, size) for size in settings.sizes]
+    for size, task in zip(settings.sizes, tasks, strict=True):
         model = _start(task, settings.seeds[0], score_scale=1.0)
         until = UNTIL * (size / 4) ** 0.5
         run = flow(model, Exact(task, reach=REACH), until=until, record=Record(points=3), progress=False)
-        omega = (run["key"] * run["query"]).values[0, :, 0] / np.array(task.dims)
+        omega = eigenvalues(run, model)[0][0, :, 0]
         best = theory.single_head_optimum(task)
         # Trajectories count time at half the speed.
         growth = (1 / omega[2] - 1 / omega[1]) / (until / 4)
@@ -135,15 +134,11 @@ def softmax_head(name: str, settings: Settings) -> xr.Dataset:
             "best_loss": best.loss.sum(),
             "best_several": theory.flow_limit_loss(task).sum(),
             "best_square": ("task", np.array(task.dims) * best.omega**2),
-            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.context.longest for t in _sizes(name, settings)]),
+            "next_order": ("size", [2 / min(t.dims) + np.e**2 / t.context.longest for t in tasks]),
         },
         {"size": list(settings.sizes)},
         {"name": name},
     )
-
-
-def _sizes(name: str, settings: Settings) -> list[MultiTaskRegression]:
-    return [the_task(name, size) for size in settings.sizes]
 
 
 def unequal(name: str, settings: Settings) -> xr.Dataset:
@@ -151,17 +146,16 @@ def unequal(name: str, settings: Settings) -> xr.Dataset:
     task = the_task(name)
     dims = task.dims
     models = [_start(task, seed) for seed in settings.seeds]
-    run = _train(models, task, settings.rate, settings.steps)
-    scale = models[0].score_scale
-    omega = (run["key"] * run["query"]).values[:, :, 0] * scale / np.array(dims)
-    time = settings.rate * run["snapshot"].values
+    steps = np.unique(np.concatenate([[0], np.geomspace(1, settings.steps, 60).astype(int)]))
+    options: dict[str, Any] = {"rate": settings.rate, "steps": settings.steps, "points": steps, "snapshots": steps}
+    run, scale = descent(models, Spectral(task), **options), models[0].score_scale
     best = theory.single_head_optimum(task)
     faded, out = fading(task, best, scale), best.omega == 0
-    left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * time[-1]), 0.0)
+    left = np.where(out, 1 / (np.where(out, faded.rate, 1.0) * run.time[-1]), 0.0)
     return xr.Dataset(
         {
-            "omega": (("run", "time", "task"), omega),
-            "loss": ("run", run["loss"].values[:, -1]),
+            "omega": (("run", "time", "task"), run.omega[:, :, 0]),
+            "loss": ("run", run.loss[:, -1]),
             "best_omega": ("task", best.omega),
             "best_loss": best.loss.sum(),
             "dim": ("task", np.array(dims)),
@@ -169,7 +163,7 @@ def unequal(name: str, settings: Settings) -> xr.Dataset:
             "left": ("task", left),
             "excess": float(np.sum(faded.cost * left**2)),
         },
-        coords={"run": list(settings.seeds), "time": ("time", time, {"units": "rate × steps (squared loss)"})},
+        coords={"run": list(settings.seeds), "time": ("time", run.time, {"units": "rate × steps (squared loss)"})},
         attrs={"name": name},
     )
 
@@ -199,19 +193,6 @@ def _start(task: MultiTaskRegression, seed: int, score_scale: float | Literal["h
     return SpectralAttention.balanced(omega / roots, mu * roots, task.dims, score_scale=score_scale)
 
 
-def _train(models: list[SpectralAttention], task: MultiTaskRegression, rate: float, steps: int) -> xr.Dataset:
-    listed = np.unique(np.concatenate([[0], np.geomspace(1, steps, 60).astype(int)]))
-    run = descend(
-        Ensemble.of(models),
-        Spectral(task),
-        rate=rate,
-        steps=steps,
-        record=Record(points=listed, snapshots=listed),
-        progress=False,
-    )
-    return run
-
-
 def claims(data: Data, settings: Settings) -> list[Claim]:
     of_softmax = [claim for runs in _named(data, "softmax") for claim in _softmax(runs)]
     return of_softmax + [claim for flows in _named(data, "unequal") for claim in _surrogate(flows)]
@@ -225,24 +206,22 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
     few = "" if np.unique(runs["size"]).size > 1 else "an exponent needs two sizes"
     both = "next order at the smaller size, spread of |q|² 2/d and self-normalization e²/L, in each of two quantities"
     softmax_claims = [
-        unless(
-            few,
-            Claim.close,
+        close(
             f"{slug(name)}-softmax-{kind}",
             f"Softmax attention, {name}: {words}, as d and L grow {factors}-fold: exponent in 1/d of the {difference}",
+            unless=few,
             predicted=1.0,
             measured=np.nan if few else _exponent(away, runs["size"].values),
             tolerance=quantities * next_order,
             basis=both if quantities == 2 else both.removesuffix(", in each of two quantities"),
-            kind="theory",
-            source=source,
+            theory=source,
             known=SYMMETRIC if (name, kind) == ("unequal dimensions", "shares") else None,
             explored=True,
         )
         for kind, words, difference, away, quantities, source in (
             (
                 "loss",
-                "the loss of a single head comes down to that of water-filling",
+                "the loss of a single head falls to that of water-filling",
                 "relative difference",
                 runs["loss"] / runs["best_loss"] - 1,
                 1,
@@ -269,7 +248,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
     out = np.flatnonzero(runs["best_square"] == 0)
     if out.size:
         softmax_claims.append(
-            Claim.over(
+            over(
                 f"{slug(name)}-softmax-fading",
                 f"Softmax attention, {name}: scores that water-filling leaves out fade as 1/(K t), K to leading order: "
                 "growth of 1/ω over the last half of the time, over K, for each such task and size",
@@ -278,8 +257,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
                 tolerance=np.repeat(2 * runs["next_order"].values, out.size),
                 basis=both,
                 counted="tasks and sizes",
-                kind="theory",
-                source="docstring of fading: tasks left out fade as 1/(K t)",
+                theory="docstring of fading: tasks left out fade as 1/(K t)",
                 explored=True,
             )
         )
@@ -304,18 +282,16 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
             predicted=flows["dim"] * flows["best_omega"] ** 2,
             tolerance=2 * leftover + 1e-6,
             basis="twice what tasks left out still have, Σd_i/(K_i t)²; 1e-6 for training",
-            kind="theory",
-            source="theory.softmax.single_head_optimum, water-filling",
+            theory="theory.softmax.single_head_optimum, water-filling",
         ),
-        Claim.over(
+        over(
             f"{slug(name)}-loss",
             f"Spectral loss, {name}: loss of trained heads above the best",
             predicted=0.0,
             measured=(flows["loss"] - flows["best_loss"]).values,
             tolerance=float(2 * flows["excess"] + ROUNDING * flows["best_loss"]),
             basis="twice what tasks left out still cost, by the same law; rounding",
-            kind="theory",
-            source="theory.softmax.single_head_optimum",
+            theory="theory.softmax.single_head_optimum",
         ),
     ]
     out = np.flatnonzero(flows["best_omega"] == 0)
@@ -332,8 +308,7 @@ def _surrogate(flows: xr.Dataset) -> list[Claim]:
                 predicted=1.0,
                 tolerance=2 / (rate * omega.isel(time=0) * time[-1]),
                 basis="μ/ω nears its ray as 1/t or faster, from t = 1/(Kω(0)), ω(0) the initial value; twice that",
-                kind="theory",
-                source="docstring of fading: tasks left out fade as 1/(K t)",
+                theory="docstring of fading: tasks left out fade as 1/(K t)",
             )
         )
     return surrogate_claims
@@ -369,9 +344,7 @@ def _prices(axes: Axes, runs: list[xr.Dataset]) -> None:
     axes.axhline(1, color=GRAY, linewidth=0.8)
     axes.bar([0], [0], color=GRAY, alpha=0.45, label="closed form")
     axes.set_xticks(range(len(runs)), [one.attrs["name"].replace(" ", "\n", 1) for one in runs])
-    axes.set_xlim(-0.6, len(runs) - 0.4)
-    axes.set_ylim(0, 2.75)
-    axes.set_ylabel("loss: single head / a head for each task")
+    axes.set(xlim=(-0.6, len(runs) - 0.4), ylim=(0, 2.75), ylabel="loss: single head / a head for each task")
     axes.set_title("(a) The price of a single head")
     axes.legend(loc="upper right", fontsize=8.5)
 
@@ -388,9 +361,7 @@ def _shares(axes: Axes, runs: list[xr.Dataset]) -> None:
         names += [f"{i + 1}" for i in range(places.size)]
         position = places[-1] + 2
     axes.set_xticks(ticks, names)
-    axes.set_ylim(0, 0.95)
-    axes.set_xlabel("task")
-    axes.set_ylabel("attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
+    axes.set(ylim=(0, 0.95), xlabel="task", ylabel="attention to a task, $d_i\\omega_i^2$ (adds up to 1)")
     axes.set_title("(b) One head for unequal tasks")
     axes.legend(loc="upper right", ncols=3, fontsize=8.5)
 
@@ -409,10 +380,7 @@ def _fading(axes: Axes, several: list[xr.Dataset]) -> None:
             axes.plot(time[late], 1 / (float(flows["fading"][i]) * time[late]), "--", color=BLACK, linewidth=1.0)
             number += 1
     axes.plot([], [], "--", color=BLACK, linewidth=1.0, label="1/(K t)")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("time, rate × steps")
-    axes.set_ylabel("score ω of a task left out")
+    axes.set(xscale="log", yscale="log", xlabel="time, rate × steps", ylabel="score ω of a task left out")
     axes.set_title("(c) The surrogate: tasks left out fade slowly")
     axes.legend(loc="lower left")
 

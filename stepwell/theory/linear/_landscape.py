@@ -15,10 +15,9 @@ from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.memory import require_arrays
 
-from .._task import LinearTask
-from ._levels import levels
-from ._loss import loss_at, minimizer
-from ._moments import cross_moment, input_moment, label_power, second_moment
+from .._task_protocols import LinearTask
+from ._context_moments import cross_moment, input_moment, label_power, second_moment
+from ._levels import levels, loss_at, minimizer
 from ._weights import aligned_weights, merged_map, separate_map
 
 Kind = Literal["strict saddle", "higher-order saddle", "minimum"]

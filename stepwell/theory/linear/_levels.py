@@ -1,6 +1,7 @@
-"""Levels of the loss: at every fixed point, and on the path from small initial weights."""
+"""The loss of a map, the components that heads learn one at a time, and the levels of the loss."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -8,10 +9,146 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task import LinearTask
-from ._components import components
-from ._moments import label_power
+from .._task_protocols import LinearTask
+from ._context_moments import cross_moment, label_power, second_moment
 from ._principal import Principal, principal, require_regular
+
+
+@dataclass(frozen=True)
+class Components:
+    r"""Components in falling order of gain, one a column.
+
+    - `gains`: $\gamma_d$, by how much the loss falls when component d is learned.
+    - `keys`: $a_d$, with $a_d^\top C a_{d'} = \delta_{dd'}$.
+    - `maps`: $A_d = a_d a_d^\top M$, of rank one; a set S of learned components is the map $\sum_{d \in S} A_d$.
+    """
+
+    gains: Float[np.ndarray, " component"]
+    keys: Float[np.ndarray, "dim component"]
+    maps: Float[np.ndarray, "component dim dim"]
+
+
+@checked
+def components(task: LinearTask) -> Components:
+    r"""The components that heads of rank one learn one at a time.
+
+    They solve $M\Lambda M^\top a_d = \gamma_d\, C a_d$.
+
+    With $B = C^{1/2} A \Lambda^{1/2}$ and $T = C^{-1/2} M \Lambda^{1/2}$ the loss is
+    $L = \mathrm{tr}(\Omega\Lambda) - \|T\|_F^2 + \|B - T\|_F^2$, so (Eckart-Young) the best map of rank r keeps the r
+    largest singular values of T, and $L_r = \mathrm{tr}(\Omega\Lambda) - \sum_{d \le r} \gamma_d$ with $\gamma_d$ the
+    squared singular value d. If $p_d$ is the left singular vector, $a_d = C^{-1/2} p_d$ and the component's map is
+    $C^{-1/2} p_d p_d^\top T \Lambda^{-1/2} = a_d a_d^\top M$.
+
+    Every stationary map of a sum of rank-one heads is $\sum_{d\in S} A_d$ for a subset S, whether or not $\Lambda$ and
+    $\Omega$ commute: a head with $v \ne 0$ needs $Gq = 0$, $G^\top k = 0$ with $G = C^{1/2}(T - B)\Lambda^{1/2}$.
+    In the paper's case $a_d = e_d/\sqrt{c_d}$, $A_d = (\lambda_d/c_d)\, e_d e_d^\top$,
+    $\gamma_d = \lambda_d/(1 + (1 + \mathrm{tr}\Lambda/\lambda_d)/N)$.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`. Its covariance must
+      not be singular.
+
+    **Returns:** the `Components`: their gains, keys and maps, in falling order of gain.
+
+    **Example:** without common eigenvectors, components are not along the axes.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 31, task_covariance=[[1.0, 0.5], [0.5, 1.0]])
+    >>> basis = sw.theory.linear.components(task)
+    >>> basis.gains.round(3).tolist(), basis.maps[0].round(3).tolist()
+    ([0.712, 0.201], [[1.069, 0.879], [0.879, 0.724]])
+    """
+    basis = principal(task)
+    require_regular(basis)
+    some = basis.sizes > 0
+    keys = np.empty_like(basis.keys)
+    keys[:, some] = basis.key_factors[:, some] / np.sqrt(basis.sizes[some])
+    if not some.all():
+        keys[:, ~some] = np.linalg.solve(basis.keys.T, np.eye(basis.sizes.size)[:, ~some])
+    return Components(gains=basis.gains, keys=keys / np.sqrt(basis.curvatures), maps=basis.maps)
+
+
+@checked
+def loss_at(task: LinearTask, effective_map: Float[np.ndarray, "dim dim"]) -> float:
+    r"""The population loss of a map A.
+
+    $L(A) = \mathrm{tr}(\Omega\Lambda) - 2\,\mathrm{tr}(A^\top M \Lambda) + \mathrm{tr}(A^\top C A \Lambda)$, with M the
+    `cross_moment` and C the `second_moment`.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+    - `effective_map`: A of shape (dim, dim), with attention divided by N: $\sum_i v_i U_i$ for merged attention
+      (`merged_map`), $\sum_{i,r} v_i k_{i,r} q_{i,r}^\top$ for separate (`separate_map`).
+
+    **Returns:** the mean squared error $\mathbb E(y_q - \beta^\top A x_q)^2$, without a factor ½.
+
+    **Example:** a model that has learned half of the best map.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> best = sw.theory.linear.minimizer(task)
+    >>> [round(sw.theory.linear.loss_at(task, part * best), 3) for part in (0.0, 0.5, 1.0)]
+    [1.0, 0.352, 0.136]
+    """
+    basis = principal(task)
+    excess = basis.coefficients(effective_map) - np.diag(basis.sizes / basis.curvatures)
+    return float(basis.floor + np.sum(basis.curvatures[:, None] * excess**2))
+
+
+@checked
+def minimizer(task: LinearTask) -> Float[np.ndarray, "dim dim"]:
+    r"""The map of least loss, $A^* = C^{-1} M$.
+
+    In the paper's case it is $(\Lambda + (\Lambda + \mathrm{tr}(\Lambda) I)/N)^{-1}$: least squares in context, shrunk
+    for a finite context. Merged attention ends there. Where $\Lambda$ is singular the loss does not depend on all of A,
+    and the solution of least norm is taken.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+
+    **Returns:** $A^*$, of shape (dim, dim); it approaches $\Lambda^{-1}$ as the context grows.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.6, 0.4]), 10)
+    >>> sw.theory.linear.minimizer(task).diagonal().round(3).tolist()
+    [1.316, 1.852]
+    """
+    basis = principal(task)
+    if basis.regular:
+        return (basis.key_factors / basis.curvatures) @ basis.query_factors.T
+    return np.linalg.lstsq(second_moment(task), cross_moment(task))[0]
+
+
+@checked
+def minimal_loss(task: LinearTask) -> float:
+    r"""The loss of the `minimizer`, $L(A^*) = \mathrm{tr}(\Omega\Lambda) - \mathrm{tr}(A^{*\top} M \Lambda)$.
+
+    For Gaussian inputs it is computed without that difference, which for a long context has no digits left.
+
+    **Arguments:**
+
+    - `task`: the regression, an `InContextRegression` or another `LinearTask`.
+
+    **Returns:** the least mean squared error of linear attention of any number of heads; the last of the `levels`.
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.InContextRegression(np.diag([0.4, 0.3, 0.2, 0.1]), 31)
+    >>> print(f"{sw.theory.linear.minimal_loss(task):.4f}")
+    0.1360
+    """
+    return principal(task).floor
 
 
 @checked
@@ -76,7 +213,7 @@ def levels(task: LinearTask) -> Float[np.ndarray, " level"]:
 
     - `task`: the regression, an `InContextRegression` or another `LinearTask`.
 
-    **Returns:** D + 1 mean squared errors, from the loss of a model that answers zero to the `minimal_loss`.
+    **Returns:** D + 1 mean squared errors, from the loss of a model that predicts zero to the `minimal_loss`.
 
     **Example:**
 

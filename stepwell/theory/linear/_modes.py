@@ -9,8 +9,8 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.spectrum import spectrum_of
 
-from .._task import LinearTask, require_gaussian
-from ._moments import mean_inverse_length
+from .._task_protocols import LinearTask, require_gaussian
+from ._context_moments import mean_inverse_length
 from ._principal import principal, require_regular, rotated
 
 _EPS = float(np.finfo(float).eps)

@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from .._integrate import IntegrationFailed
 from .._runge_kutta import SLOPES
-from .._task import LinearTask, require_gaussian
-from ._merged import half_drop_time, merged_course, merged_gain, merged_start
+from .._task_protocols import LinearTask, require_gaussian
+from ._merged_course import half_drop_time, merged_course, merged_gain, merged_start
 from ._modes import modes
 from ._race import too_large
 from ._schedule import Drop, Drops, drop_schedule, predicted_staircase

@@ -31,8 +31,8 @@ from jaxtyping import Float
 from stepwell._util.errors import InvalidInput
 from stepwell._util.spectrum import Spectrum, spectrum_of, symmetric_part
 
-from .._task import LinearTask, RegressionTask, own_moments
-from ._moments import mean_inverse_length
+from .._task_protocols import LinearTask, RegressionTask, own_moments
+from ._context_moments import mean_inverse_length
 
 _EPS = float(np.finfo(float).eps)
 _LARGEST = 1e100

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task import LinearTask, PredictedEnsemble, PredictedModel
+from .._task_protocols import LinearTask, PredictedEnsemble, PredictedModel
+from ._context_moments import label_power
 from ._levels import escape_rates, levels
-from ._moments import label_power
 from ._principal import principal
 from ._race import races
 

@@ -16,8 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from .._integrate import IntegrationFailed, integrate
 from .._runge_kutta import SLOPES, DenseOutput, Field, attempt, crossing, next_step
-from ._heads import Heads, PerHead, Weights
-from ._stiff import StiffHeads, banded
+from ._heads import Heads, PerHead, StiffHeads, Weights, banded
 
 _TOLERANCE = 3e-9
 """The error of a step, relative to each weight and to the size of its head at first."""

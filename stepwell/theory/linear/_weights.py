@@ -15,9 +15,8 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 
-from .._task import LinearTask
-from ._components import components
-from ._levels import component_indices
+from .._task_protocols import LinearTask
+from ._levels import component_indices, components
 
 
 @checked

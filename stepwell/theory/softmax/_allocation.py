@@ -1,17 +1,21 @@
-"""Which head wins a task: small differences between heads, amplified during the warm-up."""
+"""Which head wins a task, and tasks that share a head."""
 
+from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple, Unpack
 
 import numpy as np
 import scipy
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._task import MultiTask
-from ._numbers import FlowOptions, require_weights
-from ._warm_up import warm_up
+from .._task_protocols import MultiRegression, MultiTask
+from ._emergence import warm_up
+from ._limits import single_head_optimum
+from ._task_numbers import FlowOptions, require_weights
 
 _LATE = 36.0
 """Logarithm of how much nearer to the ray the differences are judged: what is left is of order rounding."""
@@ -37,8 +41,7 @@ def amplification_exponent(
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the exponent for each task, above 1. The larger it is, the more the warm-up amplifies small differences
     between heads.
@@ -73,8 +76,7 @@ def head_advantage(
     - `ratio`: μ/ω of the heads at the start, about equal in all heads, for each task; above 0. By default that of the
       ray.
     - `heads`: the number of equally strong heads, H.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `HeadAdvantage` with the weights `omega` and `mu` for each task: the head with the largest
     `omega`·log ω + `mu`·log μ wins. Only their ratio matters.
@@ -116,8 +118,7 @@ def winners(
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
     - `omega`: initial $\omega_i^h$, above 0 and small.
     - `mu`: initial $\mu_i^h$, above 0 and small.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the index of the winning head for each task, from 0.
 
@@ -152,3 +153,155 @@ def _carried_back(alpha: float, x: float) -> np.ndarray:
         return np.array([worth[1] / position, alpha * worth[0]]) - root * worth
 
     return scipy.integrate.solve_ivp(backwards, (0.0, _LATE), end, method="LSODA", rtol=1e-10, atol=1e-12).y[:, -1]
+
+
+_MOST_TASKS = 12
+"""The best partition of I tasks takes of order 3^I steps."""
+
+
+class Partition(NamedTuple):
+    """Tasks, counting from 0, by the head they share, and the spectral loss of each task."""
+
+    groups: tuple[tuple[int, ...], ...]
+    loss: Float[np.ndarray, " task"]
+
+
+@checked
+def revives(
+    relative_omega: Float[np.ndarray, " *size"], share: Float[np.ndarray, " *size"] | float
+) -> Bool[np.ndarray, " *size"]:
+    r"""Whether a small head takes a task over from a head that several tasks share: $x > e^{x\beta-1}$.
+
+    **Arguments:**
+
+    - `relative_omega`: x, the small head's ω on the task over that of the shared head.
+    - `share`: β, the part $d_i\omega_i^2/\sum_jd_j\omega_j^2$ of the shared head that the task has. With β = 1 the head
+      is not shared, and no x satisfies the condition.
+
+    **Returns:** whether the small head grows, for each x.
+
+    **Example:** two equal tasks in one head.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> sw.theory.softmax.revives(np.array([0.2, 0.45, 0.5, 0.8]), 0.5).tolist()
+    [False, False, True, True]
+    """
+    return relative_omega > np.exp(relative_omega * share - 1)
+
+
+@checked
+def revival_threshold(share: float) -> float:
+    r"""The least x from which a small head `revives`: the smaller root of $x = e^{x\beta-1}$, $-W(-\beta/e)/\beta$.
+
+    **Arguments:**
+
+    - `share`: β, the part of the shared head that the task has, above 0 and at most 1; see `revives`.
+
+    **Returns:** the threshold of x, from 1/e for β → 0 to 1 for β = 1.
+
+    **Example:** two equal tasks in one head.
+
+    >>> import stepwell as sw
+    >>> print(f"{sw.theory.softmax.revival_threshold(0.5):.3f}")
+    0.464
+    """
+    share = checks.number("share", share, least=0.0, most=1.0, above=True)
+    # At the branch point of W there is no rounding to spare.
+    return 1.0 if share == 1 else float(-scipy.special.lambertw(-share / np.e).real / share)
+
+
+@checked
+def shared_loss(task: MultiTask, groups: Sequence[Collection[int]]) -> Float[np.ndarray, " task"]:
+    """The spectral loss of each task where the tasks of each group share one head, with the best weights for them.
+
+    One group of all tasks is `single_head_optimum`, groups of one task are `flow_limit`.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `groups`: for each head, the indices of the tasks that it serves. Tasks count from 0, and each is in one group.
+
+    **Returns:** the loss of each task, in the order of the tasks.
+
+    **Example:** three equal tasks in three heads, in two and in one.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
+    >>> for groups in ([[0], [1], [2]], [[0, 1], [2]], [[0, 1, 2]]):
+    ...     print(sw.theory.softmax.shared_loss(task, groups).round(2).tolist())
+    [2.14, 2.14, 2.14]
+    [3.52, 3.52, 2.14]
+    [4.49, 4.49, 4.49]
+    """
+    tasks = range(len(task.dims))
+    if sorted(i for group in groups for i in group) != list(tasks):
+        raise InvalidInput(
+            f"groups are {[list(group) for group in groups]}; they must have each of 0 to {tasks[-1]} once"
+        )
+    loss = np.empty(len(tasks))
+    for group in groups:
+        chosen = sorted(group)
+        loss[chosen] = single_head_optimum(_part(task, chosen)).loss
+    return loss
+
+
+@checked
+def best_partition(task: MultiTask, heads: int) -> Partition:
+    """The division of the tasks among a number of heads with the least spectral loss.
+
+    With as many heads as tasks it is one each. With fewer, a numerical search over weights that are not negative finds
+    nothing better; that is not proved. All partitions are compared, so that there may be at most 12 tasks then.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the largest number of heads, at least 1.
+
+    **Returns:** `Partition` with `groups`, the tasks of each head, counting from 0, and the `loss` of each task.
+
+    **Example:** of three tasks, the two with the fewest coordinates share a head.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((5, 10, 20), context=100)
+    >>> best = sw.theory.softmax.best_partition(task, 2)
+    >>> best.groups, best.loss.round(2).tolist()
+    (((0, 1), (2,)), [1.45, 2.9, 7.04])
+    """
+    heads, tasks = checks.whole("heads", heads), len(task.dims)
+    if heads >= tasks:
+        groups = tuple((i,) for i in range(tasks))
+        return Partition(groups, shared_loss(task, groups))
+    if tasks > _MOST_TASKS:
+        raise InvalidInput(
+            f"there are {tasks} tasks; partitions are searched for at most {_MOST_TASKS}: compare some by shared_loss"
+        )
+    cost = [0.0] + [float(single_head_optimum(_part(task, _members(mask))).loss.sum()) for mask in range(1, 2**tasks)]
+
+    @cache
+    def best(mask: int, left: int) -> tuple[float, tuple[int, ...]]:
+        """The least cost of the tasks in `mask` with `left` heads, and the masks of its groups."""
+        if left == 1 or mask == 0:
+            return cost[mask], (mask,) if mask else ()
+        first = mask & -mask
+        rest, candidates = mask ^ first, []
+        part = rest
+        while True:
+            more, groups = best(rest ^ part, left - 1)
+            candidates.append((cost[first | part] + more, (first | part, *groups)))
+            if part == 0:
+                return min(candidates)
+            part = (part - 1) & rest
+
+    groups = tuple(tuple(_members(mask)) for mask in best(2**tasks - 1, heads)[1])
+    return Partition(groups, shared_loss(task, groups))
+
+
+def _part(task: MultiTask, chosen: Sequence[int]) -> MultiRegression:
+    """The description of the `chosen` tasks alone."""
+    dims, strengths = tuple(task.dims[i] for i in chosen), tuple(task.strengths[i] for i in chosen)
+    return MultiRegression(dims, strengths, task.noise_variance, task.context)
+
+
+def _members(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]

@@ -10,9 +10,29 @@ from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 from stepwell._util.memory import require_arrays
 
-from .._task import MultiTask
-from ._marchenko_pastur import resolvent
-from ._numbers import TaskNumbers, task_numbers
+from .._task_protocols import MultiTask
+from ._task_numbers import TaskNumbers, task_numbers
+
+
+class Resolvent(NamedTuple):
+    r"""For $X^\top X/L$ with $\gamma = d/L$: `shrinkage` $\alpha m(-\alpha)$, the mean of $\alpha/(e+\alpha)$ over its
+    eigenvalues e, and `root` $\sqrt{(1-\gamma+\alpha)^2+4\gamma\alpha}$.
+    """
+
+    shrinkage: Float[np.ndarray, " *size"]
+    root: Float[np.ndarray, " *size"]
+
+
+def resolvent(gamma: Float[np.ndarray, " *size"], alpha: Float[np.ndarray, " *size"]) -> Resolvent:
+    r"""$m(-\alpha) = [-(1-\gamma+\alpha)+\sqrt{(1-\gamma+\alpha)^2+4\gamma\alpha}]/(2\gamma\alpha)$, stably.
+
+    At α = 0 the shrinkage is the part of the eigenvalues that are zero.
+    """
+    b = 1 - gamma + alpha
+    root = np.sqrt(b**2 + 4 * gamma * alpha)
+    total = np.where(b + root == 0, 1.0, b + root)
+    return Resolvent(np.where(b >= 0, 2 * alpha / total, (root - b) / (2 * gamma)), root)
+
 
 Penalized = Literal["mean", "sum"]
 r"""What a ridge penalty is added to: the mean $X^\top X/L$ of the squares, or their sum $X^\top X$."""
@@ -68,7 +88,7 @@ def ridge_risk(task: MultiTask, penalty: float, *, penalized: Penalized) -> Floa
 
     **Returns:** the expected squared error of each task; the target has no noise.
 
-    **Example:** at d = L a small penalty is worse than the answer 0, whose risk is 1 here. The penalty
+    **Example:** at d = L a small penalty is worse than the prediction 0, whose risk is 1 here. The penalty
     $\sigma^2/\lambda L = 1$ gives `bayes_risk`.
 
     >>> import stepwell as sw

@@ -1,14 +1,203 @@
-"""How long emergence lasts."""
+"""When tasks emerge from small weights, and how long it lasts."""
 
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 
+from stepwell._util import checks
 from stepwell._util.arguments import checked
+from stepwell._util.errors import InvalidInput
 
-from .._task import MultiTask
-from ._numbers import FlowOptions, speeds, task_numbers
+from .._task_protocols import MultiTask
+from ._task_numbers import FlowOptions, speeds, task_numbers
+
+
+class WarmUp(NamedTuple):
+    r"""`ratio` is ρ*, which μ/ω tends to, and `exponent` α: deviations from the ray die as $\omega^{-1/\alpha}$."""
+
+    ratio: Float[np.ndarray, " task"]
+    exponent: Float[np.ndarray, " task"]
+
+
+class WarmUpPath(NamedTuple):
+    """Time, ω and μ at given ratios μ/ω."""
+
+    time: Float[np.ndarray, "ratio task"]
+    omega: Float[np.ndarray, "ratio task"]
+    mu: Float[np.ndarray, "ratio task"]
+
+
+class EmergenceBracket(NamedTuple):
+    """Predicted emergence times of each task: `early` with one effective head, `late` with all heads equally strong."""
+
+    early: Float[np.ndarray, " task"]
+    late: Float[np.ndarray, " task"]
+
+
+@checked
+def warm_up(task: MultiTask, *, heads: float = 1, **training: Unpack[FlowOptions]) -> WarmUp:
+    r"""The ray $\mu = \rho^*\omega$ to which the flow of small weights tends.
+
+    While $d\omega^2$ and μω are small, $\dot\omega = a\omega\mu$ and $\dot\mu = b\mu(\omega - H\phi\mu/L)$ with
+    $a = 2c_\ell s\lambda$, $b = 2c_\ell\lambda d$. So $\rho^* = L/(H\phi + Ls/d)$, and $\alpha = a\rho^*/b$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** `WarmUp` with the `ratio` ρ* and the `exponent` α for each task; deviations from the ray die as
+    $\omega^{-1/\alpha}$.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> ray = sw.theory.softmax.warm_up(task, embedding=30)
+    >>> ray.ratio.round(2).tolist(), ray.exponent.round(3).tolist()
+    ([35.39], [0.646])
+    """
+    heads = checks.number("heads", heads, least=0.0, above=True)
+    constants, rates = task_numbers(task), speeds(task, **training)
+    over = rates.scores / (rates.values * constants.dims)
+    ratio = constants.context / (heads * constants.phi + constants.context * over)
+    return WarmUp(ratio, over * ratio)
+
+
+@checked
+def emergence_time(
+    task: MultiTask,
+    omega: Float[np.ndarray, " task"],
+    mu: Float[np.ndarray, " task"] | None = None,
+    *,
+    heads: float = 1,
+    **training: Unpack[FlowOptions],
+) -> Float[np.ndarray, " task"]:
+    r"""The time at which the small initial weights of each task have grown, and its loss drops.
+
+    On the ray (`warm_up`) ω(t) is $\omega_0/(1-t/t_b)$, $t_b = 1/(2c_\ell s\lambda\rho^*\omega_0)$. From elsewhere the
+    time is $t_b\,{}_2F_1(1,\alpha;1+\alpha;1-\rho_0/\rho^*)$, $\rho_0 = \mu_0/\omega_0$: the solution of the equations
+    of `warm_up`, exact as the start becomes small. The loss then drops at that time, to within the width of the drop
+    (`loss_drop_width`).
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
+    - `mu`: the initial μ of the same heads, above 0. By default on the ray, $\rho^*\omega_0$.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** the time for each task, in the time of the flow (`FlowOptions`).
+
+    **Example:** half the initial weight takes twice the time.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10), context=100)
+    >>> sw.theory.softmax.emergence_time(task, np.array([0.004, 0.002])).round(2).tolist()
+    [9.05, 18.09]
+    """
+    constants, rates = task_numbers(task), speeds(task, **training)
+    ray = warm_up(task, heads=heads, **training)
+    if np.any(omega <= 0) or (mu is not None and np.any(mu <= 0)):
+        raise InvalidInput(
+            "a start has an entry that is not above 0; give positive weights, since the flow never leaves zero"
+        )
+    on_ray = 1 / (rates.scores * constants.strengths * ray.ratio * omega)
+    return on_ray if mu is None else on_ray * _delay(ray, mu / omega)
+
+
+@checked
+def emergence_bracket(
+    task: MultiTask,
+    omega: Float[np.ndarray, " task"],
+    mu: Float[np.ndarray, " task"] | None = None,
+    *,
+    heads: int,
+    **training: Unpack[FlowOptions],
+) -> EmergenceBracket:
+    r"""The predicted bracket of the time at which each task emerges.
+
+    Its ends are `emergence_time` with one effective head and with as many as there are heads. The stronger the winning
+    head is, the nearer the time is to the first. That it lies between, to within the width of the drop
+    (`loss_drop_width`), is observed and not proved.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω on each task of the head that wins it, above 0 and small.
+    - `mu`: the initial μ of the same heads, above 0. By default on the ray of `warm_up`.
+    - `heads`: the number of all heads.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** `EmergenceBracket` with `early` and `late` for each task, in the time of the flow (`FlowOptions`).
+
+    **Example:** three heads, of which the winner starts at ω = 0.008 and μ = 0.3.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> bracket = sw.theory.softmax.emergence_bracket(task, np.array([0.008]), np.array([0.3]), heads=3)
+    >>> print(f"from {bracket.early[0]:.2f} to {bracket.late[0]:.2f}")
+    from 3.37 to 4.51
+    """
+    late = emergence_time(task, omega, mu, heads=checks.whole("heads", heads), **training)
+    return EmergenceBracket(emergence_time(task, omega, mu, heads=1, **training), late)
+
+
+@checked
+def warm_up_path(
+    task: MultiTask,
+    omega: Float[np.ndarray, " task"],
+    mu: Float[np.ndarray, " task"],
+    ratios: Float[np.ndarray, "ratio task"],
+    *,
+    heads: float = 1,
+    **training: Unpack[FlowOptions],
+) -> WarmUpPath:
+    r"""The warm-up from weights off the ray, with the ratio ρ = μ/ω as parameter.
+
+    $\omega = \omega_0\big[\tfrac{1-\rho_0/\rho^*}{1-\rho/\rho^*}\big]^\alpha$, and the time left is `emergence_time`.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: the initial ω of each task, above 0 and small.
+    - `mu`: the initial μ of each task, above 0. The ratio $\rho_0 = \mu/\omega$ must not be ρ* itself.
+    - `ratios`: values of μ/ω, each from $\rho_0$ to ρ* (`warm_up(task).ratio`), which is never reached.
+    - `heads`: the number of equally strong heads, H; it need not be whole. See `emergence_bracket`.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** `WarmUpPath` with `time`, `omega` and `mu` at these ratios, time from the start.
+
+    **Example:** from a ratio above that of the ray, the columns being time, ω and μ: ω grows first.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> ratios = np.array([[200.0], [100.0], [50.0]])
+    >>> path = sw.theory.softmax.warm_up_path(task, np.array([0.001]), np.array([0.2]), ratios)
+    >>> np.column_stack(path).round(4).tolist()
+    [[0.0, 0.001, 0.2], [2.615, 0.0019, 0.1893], [5.8908, 0.0043, 0.2139]]
+    """
+    ray = warm_up(task, heads=heads, **training)
+    start, now = 1 - mu / omega / ray.ratio, 1 - ratios / ray.ratio
+    if np.any(start == 0) or np.any(now / start <= 0) or np.any(now / start > 1 + 1e-9):
+        raise InvalidInput(
+            "ratios must lie between mu/omega at the start and warm_up(task).ratio, which is never reached"
+        )
+    grown = omega * (start / now) ** ray.exponent
+    whole = emergence_time(task, omega, mu, heads=heads, **training)
+    left = emergence_time(task, omega, heads=heads, **training) * omega / grown * _delay(ray, ratios)
+    return WarmUpPath(whole - left, grown, ratios * grown)
+
+
+def _delay(ray: WarmUp, ratio: np.ndarray) -> np.ndarray:
+    return scipy.special.hyp2f1(1.0, ray.exponent, 1 + ray.exponent, 1 - ratio / ray.ratio)
 
 
 @checked
@@ -21,8 +210,7 @@ def loss_drop_width(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[n
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the duration for each task, in the time of the flow (`FlowOptions`).
 
@@ -47,8 +235,7 @@ def omega_climb_width(task: MultiTask, **training: Unpack[FlowOptions]) -> Float
     **Arguments:**
 
     - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** the duration for each task, in the time of the flow (`FlowOptions`).
 

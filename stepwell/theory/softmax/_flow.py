@@ -1,4 +1,4 @@
-"""Gradient flow of the weights of all heads on the spectral loss."""
+"""Gradient flow on the spectral loss: of all heads, of one head and one task, and its end."""
 
 from typing import NamedTuple, Unpack
 
@@ -8,10 +8,11 @@ from jaxtyping import Float
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
 
-from .._integrate import integrate, require_times
-from .._task import MultiTask
-from ._numbers import FlowOptions, TaskNumbers, require_weights, speeds, task_numbers
-from ._spectral import spectral_loss
+from .._integrate import integrate, require_positive, require_times
+from .._task_protocols import MultiTask
+from ._limits import as_heads, flow_limit
+from ._losses import spectral_loss
+from ._task_numbers import FlowOptions, TaskNumbers, require_weights, speeds, task_numbers
 
 _SCALE = 1e-2
 """Scale of the logarithms that are integrated: with the solver's 1e-8 they are exact to about 1e-10."""
@@ -64,8 +65,7 @@ def spectral_velocity(
     - `mu`: $\mu_i^h$ (head, task), the factor with which the labels of task i that head h attends to enter output i.
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `SpectralWeights` with the velocities `omega` and `mu`, each (head, task), per unit of the time of the
     flow (`FlowOptions`).
@@ -115,8 +115,7 @@ def spectral_flow(
       (`FlowOptions`).
     - `omega_imbalance`: $s(k^2-q^2)$ of each entry of `omega`; by default 0.
     - `mu_imbalance`: $o^2-v^2$ of each entry of `mu`; by default 0.
-    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores, by default 2
-      and $d^{-1/2}$ with d the sum of the tasks' dimensions.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
 
     **Returns:** `FlowCourse` with the weights `omega` and `mu` (time, head, task), and the spectral `loss` (time,
     task).
@@ -186,3 +185,271 @@ def _log_rates(
 
 def _or_zero(imbalance: np.ndarray | None) -> np.ndarray:
     return np.zeros(1) if imbalance is None else imbalance
+
+
+class SingleHeadCourse(NamedTuple):
+    """Weights of the head of each task, and the spectral loss of the task, at given times."""
+
+    omega: Float[np.ndarray, "time task"]
+    mu: Float[np.ndarray, "time task"]
+    loss: Float[np.ndarray, "time task"]
+
+
+@checked
+def nullcline(task: MultiTask, omega: Float[np.ndarray, "*lead task"]) -> Float[np.ndarray, "*lead task"]:
+    r"""The μ at which dμ/dt = 0, for a head that serves task i alone.
+
+    $\mu^\star(\omega) = \omega/(\omega^2+r)$, $r = \phi_ie^{d_i\omega^2}/L$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: ω of the head of each task, with the tasks in the last axis.
+
+    **Returns:** $\mu^\star$, in the shape of `omega`.
+
+    **Example:** at $\omega = d^{-1/2}$ it is the μ of `flow_limit`.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.nullcline(task, np.array([[0.01], [0.1], [10**-0.5]]))[:, 0].round(3).tolist()
+    [0.989, 4.75, 2.486]
+    >>> sw.theory.softmax.flow_limit(task).mu.round(3).tolist()
+    [2.486]
+    """
+    return omega / (omega**2 + _variance(task, omega))
+
+
+@checked
+def reduced_velocity(
+    task: MultiTask, omega: Float[np.ndarray, "*lead task"], **training: Unpack[FlowOptions]
+) -> Float[np.ndarray, "*lead task"]:
+    r"""The velocity dω/dt with μ on its nullcline: $2c_\ell s\lambda_i\,\omega^2(1-d_i\omega^2)\,r/(\omega^2+r)^2$.
+
+    $r = \phi_ie^{d_i\omega^2}/L$. It needs μ to be fast, `mu_lag` well below 1.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: ω of the head of each task, with the tasks in the last axis.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** dω/dt, in the shape of `omega`, per unit of the time of the flow (`FlowOptions`).
+
+    **Example:** growth is fastest near $\omega = \sqrt{\phi/L} = 0.1$, and ends at $d^{-1/2} = 0.316$.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task, omega = sw.tasks.MultiTaskRegression((10,), context=100), np.array([[0.01], [0.1], [0.3]])
+    >>> sw.theory.softmax.reduced_velocity(task, omega, embedding=30)[:, 0].round(4).tolist()
+    [0.0071, 0.1639, 0.0123]
+    """
+    constants, r = task_numbers(task), _variance(task, omega)
+    drive = speeds(task, **training).scores * constants.strengths
+    return drive * omega**2 * (1 - constants.dims * omega**2) * r / (omega**2 + r) ** 2
+
+
+@checked
+def reduced_course(
+    task: MultiTask,
+    omega: Float[np.ndarray, " task"],
+    times: Float[np.ndarray, " time"],
+    **training: Unpack[FlowOptions],
+) -> Float[np.ndarray, "time task"]:
+    r"""The course of ω of each task by integrating `reduced_velocity`, with μ on its nullcline.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: ω of the head of each task at time 0, above 0.
+    - `times`: the times at which ω is returned, increasing and at least 0, in the time of the flow
+      (`FlowOptions`).
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** ω at these times (time, task).
+
+    **Example:** ω waits, then climbs to $10^{-1/2} = 0.316$.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), np.array([0.0, 1.0, 2.0, 12.0])
+    >>> course = sw.theory.softmax.reduced_course(task, np.array([0.01]), times, embedding=30)
+    >>> course[:, 0].round(3).tolist()
+    [0.01, 0.031, 0.163, 0.316]
+    """
+    require_times(times)
+    require_positive("the smallest omega", float(np.min(omega)))
+
+    def field(log: np.ndarray) -> np.ndarray:
+        return reduced_velocity(task, np.exp(log), **training) * np.exp(-log)
+
+    if times[-1] == 0:
+        return omega[None].copy()
+    return np.exp(integrate(field, np.log(omega), float(times[-1]), times=times, scale=1e-2).states)
+
+
+@checked
+def single_head_course(
+    task: MultiTask,
+    omega: Float[np.ndarray, " task"],
+    mu: Float[np.ndarray, " task"],
+    times: Float[np.ndarray, " time"],
+    **training: Unpack[FlowOptions],
+) -> SingleHeadCourse:
+    r"""The flow where each task has one head, and each head has weights on its own task only.
+
+    $\dot\omega = 2c_\ell s\lambda\,\omega\mu[(1-\mu\omega) - d\mu\omega r]$,
+    $\dot\mu = 2c_\ell\lambda d\,\mu[\omega - \mu(\omega^2+r)]$, $r = \phi e^{d\omega^2}/L$: such heads do not interact.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `omega`: ω of the head of each task at time 0.
+    - `mu`: μ of the head of each task at time 0.
+    - `times`: the times at which weights are returned, increasing and at least 0, in the time of the flow
+      (`FlowOptions`).
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** `SingleHeadCourse` with `omega`, `mu` and the spectral `loss`, each (time, task).
+
+    **Example:** the settings of the paper's Fig. 3, in which μ overshoots its limit.
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task, times = sw.tasks.MultiTaskRegression((10,), context=100), np.array([0.0, 2.0, 3.0, 12.0])
+    >>> start = {"omega": np.array([0.01]), "mu": np.array([1.0])}
+    >>> course = sw.theory.softmax.single_head_course(task, **start, times=times, embedding=30)
+    >>> course.mu[:, 0].round(2).tolist(), course.loss[:, 0].round(2).tolist()
+    ([1.0, 2.37, 3.93, 2.49], [9.9, 7.85, 2.88, 2.14])
+    """
+    course = spectral_flow(task, as_heads(omega), as_heads(mu), times, **training)
+    return SingleHeadCourse(
+        np.diagonal(course.omega, axis1=1, axis2=2), np.diagonal(course.mu, axis1=1, axis2=2), course.loss
+    )
+
+
+@checked
+def mu_lag(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[np.ndarray, " task"]:
+    r"""How far μ lags behind its nullcline: $\kappa_i = Ls/(\phi_id_i)$, with s the scale of the scores.
+
+    `reduced_velocity` holds for κ well below 1.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** κ for each task. It does not depend on $c_\ell$.
+
+    **Example:** the settings of the paper's Fig. 3, in which μ is not fast.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.mu_lag(task, embedding=30).round(2).tolist()
+    [1.83]
+    """
+    constants, rates = task_numbers(task), speeds(task, **training)
+    return constants.context * rates.scores / (rates.values * constants.phi * constants.dims)
+
+
+def _variance(task: MultiTask, omega: np.ndarray) -> np.ndarray:
+    constants = task_numbers(task)
+    return constants.phi * np.exp(constants.dims * omega**2) / constants.context
+
+
+class LateRates(NamedTuple):
+    r"""Rates of the two modes about `flow_limit`, and `slow` where μ is much faster than ω."""
+
+    slow: Float[np.ndarray, " task"]
+    fast: Float[np.ndarray, " task"]
+    slow_if_mu_is_fast: Float[np.ndarray, " task"]
+
+
+@checked
+def late_rates(task: MultiTask, **training: Unpack[FlowOptions]) -> LateRates:
+    r"""The rates $(\tau\mp\sqrt{\tau^2-4D})/2$ at which (log ω, log μ) of a winning head settle at `flow_limit`.
+
+    $\tau = A\tfrac{1+3\rho}{1+\rho}+B$, $D = \tfrac{2AB\rho}{1+\rho}$, $A = \tfrac{2c_\ell s\lambda\sqrt d}{1+\rho}$,
+    $B = 2c_\ell\lambda\sqrt d$. If B is much larger than A the slow rate is $4c_\ell s\lambda\sqrt d\,\rho/(1+\rho)^2$.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** `LateRates` with the rates `slow` and `fast` and the limit `slow_if_mu_is_fast` for each task, per unit
+    of the time of the flow (`FlowOptions`).
+
+    **Example:** the settings of the paper's Fig. 3.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> rates = sw.theory.softmax.late_rates(task, embedding=30)
+    >>> print(f"{rates.slow[0]:.3f} {rates.fast[0]:.2f} {rates.slow_if_mu_is_fast[0]:.3f}")
+    0.674 14.57 0.776
+    """
+    constants, rates = task_numbers(task), speeds(task, **training)
+    rho, drive = constants.rho, constants.strengths * np.sqrt(constants.dims)
+    a, b = rates.scores * drive / (1 + rho), rates.values * drive
+    tau, determinant = a * (1 + 3 * rho) / (1 + rho) + b, 2 * a * b * rho / (1 + rho)
+    fast = (tau + np.sqrt(tau**2 - 4 * determinant)) / 2
+    return LateRates(determinant / fast, fast, 2 * a * rho / (1 + rho))
+
+
+@checked
+def losing_head_rate(
+    task: MultiTask, relative_omega: Float[np.ndarray, "*lead task"], **training: Unpack[FlowOptions]
+) -> Float[np.ndarray, "*lead task"]:
+    r"""The rate d log μ/dt of a small head once another head has won task i: $2c_\ell S_i\omega^*(1-c)\,(x - e^{x-1})$.
+
+    $\omega^*$ is that of `flow_limit`, and $1-c = \rho_i/(1+\rho_i)$. The rate is negative for every x but 1: losers
+    die exponentially.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `relative_omega`: x, the head's ω over the winner's, with the tasks in the last axis.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** the rate, in the shape of `relative_omega`, per unit of the time of the flow (`FlowOptions`).
+
+    **Example:**
+
+    >>> import numpy as np
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10,), context=100)
+    >>> sw.theory.softmax.losing_head_rate(task, np.array([[0.0], [0.5], [1.0]]))[:, 0].round(3).tolist()
+    [-0.995, -0.288, 0.0]
+    """
+    constants = task_numbers(task)
+    drive = (
+        speeds(task, **training).values * constants.signal * constants.dims**-0.5 * constants.rho / (1 + constants.rho)
+    )
+    return drive * (relative_omega - np.exp(relative_omega - 1))
+
+
+@checked
+def off_task_fading(task: MultiTask, **training: Unpack[FlowOptions]) -> Float[np.ndarray, " task"]:
+    r"""The constant rate $d(1/\omega_j)/dt$ at which scores of other tasks j fade in the head that has won task i.
+
+    It is $K_i = \tfrac{2c_\ell s\,e}L\,S_i\phi_i\mu_i^2$, with $\mu_i$ of `flow_limit`: $\omega_j$ falls as a power
+    law, and the loss approaches `flow_limit_loss` as $t^{-2}$, however fast the rest is.
+
+    **Arguments:**
+
+    - `task`: the regressions, a `MultiTask` such as `stepwell.tasks.MultiTaskRegression`, with one context length L.
+    - `**training`: keywords of `FlowOptions`, which set $c_\ell$ and the scale s of the scores.
+
+    **Returns:** $K_i$ of the winner of each task i, per unit of the time of the flow (`FlowOptions`).
+
+    **Example:** the settings of the paper's Fig. 1.
+
+    >>> import stepwell as sw
+    >>> task = sw.tasks.MultiTaskRegression((10, 10, 10), context=100)
+    >>> sw.theory.softmax.off_task_fading(task).round(3).tolist()
+    [1.227, 1.227, 1.227]
+    """
+    constants = task_numbers(task)
+    mu = flow_limit(task).mu
+    return speeds(task, **training).scores * np.e / constants.context * constants.signal * constants.phi * mu**2

@@ -17,7 +17,8 @@ from PIL import Image
 from playwright.sync_api import Page
 
 import stepwell as sw
-from stepwell.explorer import PRESETS, State
+from stepwell.explorer._controls import PRESETS
+from stepwell.explorer._state import State
 from stepwell.explorer._view import view
 
 Open = Callable[..., Page]

@@ -152,7 +152,7 @@ def test_words_of_a_foreign_reproduction_are_shown_as_they_are(server, open_page
         for place in ("#title-figure", "#figure-caption"):
             assert page.text_content(place) == bad
         assert page.text_content("#figure-claims li") == f"✓ holds: {bad}"
-        assert page.locator("#pictures [onerror], #pictures script").count() == 0
+        assert page.locator("#figures [onerror], #figures script").count() == 0
         assert page.evaluate("window.broken") is None
     finally:
         claims.unlink()

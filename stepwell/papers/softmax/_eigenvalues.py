@@ -1,0 +1,330 @@
+"""Softmax attention by its eigenvalues ω and μ: trained, evaluated over sequences, and searched for the least loss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy.optimize import minimize
+
+from stepwell.dynamics import Ensemble, Record, descend
+from stepwell.dynamics.fast import gradient_form
+from stepwell.figures import one_blas_thread
+from stepwell.models import SpectralAttention
+from stepwell.objectives import AbstractObjective, ReducedSampled
+from stepwell.tasks import ContextLengths, MultiTaskRegression
+from stepwell.theory import softmax as theory
+
+
+class Descent(NamedTuple):
+    """Losses (run, time), eigenvalues at each snapshot (run, snapshot, head, task), and times, rate × step."""
+
+    loss: np.ndarray
+    omega: np.ndarray
+    mu: np.ndarray
+    time: np.ndarray
+
+
+def descent(
+    models: list[SpectralAttention], objective: Any, *, rate: float, steps: int, points: Any, snapshots: Any = 2
+) -> Descent:
+    """Gradient descent of several models, as one program."""
+    record = Record(points=points, snapshots=snapshots)
+    run = descend(Ensemble.of(models), objective, rate=rate, steps=steps, record=record, progress=False)
+    return Descent(run["loss"].values, *eigenvalues(run, models[0]), rate * run["step"].values)
+
+
+def eigenvalues(run: xr.Dataset, model: SpectralAttention) -> tuple[np.ndarray, np.ndarray]:
+    """ω and μ (run, snapshot, head, task) of a trajectory."""
+    key, query, value, output = (run[name].values for name in ("key", "query", "value", "output"))
+    return key * query * model.score_scale / np.array(model.dims), value * output
+
+
+def off_balance(model: SpectralAttention, delta: float) -> SpectralAttention:
+    """The model with v times 1 + δ and o over 1 + δ, which leaves μ."""
+    weights = {name: np.asarray(weight) for name, weight in model.weights().items()}
+    weights |= {"value": weights["value"] * (1 + delta), "output": weights["output"] / (1 + delta)}
+    return model.with_weights({name: jax.device_put(weight) for name, weight in weights.items()})
+
+
+def best_readout_loss(task: MultiTaskRegression, omega: Float[np.ndarray, "1 task"]) -> float:
+    """The exact loss of one head with the best μ, alike for all tasks: the vertex of a parabola."""
+    zero, one, two = (theory.exact_loss(task, omega, mu + 0 * omega).sum() for mu in (0.0, 1.0, 2.0))
+    curvature = (two - 2 * one + zero) / 2
+    return float(zero - (one - zero - curvature) ** 2 / (4 * curvature))
+
+
+def linear_loss(task: MultiTaskRegression) -> float:
+    """The loss of linear attention with the labels centered, which leaves L - 1 pairs."""
+    fewer = MultiTaskRegression(task.dims, task.strengths, task.context.longest - 1, noise_variance=task.noise_variance)
+    return float(theory.linear_attention_loss(fewer).sum())
+
+
+_CONTEXT = 10**9
+"""Of a task given by d/L, which is then met to 8 digits from 0.01 on."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What theory reads of a task."""
+
+    dims: tuple[int, ...]
+    strengths: tuple[float, ...]
+    noise_variance: float
+    context: ContextLengths
+
+
+def like_tasks(ratio: float, tasks: int, noise: float = 1.0, *, context: int = _CONTEXT) -> Sizes:
+    r"""Tasks of equal dimension d = `ratio`·L and total signal $S_i = 1$, so that $\phi = 1 + $ `noise`.
+
+    Losses to leading order, and Bayes and ridge risks of large d and L, depend on d/L and φ only.
+    """
+    dim = round(ratio * context)
+    return Sizes((dim,) * tasks, (1 / dim,) * tasks, noise, ContextLengths(context))
+
+
+Attention = Callable[[Float[np.ndarray, "sequence token"]], Float[np.ndarray, "sequence token"]]
+"""What each token's label is multiplied by, from the scores of the tokens."""
+
+_AT_ONCE = 2**21
+"""Numbers drawn at a time."""
+_FEW = 200
+"""The scatter of contexts is from a quarter as many others, and at least from so many."""
+
+
+class Estimate(NamedTuple):
+    """A mean over contexts and its standard error, from contexts of its own."""
+
+    mean: float
+    error: float
+
+
+def softmax(scores: Float[np.ndarray, "*any token"]) -> Float[np.ndarray, "*any token"]:
+    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return raised / raised.sum(axis=-1, keepdims=True)
+
+
+def sampled_loss(
+    scores: Float[np.ndarray, "dim dim"],
+    weights: Attention,
+    context: int,
+    sequences: int,
+    *,
+    noise: float,
+    rng: np.random.Generator,
+) -> Estimate:
+    r"""$\mathbb E[\,\|q - X^\top P\|^2 + \sigma^2\|P\|^2]/d$ over contexts X and queries q, all standard normal.
+
+    P is `weights` of the scores $x_l^\top Wq$, W = `scores`. It is the loss over the signal of
+    $\hat y = \sum_lP_ly_l$, $y_l = g\cdot x_l + \varepsilon_l$, in the mean over $g\sim\mathcal N(0, I)$ and noise.
+    The standard error is by the scatter of other contexts.
+    """
+    drawn = _drawn_losses(scores, weights, context, sequences, noise, rng)
+    others = _drawn_losses(scores, weights, context, max(_FEW, sequences // 4), noise, rng.spawn(1)[0])
+    return Estimate(float(drawn.mean()), float(others.std(ddof=1) / sequences**0.5))
+
+
+def _drawn_losses(
+    scores: np.ndarray, weights: Attention, context: int, sequences: int, noise: float, rng: np.random.Generator
+) -> Float[np.ndarray, " sequence"]:
+    """Of each drawn context."""
+    dim, values, left = scores.shape[0], [], sequences
+    while left > 0:
+        count = min(left, max(1, _AT_ONCE // (context * dim)))
+        x, q = rng.standard_normal((count, context, dim)), rng.standard_normal((count, dim))
+        p = weights(np.matmul(x, (q @ scores.T)[..., None])[..., 0])
+        missed = q - np.matmul(p[:, None], x)[:, 0]
+        values.append((np.sum(missed**2, axis=1) + noise * np.sum(p**2, axis=1)) / dim)
+        left -= count
+    return np.concatenate(values)
+
+
+FLATTEST = 1e-2
+r"""The smallest root mean square of $|\omega^h|$ searched: with signed weights the least is at 0, where μ → ∞."""
+_SHARPEST = 3.0
+RCOND = 1e-9
+"""Combinations of heads that are this near to nothing are left out: μ there would be so large that rounding shows."""
+
+
+class Minimum(NamedTuple):
+    """Weights, the loss there, summed over tasks, and its rounding error where large μ of either sign cancel."""
+
+    loss: float
+    rounding: float
+    omega: Float[np.ndarray, "head task"]
+    mu: Float[np.ndarray, "head task"]
+
+
+def loss_and_slope(
+    task: MultiTaskRegression, omega: Float[np.ndarray, "head task"], mu: Float[np.ndarray, "head task"]
+) -> tuple[float, Float[np.ndarray, "2 head task"]]:
+    r"""The spectral loss (see `stepwell.objectives.Spectral`) summed over tasks, and its derivatives in ω and μ."""
+    dims, signals, length = np.array(task.dims), task.signals, task.context.longest
+    powers = (signals + task.noise_variance) / length
+    overlaps = np.exp((omega * dims) @ omega.T)
+    missing = 1 - np.sum(mu * omega, axis=0)
+    spread = overlaps @ mu
+    loss = np.sum(signals * missing**2 + powers * np.sum(mu * spread, axis=0))
+    together = (mu * powers) @ mu.T * overlaps
+    slopes = (2 * (together @ omega * dims - signals * missing * mu), 2 * (powers * spread - signals * missing * omega))
+    return float(loss), np.stack(slopes)
+
+
+def least_signed(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
+    """Of weights of either sign: the best μ is known for each ω, and ω is searched, its size and its shape apart."""
+    shape = (heads, len(task.dims))
+
+    def value(point: np.ndarray) -> tuple[float, np.ndarray]:
+        omega, unit, length = _scaled(task, point, shape)
+        loss, (slope, _) = loss_and_slope(task, omega, best_readout(task, omega))
+        inner = float(np.sum(slope * unit))
+        shape_slope = np.exp(point[0]) / length * (slope - inner * unit * np.array(task.dims) / heads)
+        return loss, np.concatenate([[np.exp(point[0]) * inner], shape_slope.ravel()])
+
+    bounds = [(np.log(FLATTEST), np.log(_SHARPEST))] + [(None, None)] * (shape[0] * shape[1])
+    first = [np.concatenate([[rng.uniform(-1.5, 0.0)], rng.standard_normal(shape).ravel()]) for _ in range(starts)]
+    best = _best(value, first, bounds)
+    omega = _scaled(task, best, shape)[0]
+    return _minimum(task, omega, best_readout(task, omega))
+
+
+def least_positive(task: MultiTaskRegression, heads: int, starts: int, *, rng: np.random.Generator) -> Minimum:
+    """Of weights that are not negative, which is all that the flow reaches from positive ones."""
+    shape = (2, heads, len(task.dims))
+    typical = np.array([np.mean(task.dims) ** -0.5, np.mean(task.dims) ** 0.5])[:, None, None]
+
+    def value(point: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, slopes = loss_and_slope(task, *(point.reshape(shape) * typical))
+        return loss, (slopes * typical).ravel()
+
+    first = [rng.uniform(0.0, 0.5, shape).ravel() for _ in range(starts)]
+    omega, mu = _best(value, first, [(0.0, None)] * int(np.prod(shape))).reshape(shape) * typical
+    return _minimum(task, omega, mu)
+
+
+def best_readout(task: MultiTaskRegression, omega: Float[np.ndarray, "head task"]) -> Float[np.ndarray, "head task"]:
+    r"""μ of least spectral loss: $E^{-1}\omega_i/(s_i + \phi_i/L)$, $s_i = \omega_i^\top E^{-1}\omega_i$, $E = e^G$."""
+    overlaps = np.exp((omega * np.array(task.dims)) @ omega.T)
+    solved = np.linalg.lstsq(overlaps, omega, rcond=RCOND)[0]
+    return solved / (np.sum(omega * solved, axis=0) + task.noise_factors / task.context.longest)
+
+
+def _minimum(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Minimum:
+    added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
+    powers = (task.signals + task.noise_variance) / task.context.longest
+    rounding = 4 * omega.shape[0] * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
+    return Minimum(loss_and_slope(task, omega, mu)[0], rounding, omega, mu)
+
+
+def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]):
+    r"""ω whose root mean square of $|\omega^h|$ is the exponential of the first number; also its shape alone."""
+    free = point[1:].reshape(shape)
+    length = float(np.sqrt(np.sum(np.array(task.dims) * free**2) / shape[0]))
+    return np.exp(point[0]) * free / length, free / length, length
+
+
+def _best(value, starts: list[np.ndarray], bounds: list) -> np.ndarray:
+    options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
+    with one_blas_thread():  # systems of a few heads: threads would only wait for each other
+        minima = [minimize(value, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options) for x in starts]
+    return min(minima, key=lambda one: one.fun).x
+
+
+DRAWS = 16
+"""Independent sets of sequences that a loss is averaged over."""
+SIGMAS = 5.0
+"""Standard errors allowed, which are from 16 groups of other sequences: by Student's t one in 6,000 falls outside."""
+
+
+class Weights(NamedTuple):
+    """Eigenvalues of scores and readout, (head, task)."""
+
+    omega: Float[np.ndarray, "head task"]
+    mu: Float[np.ndarray, "head task"]
+
+
+def softmax_loss(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Estimate:
+    """The loss of softmax attention over `DRAWS` sets of reduced sequences (`ReducedSampled`)."""
+    return softmax_losses(task, [weights], sequences, key=key)[0]
+
+
+def softmax_losses(
+    task: MultiTaskRegression, several: list[Weights], sequences: int, *, key: jax.Array
+) -> list[Estimate]:
+    """The losses of several weights of one shape, all over the same sequences; their errors over another set."""
+    losses = np.empty((DRAWS, len(several)))
+    other = ReducedSampled(task, sequences, precision="float32", key=jax.random.fold_in(key, DRAWS))
+    for draw in range(DRAWS):
+        objective = _objective(task, several[0].omega.shape[0], sequences, jax.random.fold_in(key, draw))
+        for place, weights in enumerate(several):
+            losses[draw, place] = _softmax_slope(objective, jnp.asarray(np.stack(weights)), task.dims)[0]
+    models = [_model(jnp.asarray(np.stack(weights)), task.dims) for weights in several]
+    errors = [float(other.standard_error(model)) / DRAWS**0.5 for model in models]
+    return [Estimate(float(mean), error) for mean, error in zip(losses.mean(axis=0), errors, strict=True)]
+
+
+class Slopes(NamedTuple):
+    """Derivatives of the loss by ω and by μ, (2, head, task), over sampled sequences, and their standard errors, from
+    sequences of their own."""
+
+    mean: Float[np.ndarray, "2 head task"]
+    error: Float[np.ndarray, "2 head task"]
+
+
+def softmax_slopes(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Slopes:
+    """The derivatives of the loss of softmax attention over `DRAWS` sets of reduced sequences; errors from as many."""
+    drawn = [
+        _softmax_slope(
+            _objective(task, weights.omega.shape[0], sequences, jax.random.fold_in(key, draw)),
+            jnp.asarray(np.stack(weights)),
+            task.dims,
+        )[1]
+        for draw in range(2 * DRAWS)
+    ]
+    judged, others = np.split(np.array(drawn), 2)
+    return Slopes(judged.mean(axis=0), others.std(axis=0, ddof=1) / DRAWS**0.5)
+
+
+def least_softmax(
+    task: MultiTaskRegression, heads: int, sequences: int, *, key: jax.Array, rng: np.random.Generator
+) -> Weights:
+    r"""Weights of least loss over `sequences` reduced sequences, from random weights of either sign, by L-BFGS.
+
+    What is searched are $\omega\sqrt d$ and $\mu/\sqrt d$ of every head and task, for tasks of equal dimension d.
+    """
+    shape, dim = (2, heads, len(task.dims)), task.dims[0]
+    units = np.array([dim**-0.5, dim**0.5])[:, None, None]
+    objective = _objective(task, heads, sequences, key)
+
+    def value(point: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, slope = _softmax_slope(objective, jnp.asarray(point.reshape(shape) * units), task.dims)
+        return float(loss), (np.asarray(slope) * units).ravel()
+
+    start = rng.normal(0, 0.3, shape).ravel()
+    with one_blas_thread():  # a few numbers: threads would only wait for each other
+        best = minimize(value, start, jac=True, method="L-BFGS-B", options={"maxiter": 400})
+    return Weights(*(best.x.reshape(shape) * units))
+
+
+def _objective(task: MultiTaskRegression, heads: int, sequences: int, key: jax.Array) -> AbstractObjective:
+    ones = np.ones((heads, len(task.dims)))
+    sampled = ReducedSampled(task, sequences, precision="float32", key=key)
+    return gradient_form(sampled, SpectralAttention.balanced(ones, ones, task.dims))
+
+
+@eqx.filter_jit
+def _softmax_slope(objective: AbstractObjective, weights: Float[Array, "2 head task"], dims: tuple[int, ...]):
+    """The loss, and its derivatives by ω and μ."""
+    return jax.value_and_grad(lambda weights: objective(_model(weights, dims)))(weights)
+
+
+def _model(weights: Float[Array, "2 head task"], dims: tuple[int, ...]) -> SpectralAttention:
+    """With eigenvalues ω and μ."""
+    ones = jnp.ones_like(weights[0])
+    unit = SpectralAttention(ones, ones, ones, ones, dims=dims).score_scale / np.array(dims)
+    return SpectralAttention(weights[0] / unit, ones, weights[1], ones, dims=dims)
