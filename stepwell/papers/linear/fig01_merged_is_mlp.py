@@ -321,7 +321,7 @@ def _draw_onsets(axes: Any, data: Data) -> None:
     axes.axhline(1.0, color=BLACK, linewidth=0.8, zorder=0)
     how = {"xytext": (0, 14), "textcoords": "offset points", "ha": "center", "fontsize": 8.5, "color": VERMILION}
     axes.annotate(off_by(own).replace(" at", "\nat"), (1, 1), **how)
-    axes.set_xticks([0, 1], ["half of the drop,\ninfinitely many sequences", "its beginning,\nfrom own data"])
+    axes.set_xticks([0, 1], ["half of the\ndrop, $P \\to \\infty$", "its beginning,\nfrom own data"])
     axes.set(xlim=(-0.5, 1.5), ylim=(0.85, 1.15), ylabel="measured over predicted time")
     axes.set_title("(b) When the loss falls")
 
@@ -337,7 +337,7 @@ def _draw_differences(axes: Any, data: Data) -> None:
             predicted["time"],
             population["loss"][0] - predicted["loss"][0],
             BLACK,
-            "infinitely many sequences, from D + 1 equations",
+            "$P \\to \\infty$, from $D + 1$ equations",
         ),
         (held["time"], held["loss"][0] - mlp["loss"][0], BLUE, "label blocks held, from MLP(z)"),
     )

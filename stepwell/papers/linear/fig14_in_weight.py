@@ -476,9 +476,7 @@ def _draw_ends(axes: Any, data: Data) -> None:
             axes.plot(share + spread, ends[:, place], ".", color=_pale(color), markersize=4, zorder=1,
                       label=f"{label}, seeds" if place == 0 else None)  # fmt: skip
         exact = infinite[name].isel(seed=0, tested=-1)
-        axes.plot(
-            SHARES, exact, "o-", color=color, markersize=4.5, linewidth=1.2, label=f"{label}, infinitely many sequences"
-        )
+        axes.plot(SHARES, exact, "o-", color=color, markersize=4.5, linewidth=1.2, label=f"{label}, $P \\to \\infty$")
         short = name.removesuffix("_test_loss")
         for which in (0, 1):
             end = float(predicted[f"{short}_end_at_{which}"])

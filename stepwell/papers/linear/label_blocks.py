@@ -433,7 +433,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
                 below.plot([300, float(runs["time"][-1])], [kept, kept], **style)
         above.axhline(float(predicted["last_level"]), color=BLACK, linestyle=":", linewidth=1.0)
         above.set(ylim=(0, 1.08), ylabel="loss")
-        above.set_title("(b) Infinitely many sequences: the loss ends at $L(M_D)$ from every initialization")
+        above.set_title("(b) $P \\to \\infty$: the loss ends at $L(M_D)$ from every initialization")
         above.legend(loc="upper right")
         below.plot([], [], color=GRAY, label="size of the blocks")
         below.plot([], [], "--", color=BLACK, linewidth=1.0, label="the same, theory")
