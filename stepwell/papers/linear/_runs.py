@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import optax
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
 from stepwell.analysis import passage_time
@@ -74,6 +76,16 @@ def train_together(runs: Sequence[Run], **options: Any) -> xr.Dataset:
         **options,
     )
     return trajectory.assign_coords(run=[run.experiment.seed for run in runs])
+
+
+def masked_descent(moving: Any, rate: float) -> optax.GradientTransformation:
+    """Plain descent of the weights at which `moving`, a model of zeros and ones, is one; the others stay."""
+    mask, _ = ravel_pytree(moving)
+
+    def masked(gradient: Any, _: Any) -> Any:
+        return gradient * mask
+
+    return optax.chain(optax.stateless(masked), optax.sgd(rate))
 
 
 EIGENVALUES = (0.4, 0.3, 0.2, 0.1)

@@ -13,7 +13,6 @@ import matplotlib.figure
 import numpy as np
 import optax
 import xarray as xr
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from stepwell.analysis import passage_time, staircase
@@ -39,7 +38,7 @@ from ._fig01_theory import (
 )
 from ._onset import PART, measured_onsets, off_by, onset_claim
 from ._published import as_dataset, curve_claim, from_dataset, points_outside, published
-from ._runs import Run, described, flow_at, published_settings, runs_of, train_together
+from ._runs import Run, described, flow_at, masked_descent, published_settings, runs_of, train_together
 
 CAPTION = (
     "Linear attention with merged key and query (ATTN_M) and a two-layer linear network on the cubic features "
@@ -92,8 +91,7 @@ def _held_descent(model: MergedAttention, rate: float) -> optax.GradientTransfor
             "key_query": jnp.zeros_like(model.key_query).at[:, :DIM].set(1.0),
         }
     )
-    mask, _ = ravel_pytree(moving)
-    return optax.chain(optax.stateless(lambda gradient, _: gradient * mask), optax.sgd(rate))
+    return masked_descent(moving, rate)
 
 
 def _merged(run: Run) -> MergedAttention:
@@ -159,7 +157,9 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
             "one-drop",
             "The loss of ATTN_M drops once: number of drops",
             predicted=1,
-            measured=[_drops(training["time"].values, loss) for loss in training["loss"].values[after > 0]],
+            measured=[
+                len(staircase(training["time"].values, loss).drops) for loss in training["loss"].values[after > 0]
+            ],
             tolerance=0,
             basis="a count; a plateau is 4 times slower than the falls beside it",
             kind="paper",
@@ -259,10 +259,6 @@ def _in_paper_time(trajectory: xr.Dataset, settings: Settings) -> xr.Dataset:
     factor = time_factor("none", "1/N", length=settings.context, factors=2)
     time = flow_time(trajectory["step"], settings.rate) * factor
     return trajectory.assign_coords(time=time.assign_attrs(units=f"{TIME_UNIT}, attention divided by N"))
-
-
-def _drops(time: Float[np.ndarray, " step"], loss: Float[np.ndarray, " step"]) -> int:
-    return len(staircase(time, loss).drops)
 
 
 _QUIET = "#555555"

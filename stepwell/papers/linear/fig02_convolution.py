@@ -14,7 +14,6 @@ import matplotlib.figure
 import numpy as np
 import optax
 import xarray as xr
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
@@ -25,7 +24,7 @@ from stepwell.models import ConvolutionalAttention, SeparateAttention
 from stepwell.objectives import Moments, Sampled
 from stepwell.tasks import Batch, InContextRegression, covariance
 
-from ._runs import described
+from ._runs import described, masked_descent
 
 CAPTION = (
     "(a) One head of ATTN_S, D = 3. The context enters through β = (1/N) Σ yₙ xₙ alone. The features β x_qᵀ are laid "
@@ -155,9 +154,7 @@ def _held_descent(model: SeparateAttention, rate: float) -> optax.GradientTransf
             "query": jnp.ones_like(model.query),
         }
     )
-    mask, _ = ravel_pytree(moving)
-
-    return optax.chain(optax.stateless(lambda gradient, _: gradient * mask), optax.sgd(rate))
+    return masked_descent(moving, rate)
 
 
 def train_convolution(batch: Batch, model: SeparateAttention, settings: Settings) -> xr.Dataset:

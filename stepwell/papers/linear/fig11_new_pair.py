@@ -348,8 +348,8 @@ def _wait_claims(waited: xr.Dataset, predictions: xr.Dataset, of_heads: Origin, 
 
 
 def _as_expected(made: xr.Dataset) -> np.ndarray:
-    """Whether the head of each drop but the first had made one before exactly where R does not divide m."""
-    before = used_before(made["head"].values)
+    """Whether the head of each drop but the first made one before exactly where R does not divide m."""
+    before = np.array([[row[m] in row[:m] for m in range(1, row.size)] for row in made["head"].values])
     return before == (np.arange(1, before.shape[1] + 1) % RANK != 0)
 
 
@@ -415,11 +415,6 @@ def _some_makers(models: Ensemble, task: InContextRegression) -> Int[np.ndarray,
     key, query = trajectory["key"].values[:, -1, :, :, :DIM], trajectory["query"].values[:, -1]
     parts: Float[np.ndarray, "run head component"] = np.einsum("sh,shrd,shrd->shd", value, key, query)
     return np.argmax(parts, axis=1)
-
-
-def used_before(makers: Int[np.ndarray, "run component"]) -> np.ndarray:
-    """Whether the head of each drop but the first had made one before."""
-    return np.array([[row[m] in row[:m] for m in range(1, row.size)] for row in makers])
 
 
 GROWN = 0.3

@@ -416,7 +416,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         shown = runs.isel(seed=0)
         for k, size in enumerate(runs["start"].values):
             color = colors[k % len(colors)]
-            name = "initial blocks 0" if size == 0 else f"at {scientific(size, 2)}"
+            name = "initial blocks 0" if size == 0 else scientific(size, 2)
             width = 4 if k == 0 else 1.6
             above.semilogx(runs["time"][1:], shown["loss"][k, 1:], color=color, linewidth=width, label=name)
             if size == 0:
