@@ -242,9 +242,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "how"), [("descent", "kill"), ("seeds", "press"), ("adam", "kill"), ("flow", "kill"), ("flow", "press")]
-)
+@pytest.mark.parametrize("how", ["kill", "press"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_is_resumed_bit_for_bit(
     kind: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

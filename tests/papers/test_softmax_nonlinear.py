@@ -57,17 +57,17 @@ def test_another_power_of_the_dimension_fails(data, failing):
 
 
 def test_a_constant_is_multiplied_by_mu(data):
-    """Softmax weights add up to one, so the answer to 1 is μ, and its loss (1 - μ)² + μ²σ²R, far above 1."""
+    """Softmax weights add up to one, so the prediction of 1 is μ, and its loss (1 - μ)² + μ²σ²R, far above 1."""
     drawn = figure.drawn(QUICK, 20, 50, {"1": figure.TARGETS["1"]}, np.random.default_rng(0))
     mu = theory.linear_head(20, QUICK.context, QUICK.noise).mu
-    np.testing.assert_allclose(drawn.answers, mu, rtol=1e-12)
+    np.testing.assert_allclose(drawn.values, mu, rtol=1e-12)
     constant = data["losses"].sel(target="1")
     predicted, allowed = constant["first_order"], 4 * constant["error"] + constant["second_order"]
     assert (abs(constant["mean"] - predicted) < allowed).all()
     assert (constant["mean"] > 10).all()
 
 
-def test_drawn_answers_are_those_of_whole_sequences():
+def test_drawn_predictions_are_those_of_whole_sequences():
     """Against tokens of all d coordinates, directions and noise that are drawn: mean squares and overlaps."""
     d, count, link = 6, 1500, (0.3, 0.8, 0.0, 0.6)
     omega, mu = theory.linear_head(d, QUICK.context, QUICK.noise)
@@ -82,8 +82,8 @@ def test_drawn_answers_are_those_of_whole_sequences():
     drawn = figure.drawn(QUICK, d, count, {"mixed": target}, np.random.default_rng(0))
     ours = target.function(drawn.index)
     for one, other in (
-        ((truth - answers) ** 2, (ours - drawn.answers[0]) ** 2 + drawn.noise),
-        (truth * answers, ours * drawn.answers[0]),
+        ((truth - answers) ** 2, (ours - drawn.values[0]) ** 2 + drawn.noise),
+        (truth * answers, ours * drawn.values[0]),
     ):
         error = np.hypot(one.std(), other.std()) / count**0.5
         assert abs(one.mean() - other.mean()) < 4 * error

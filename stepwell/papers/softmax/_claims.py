@@ -1,6 +1,7 @@
-"""Claims as the figures of this paper write them, and slopes with their intervals."""
+"""Claims as the figures of this paper write them, slopes with their intervals, and settings as they are shown."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,13 @@ DEVIATIONS = 4.0
 """Standard errors allowed of each of some twenty numbers: one in some 16,000 falls outside."""
 CHANCE = 0.0027
 """How often a slope is further off than allowed: as three standard errors of a Gaussian."""
+
+
+def named_settings(settings: Any) -> dict[str, Any]:
+    """All fields of the settings of a figure, as its report shows them: common ones by their symbols."""
+    symbols = {"dim": "dimension d", "dims": "dimensions d", "context": "context length L", "contexts": "contexts L"}
+    names = {**symbols, "noise": "noise σ²"}
+    return {names.get(name, name): value for name, value in asdict(settings).items()}
 
 
 class Slope(NamedTuple):
@@ -43,7 +51,9 @@ def _claim(make: Callable[..., Claim], id: str, statement: str, *, unless: str =
     if unless:
         return Claim.cannot_be_judged(id, statement, why=unless, **origin)
     if "exact" in values:
-        values |= {"tolerance": 0, "basis": values.pop("exact")}
+        values |= {"tolerance": 0.0, "basis": values.pop("exact")}
+    numbers = {name: values[name] for name in ("predicted", "measured", "tolerance") if name in values}
+    values |= {name: float(value) for name, value in numbers.items() if np.ndim(value) == 0}
     return make(id, statement, **values, **origin)
 
 

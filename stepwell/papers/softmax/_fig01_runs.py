@@ -92,8 +92,8 @@ def descents(settings: Settings, middle: float) -> xr.Dataset:
             [[np.nan] * 2 if one is None else [one.emergence.start, one.emergence.end] for one in detected],
             {"units": UNIT},
         ),
-        late_omega=(("run", "task"), own(late["omega"]).mean(axis=1)),
-        late_mu=(("run", "task"), own(late["mu"]).mean(axis=1)),
+        late_omega=(("run", "task"), own_entries(late["omega"]).mean(axis=1)),
+        late_mu=(("run", "task"), own_entries(late["mu"]).mean(axis=1)),
         late_loss=late["loss"].mean("time"),
         late_loss_error=late["loss"].std("time", ddof=1) / late.sizes["time"] ** 0.5,
         late_off=(late["off"] ** 2).mean("time") ** 0.5,
@@ -232,7 +232,7 @@ def predict(settings: Settings) -> xr.Dataset:
     )
 
 
-def own(weights: xr.DataArray | np.ndarray) -> np.ndarray:
+def own_entries(weights: xr.DataArray | np.ndarray) -> np.ndarray:
     """Of each task, the entry of the head with its number."""
     return np.einsum("...hh->...h", np.asarray(weights))
 

@@ -1,8 +1,8 @@
 r"""Which head learns which task, where training ends, what sharing a head costs, and why the limit is a saddle.
 
-Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more starts,
-all as ensembles. A task that has its winner (`theory.winners`) to itself gets it. Tasks with one winner
-share that head, or one of them is driven away.
+Softmax attention itself is trained on sampled sequences, and its surrogate, the spectral loss, from many more initial
+weights, all as ensembles. A task that has its winner (`theory.winners`) to itself gets it. Tasks with one winner share
+that head, or one of them is driven away.
 """
 
 from itertools import cycle
@@ -21,19 +21,19 @@ from ._claims import close, over
 from ._eigenvalues import SIGMAS
 
 CAPTION = (
-    "Ours: the paper has no such figure. Above, softmax attention itself: its eigenvalues, on sampled sequences. "
-    "(a) Three equal tasks and three heads, random small weights: runs end with a head for each task (blue), with two "
+    "Ours: the paper has no such figure. Above, softmax attention itself: its eigenvalues, on sampled sequences. (a) "
+    "Three equal tasks and three heads, random small weights: runs end with a head for each task (blue), with two "
     "tasks in one head (red) or all three (green); dashed, the least losses by quadrature. (b) How many tasks get the "
     "head that theory names from the initial weights: where it is named for no other task and leads clearly, where it "
     "leads by less than the error of the rule, and where tasks contend for it; softmax attention and its surrogate. "
     "(c) Three unequal tasks with noise and four heads: every initialization for which theory names a head for each "
     "task converges to the least loss by quadrature; the limit of the surrogate is lower by what is of next order in "
-    "1/d. Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random starts, as in (a). (e) Two "
-    "tasks in one head, and a small second head whose ω on one of them is x times that of the first: the rate at which "
-    "its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; triangles are "
-    "the ends of long runs. (f) The limit of the flow holds only where values and outputs are balanced, o = v. With an "
-    "imbalance, however small, heads without a task become negative, at the rate at which they would have decayed, and "
-    "the loss continues to fall, towards the lower bound for three heads."
+    "1/d. Below, the surrogate: the spectral loss, to leading order in d and L. (d) Random initializations, as in (a). "
+    "(e) Two tasks in one head, and a small second head whose ω on one of them is x times that of the first: the rate "
+    "at which its μ grows, by theory (line) and in training (dots). Below x = 0.464 it decays and sharing lasts; "
+    "triangles are where long runs end. (f) The limit of the flow holds only where values and outputs are balanced, o "
+    "= v. With an imbalance, however small, heads without a task become negative, at the rate at which they would have "
+    "decayed, and the loss continues to fall, towards the lower bound for three heads."
 )
 
 
@@ -51,8 +51,8 @@ def describe(settings: Settings) -> dict[str, Any]:
             f"softmax attention: {name.removeprefix('softmax_').replace('_', ' ')}": value
             for name, value in itself.items()
         },
-        "surrogate: kinds of starts": "equal μ; random μ",
-        "surrogate: rate": f"{rate:g}; {rate / 4:g} for unbalanced starts",
+        "surrogate: initializations": "equal μ; random μ",
+        "surrogate: rate": f"{rate:g}; {rate / 4:g} for unbalanced initializations",
         **{f"surrogate: {name}": value for name, value in surrogate.items()},
         "imbalances": [f"{value:g}" for value in IMBALANCES],
     }
@@ -192,7 +192,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
             predicted=tasks,
             measured=(runs["served_by"] == runs["predicted"]).sum("task").values,
             exact="a count",
-            counted="starts",
+            counted="initializations",
             theory=RULE,
             explored=True,
         ),
@@ -205,7 +205,7 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
             measured=runs["share"].min("task").values,
             exact="a level",
             relation=">=",
-            counted="starts",
+            counted="initializations",
             paper="abstract: convergence of gradient flow, task allocation",
             explored=True,
         ),
@@ -428,11 +428,11 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         panels = figure.subplots(2, 3)
         equal, starts, signal = data["equal"], data["starts"], float(data["equal"].attrs["signal"])
         levels = {int(used): float(level) for used, level in zip(equal["used"], equal["level"], strict=True)}
-        _courses(panels[0, 0], equal, levels, signal, "(a) Softmax attention: random starts")
+        _courses(panels[0, 0], equal, levels, signal, "(a) Softmax attention: random initializations")
         _draw_winners(panels[0, 1], (equal, data["unequal"], starts))
         _converged(panels[0, 2], data["unequal"])
         costs = dict(zip(starts["heads_used"].values.tolist(), starts["cost"].values.tolist(), strict=True))
-        _courses(panels[1, 0], starts, costs, signal, "(d) The surrogate: random starts")
+        _courses(panels[1, 0], starts, costs, signal, "(d) The surrogate: random initializations")
         _draw_sharing(panels[1, 1], data["sharing"])
         _draw_imbalance(panels[1, 2], data["imbalance"], settings)
     return figure
@@ -442,7 +442,7 @@ def _courses(axes: Any, trained: xr.Dataset, levels: dict[int, float], signal: f
     time, used, tasks = trained["time"].values, trained["heads_used"].values, trained.sizes["task"]
     for heads, color in zip(range(tasks, 0, -1), cycle((BLUE, VERMILION, GREEN)), strict=False):
         chosen = np.flatnonzero(used == heads)
-        axes.plot([], [], color=color, label=f"{shared_words(heads, tasks)}: {chosen.size} of {used.size} starts")
+        axes.plot([], [], color=color, label=f"{shared_words(heads, tasks)}: {chosen.size} of {used.size} runs")
         for run in chosen[:25]:
             axes.plot(time, trained["loss"].values[run], color=color, linewidth=0.7, alpha=0.6)
     for level in levels.values():
@@ -486,7 +486,7 @@ def _draw_winners(axes: Any, sets: tuple[xr.Dataset, ...]) -> None:
 
 def _converged(axes: Any, runs: xr.Dataset) -> None:
     for run in range(runs.sizes["run"]):
-        label = f"softmax attention, {runs.sizes['run']} starts" if run == 0 else None
+        label = f"softmax attention, {runs.sizes['run']} initializations" if run == 0 else None
         axes.plot(runs["time"], runs["loss"][run], color=BLUE, linewidth=0.9, alpha=0.8, label=label)
     mean = float(runs["tested"].mean())
     axes.plot(
@@ -512,9 +512,7 @@ def _draw_sharing(axes: Any, trained: xr.Dataset) -> None:
         level = float(trained["split"] if marker == "^" else trained["shared"])
         word = "splits" if marker == "^" else "stays shared"
         ends = trained["end"].values[kind]
-        axes.plot(
-            ends, np.full(ends.size, -1.25), marker, color=color, label=f"end of a long run: {word}, loss {level:.2f}"
-        )
+        axes.plot(ends, np.full(ends.size, -1.25), marker, color=color, label=f"long run: {word}, loss {level:.2f}")
     axes.set(ylim=(-1.4, 1.9), xlabel="x, ω of the second head over the first's")
     axes.set_ylabel("growth rate of the second head's μ")
     axes.set_title("(e) The surrogate: two tasks in one head, and a second")

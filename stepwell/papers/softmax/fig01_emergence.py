@@ -1,9 +1,14 @@
 r"""Fig 1: three heads emerge, one for each task, and weights stay decomposable.
 
-The same start is trained in three ways: whole matrices by gradient descent on fresh sequences, eigenvalues alone by
-gradient descent on the exact loss over fixed samples (`ReducedSampled`), and the flow of the spectral loss (theory).
+The same initial weights are trained in three ways: whole matrices by gradient descent on fresh sequences, eigenvalues
+alone by gradient descent on the exact loss over fixed samples (`ReducedSampled`), and the flow of the spectral loss.
 The first two are softmax attention itself, and differ by the noise of batches only, which is followed over batch
 sizes; the third stands for it at large d and L.
+
+Of noise: descent at a small rate η on batches of B sequences settles at weights with covariance Σ about a minimum with
+Hessian H, $H\Sigma + \Sigma H = \tfrac\eta B C$, where C is the covariance of the gradient of a sequence. So the loss
+is above its least by $\tfrac12\mathrm{tr}\,H\Sigma = \eta\,\mathrm{tr}\,C/4B$. Finite steps make it more: each
+direction, of curvature h, counts 1/(1 - ηh/2) times.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +22,7 @@ from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, new_figur
 from stepwell.figures import Claim, Data, Figure
 
 from ._claims import DEVIATIONS, close, fraction, over, slope
-from ._fig01_runs import OTHERS, TAIL, Settings, own, late_part, simulate
+from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
 from ._whole_matrices import FirstSetting, against_batches
 
 CAPTION = (
@@ -25,7 +30,7 @@ CAPTION = (
     "ω of the scores and (b) eigenvalues μ of the readout, for each head and task. Colors: softmax attention, whole "
     "matrices by gradient descent on fresh sequences, in random bases. Dashed: softmax attention again, descent of the "
     "eigenvalues alone on the exact loss, without noise. Dotted: its surrogate, the flow of the spectral loss, which "
-    "is that of theory. (c) The loss, with the three phases that a probe finds in it, and the bracket that theory "
+    "is that of theory. (c) The loss, with the three phases that a probe detects in it, and the bracket that theory "
     "predicts for the time of the fall. (d) A gradient is off the decomposable structure by noise only, which falls as "
     "one over the root of the number of sequences; so are trained weights (Fig 2 measures that). (e) ω of each head "
     "and task at the end of training; in brackets, that of the exact loss at twice the time. (f), ours: what ω, μ and "
@@ -93,8 +98,8 @@ def _structure(gradient: xr.Dataset) -> list[Claim]:
         ),
         over(
             "gradient-population",
-            "The population's gradient keeps weights decomposable: its squared norm off the structure over that on it, "
-            "one ratio for each of the matrices W and U",
+            "At infinitely many sequences the gradient keeps weights decomposable: its squared norm off the structure "
+            "over that on it, one ratio for each of the matrices W and U",
             unless="" if gradient.sizes["group"] else "there is a single batch",
             predicted=0.0,
             measured=squares.values,
@@ -159,7 +164,7 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
                 predicted=half,
                 measured=quiet["half"].values,
                 tolerance=width / 2,
-                basis="half the width of the drop, in which the fall takes place",
+                basis="half the width of the drop",
                 theory="objectives.ReducedSampled, the exact loss without noise",
                 explored=True,
             ),
@@ -189,8 +194,8 @@ def _emergence(data: Data, settings: FirstSetting) -> list[Claim]:
         ),
         close(
             "emergence-exponent",
-            "Spectral flow: the emergence time goes as one over the size of the initial weights: exponent between the "
-            "two smallest",
+            "Spectral flow: the emergence time is proportional to one over the size of the initial weights: exponent "
+            "between the two smallest",
             unless=unequal,
             predicted=-1.0,
             measured=exponent,
@@ -222,7 +227,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
     tail, others = float(then["loss"] - spectral["loss"][-1]), _square(_off(then), settings)
     limit_claims = []
     for name, unit, word in (("omega", root, "ω√d"), ("mu", 1.0, "μ")):
-        values = own(end[name]).ravel() * unit
+        values = own_entries(end[name]).ravel() * unit
         scatter, best = (float(each) * unit for each in (data["scatter"][name], predictions[f"best_{name}"].mean()))
         limit_claims.append(
             close(
@@ -263,7 +268,7 @@ def _limits(data: Data, settings: FirstSetting) -> list[Claim]:
                 f"The flow of the spectral loss ends at {word}, for each head in use",
                 unless=alone or late or unequal,
                 predicted=float(predictions[name][0]) * unit,
-                measured=own(final[name]) * unit,
+                measured=own_entries(final[name]) * unit,
                 tolerance=float(predictions[name][0]) * unit * (slow + later),
                 basis="the slow mode; the square of what is off task",
                 counted="heads",
@@ -325,12 +330,12 @@ def _without_noise(data: Data) -> list[Claim]:
     cost = rate * float(data["noise"]["total"]) / 4 / batches
     share = cost.max() / float(data["theory"]["best_loss"])
     calm = Mean(float(late["loss"].mean()), float(np.sqrt((population["error"] ** 2).sum())) / population.sizes["set"])
-    exact = own(late["mu"]).mean(axis=1)
-    own = Mean(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
+    exact = own_entries(late["mu"]).mean(axis=1)
+    settled = Mean(float(exact.mean()), float(data["scatter"]["mu"]) / exact.size**0.5)
     # Of a single value at the smallest batch.
     loss_error = float(np.sqrt((others["late_loss_error"] ** 2).mean()))
     rows = (
-        ("mu", "μ of the heads in use", own, float(others["late_mu"].std(ddof=1))),
+        ("mu", "μ of the heads in use", settled, float(others["late_mu"].std(ddof=1))),
         ("loss", "the loss", calm, loss_error),
     )
     origin: dict[str, Any] = {
@@ -534,7 +539,7 @@ def _approach(axes: Any, data: Data) -> None:
         ("mu", "μ", "s", PALETTE[1]),
         ("loss", "loss", "D", PALETTE[2]),
     ):
-        calm = late[name].values if name == "loss" else own(late[name])
+        calm = late[name].values if name == "loss" else own_entries(late[name])
         ends = runs[f"late_{name}"].values
         away = np.abs((ends if name == "loss" else ends.mean(axis=1)) / calm.mean() - 1)
         axes.plot(runs["batch"], away, marker, color=color, markersize=5, fillstyle="none", label=word)

@@ -1,10 +1,10 @@
 r"""Fig 2: the blocks of the combined weights, and which of them training fills.
 
 $W = K^\top Q/\sqrt{d_e} = [W_X; W_Y]$ scores inputs and labels of a token against the query, $U = OV = [U_X, U_Y]$
-reads inputs and labels out. By symmetry the population's gradient keeps $W_Y = U_X = 0$, $W_X$ a multiple of the
-identity on each block of inputs and $U_Y$ diagonal. Training on finite batches leaves that structure by noise alone:
-weights random-walk off it, $\langle\mathrm{off}^2\rangle \propto \eta\,\mathcal L/B$, for the squared gradient of a
-sequence goes with its squared residual.
+reads inputs and labels out. By symmetry the gradient at infinitely many sequences keeps $W_Y = U_X = 0$, $W_X$ a
+multiple of the identity on each block of inputs and $U_Y$ diagonal. Training on finite batches leaves that structure by
+noise alone: weights random-walk off it, $\langle\mathrm{off}^2\rangle \propto \eta\,\mathcal L/B$, for the squared
+gradient of a sequence goes with its squared residual.
 """
 
 from dataclasses import dataclass
@@ -156,11 +156,11 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     tasks, dim = settings.tasks, sum(settings.dims)
     of_token = np.concatenate([np.repeat(np.arange(tasks), settings.dims), dim + np.arange(tasks)])
     named, filled = [], []
-    for score, answer in zip(np.abs(scores), np.abs(readout), strict=True):
+    for score, read in zip(np.abs(scores), np.abs(readout), strict=True):
         rows = score.reshape(tasks, -1).argmax(axis=1) // dim
-        columns = answer.reshape(tasks, -1).argmax(axis=1) % (dim + tasks)
+        columns = read.reshape(tasks, -1).argmax(axis=1) % (dim + tasks)
         named.append(int(np.sum((of_token[rows] == task_of_head) & (columns == dim + task_of_head))))
-        filled.append(sum(_filled(score[h], answer[h], int(i), of_token) for h, i in enumerate(task_of_head)))
+        filled.append(sum(_filled(score[h], read[h], int(i), of_token) for h, i in enumerate(task_of_head)))
     common: dict[str, Any] = {"predicted": tasks, "exact": "a count"}
     all_claims += [
         over(
@@ -189,9 +189,9 @@ def _filled(scores: np.ndarray, readout: np.ndarray, task: int, of_token: np.nda
     place = np.flatnonzero(of_token[:dim] == task)
     kept = np.zeros(scores.shape, dtype=bool)
     kept[place, place] = True
-    answered = np.zeros(readout.shape, dtype=bool)
-    answered[task, dim + task] = True
-    return all(bool(matrix[own].min() > matrix[~own].max()) for matrix, own in ((scores, kept), (readout, answered)))
+    predicting = np.zeros(readout.shape, dtype=bool)
+    predicting[task, dim + task] = True
+    return all(bool(matrix[own].min() > matrix[~own].max()) for matrix, own in ((scores, kept), (readout, predicting)))
 
 
 def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:

@@ -42,7 +42,7 @@ CAPTION = (
     "of gradient flow, and the risk of the best algorithm of all. Below, ours. (b) The least spectral loss that a "
     "search over weights of either sign finds for small models, against the bound. (c) Softmax attention itself, "
     "without approximation, over sampled sequences: the least loss of H heads on two tasks, from random weights of "
-    "either sign, over the bound for the spectral loss. It comes down to the bound as d and L grow, and with H = 3 and "
+    "either sign, over the bound for the spectral loss. It falls to the bound as d and L grow, and with H = 3 and "
     "more it is linear attention on centered labels (dashed), the debiased gradient descent with zero-sum readouts of "
     "arXiv 2503.12734. (d) Softmax attention trained by gradient descent from positive weights, three heads on two "
     "tasks, over the bound for many heads: within a factor e, but for the finite dimension d = 20. (e) The loss "
@@ -209,8 +209,8 @@ def positive(settings: Settings) -> xr.Dataset:
     """
     rows = []
     for dim, context in settings.positive:
-        task, start = pair(dim, context), np.array([[0.3, 0.1], [0.1, 0.3], [0.1, 0.1]])
-        model = SpectralAttention.balanced(dim**-0.5 * start, dim**0.5 * start, task.dims)
+        task, init = pair(dim, context), np.array([[0.3, 0.1], [0.1, 0.3], [0.1, 0.1]])
+        model = SpectralAttention.balanced(dim**-0.5 * init, dim**0.5 * init, task.dims)
         # The longer the context the less a sequence varies.
         count = max(400, settings.sequences * 200 // max(context, 200))
         objective = ReducedSampled(task, count, precision="float32", key=jax.random.key(context))
@@ -347,7 +347,7 @@ def _softmax(minima: xr.Dataset) -> list[Claim]:
         ),
         over(
             "softmax-sharp",
-            f"Softmax attention comes down to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
+            f"The loss of softmax attention falls to the bound as 1/d as d and L grow: (least loss)/bound − 1 at d = "
             f"{dims[-1]}, from that at {dims[0]}, for each number of heads from 2 on",
             unless=_one_size(minima),
             predicted=predicted,

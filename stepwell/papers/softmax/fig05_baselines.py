@@ -175,8 +175,7 @@ def _context(rng: np.random.Generator, dim: int, context: int) -> np.ndarray:
     pairs = []
     for risk in _risks(dim / context).values():
         solved = axes @ (projected / (squares + risk.alpha))
-        answer = x.T @ solved if wide else solved
-        pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - answer) ** 2)))
+        pairs.append((np.mean(risk.of_eigenvalue(every)), np.sum((vector - (x.T @ solved if wide else solved)) ** 2)))
     return np.array(pairs).T
 
 

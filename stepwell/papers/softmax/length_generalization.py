@@ -4,7 +4,7 @@ Softmax weights add up to one at any length. Linear attention is divided by a nu
 ever that of the training.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,19 +21,19 @@ from stepwell.objectives import Exact, Population
 from stepwell.tasks import InContextRegression, MultiTaskRegression
 from stepwell.theory import softmax as theory
 
-from ._claims import DEVIATIONS, over, worst_point
+from ._claims import DEVIATIONS, named_settings, over, worst_point
 from ._eigenvalues import descent, sampled_loss, softmax
 
 CAPTION = (
     "Ours. Loss over signal at test length L', for attention trained at L = 100 on one linear regression (d = 10, "
     "label noise of variance 1). Softmax attention itself is trained, as its two eigenvalues ω and μ, on its exact "
-    "loss, and not its spectral surrogate; linear attention is trained on infinite data. (a) Curves: closed forms, "
-    "that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts of length L', "
-    "means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does linear attention "
-    "that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and soon does worse "
-    "than predicting zero. (b) The points over the closed forms, with two standard errors. Those of linear attention "
-    "are exact; that of softmax attention is to leading order in d and L, and the black line is the exact loss of "
-    "the same limit, by quadrature."
+    "loss, and not its spectral surrogate; linear attention is trained at infinitely many sequences. (a) Curves: "
+    "closed forms, that of softmax for the limit of the surrogate's flow. Points: trained models on sampled contexts "
+    "of length L', means over seeds. Softmax attention falls to a plateau, since its weights add up to one. So does "
+    "linear attention that is divided by the length it is tested at; always divided by 100, it grows as (L'/L)² and "
+    "soon does worse than predicting zero. (b) The points over the closed forms, with two standard errors. Those of "
+    "linear attention are exact; that of softmax attention is to leading order in d and L, and the black line is the "
+    "exact loss of the same limit, by quadrature."
 )
 
 GAP = 1e-10
@@ -67,14 +67,8 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {
-        "dimension d": values.pop("dim"),
-        "context length L of the training": values.pop("context"),
-        "noise σ²": values.pop("noise"),
-        "training": "softmax: descent on the exact loss; linear: flow on infinite data",
-        **values,
-    }
+    training = "softmax: descent on the exact loss; linear: flow at infinitely many sequences"
+    return {**named_settings(settings), "training": training}
 
 
 def simulate(settings: Settings) -> Data:

@@ -5,7 +5,7 @@ which degree k of Hermite's polynomials has the factor $\omega^k$: linear parts 
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import factorial
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure
 from stepwell.theory import softmax as theory
 
-from ._claims import DEVIATIONS, worst_point
+from ._claims import DEVIATIONS, named_settings, worst_point
 
 CAPTION = (
     "Ours. Loss of softmax attention itself, one head, on targets f(u·x) that are not linear. Its weights are not "
@@ -74,31 +74,25 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {
-        "context length L": values.pop("context"),
-        "noise σ²": values.pop("noise"),
-        "dimensions d": values.pop("dims"),
-        "dimensions for the slopes": list(SLOPE_DIMS),
-        "targets": list(TARGETS),
-        **values,
-    }
+    return {**named_settings(settings), "dimensions for the slopes": list(SLOPE_DIMS), "targets": list(TARGETS)}
 
 
 def simulate(settings: Settings) -> Data:
     return {"losses": losses(settings), "overlaps": overlaps(settings)}
 
 
-class Answers(NamedTuple):
-    """Of each drawn context: s = u·q, the answers to all targets (target, context), and the variance of their noise."""
+class Predictions(NamedTuple):
+    """Of each drawn context: s = u·q, the predictions (target, context), and the variance of their noise."""
 
     index: np.ndarray
-    answers: np.ndarray
+    values: np.ndarray
     noise: np.ndarray
 
 
-def drawn(settings: Settings, dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator) -> Answers:
-    """Answers of the head. Of a token only its parts along q and along u matter, and the noise is integrated out."""
+def drawn(
+    settings: Settings, dim: int, count: int, targets: dict[str, Target], rng: np.random.Generator
+) -> Predictions:
+    """The head's predictions. Of a token only its parts along q and u matter, and the noise is integrated out."""
     omega, mu = theory.linear_head(dim, settings.context, settings.noise)
     parts = []
     for begun in range(0, count, _AT_ONCE):
@@ -112,9 +106,9 @@ def drawn(settings: Settings, dim: int, count: int, targets: dict[str, Target], 
         square = t * t
         # Polynomials of degree 3 need three sums, whatever their number.
         moments = [np.ones(size), *(np.einsum("sn,sn->s", p, power) for power in (t, square, square * t))]
-        answers = [_answer(one, p, t, moments) for one in targets.values()]
-        parts.append((s, mu * np.array(answers), mu**2 * settings.noise * np.einsum("sn,sn->s", p, p)))
-    return Answers(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
+        values = [_prediction(one, p, t, moments) for one in targets.values()]
+        parts.append((s, mu * np.array(values), mu**2 * settings.noise * np.einsum("sn,sn->s", p, p)))
+    return Predictions(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
 
 
 def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Dataset:
@@ -142,7 +136,7 @@ def losses(settings: Settings, *, theory_context: int | None = None) -> xr.Datas
             contexts = drawn(settings, dim, count, TARGETS, np.random.default_rng([seed, dim]))
             for column, target in enumerate(TARGETS.values()):
                 truth = target.function(contexts.index)
-                values = (truth - contexts.answers[column]) ** 2 + contexts.noise
+                values = (truth - contexts.values[column]) ** 2 + contexts.noise
                 for_ever = (truth - head.mu * _smoothed(target, head.omega * contexts.index)) ** 2
                 controls = np.stack([truth**2 - _power(target), for_ever - never[column]])
                 estimate, scatter = _controlled(values, controls)
@@ -227,7 +221,7 @@ def _shortfall(k: int, dim: int, omega: float, context: int) -> float:
     return (2**k - 1) / context * v ** (dim / 2) * means[k]
 
 
-def _answer(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarray]) -> np.ndarray:
+def _prediction(target: Target, p: np.ndarray, t: np.ndarray, moments: list[np.ndarray]) -> np.ndarray:
     """Σ p f(t) of each context, from the moments where f is a polynomial."""
     if target.coefficients is None:
         return np.einsum("sn,sn->s", p, target.function(t))
@@ -314,7 +308,7 @@ def draw(data: Data, settings: Any) -> matplotlib.figure.Figure:
             values = one[name].mean("run") if name == "mean" else one[name]
             left.plot(places, values / one["power"], linestyle="", label=label, **look)
         left.axhline(1, color=GRAY, linestyle="--", linewidth=1.0)
-        left.text(4, 1.08, "answering zero", ha="center", color="#555555", fontsize=9)
+        left.text(4, 1.08, "predicting zero", ha="center", color="#555555", fontsize=9)
         left.set(yscale="log", ylim=(0.07, 90), ylabel="loss / power of the target", title=f"(a) Losses, d = {shown}")
         left.legend(loc="upper left")
 

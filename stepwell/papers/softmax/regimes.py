@@ -4,7 +4,7 @@ $p = \mathrm{softmax}(az)$ over L standard normals has $R = \mathbb E\sum_lp_l^2
 $e^{a^2}/L$, which holds until a single token can rival all others, at $a^2 = \tfrac23\ln L$.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -17,7 +17,7 @@ from stepwell.analysis.style import BLACK, GRAY, PALETTE, new_figure, styled
 from stepwell.figures import Claim, Data, Figure
 from stepwell.theory import softmax as theory
 
-from ._claims import over, worst_point
+from ._claims import named_settings, over, worst_point
 
 CAPTION = (
     "Ours; no model is trained here. Concentration R, the mean of Σp² over softmax weights p of L tokens whose scores "
@@ -57,8 +57,7 @@ class Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    return {"contexts L": values.pop("contexts"), "sampled a²": list(SQUARES), **values}
+    return {**named_settings(settings), "sampled a²": list(SQUARES)}
 
 
 def simulate(settings: Settings) -> Data:
@@ -320,7 +319,7 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
         right.plot(points["context"], points["typical"], ":", color=PALETTE[0], label="(1/2) ln L, most contexts")
         right.axhline(1, color=GRAY, linewidth=1.0)
         below: dict[str, Any] = {"xytext": (0, -4), "textcoords": "offset points", "ha": "right", "va": "top"}
-        right.annotate("end of the flow, a² = 1", (1e6, 1), color="#555555", **below)
+        right.annotate("limit of the flow, a² = 1", (1e6, 1), color="#555555", **below)
         right.set(xscale="log", ylim=(0, 10), xlabel="context length L", ylabel="variance of the scores, a²")
         right.set_title("(c) Where the exponential law ends")
         right.legend(loc="upper left", fontsize=8.5)

@@ -1,6 +1,6 @@
 r"""Beyond the paper: heads of opposite sign, which positive weights cannot reach, do without the factor e of the flow.
 
-From random weights of either sign they emerge in training, as arXiv 2503.12734 reports (`_sign_pairs_random`). Beyond
+From random weights of either sign they emerge in training, as He, Pan, Chen and Yang report (arXiv 2503.12734). Beyond
 that paper are here the saddle that positive weights rest at and for how long, the laws by which the bound is neared,
 and how many heads several tasks need.
 
@@ -8,7 +8,6 @@ In the spectral loss two heads (ω, -ω) with (μ, -μ) leave of the kernel $e^x
 and the loss is that of linear attention. Balanced flow keeps signs; any imbalance, however small, ends this.
 """
 
-from dataclasses import asdict
 from itertools import cycle
 from typing import Any
 
@@ -32,7 +31,7 @@ from stepwell.analysis.style import (
 )
 from stepwell.figures import Claim, Data, Figure, Known
 
-from ._claims import DEVIATIONS, fraction, over, worst_point
+from ._claims import DEVIATIONS, fraction, named_settings, over, worst_point
 from ._eigenvalues import FLATTEST, SIGMAS
 from ._sign_pairs_runs import OFF_BALANCE, RANDOM_SCALE, SIZES, SPACING, WHOLE, Settings, simulate
 
@@ -57,17 +56,11 @@ CAPTION = (
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    values = asdict(settings)
-    dim, context, noise = (values.pop(name) for name in ("dim", "context", "noise"))
-    del values["until"], values["signed_until"]
     return {
-        "dimension d": dim,
-        "context length L": context,
-        "noise σ²": noise,
+        **named_settings(settings),
         "heads off balance, o/v = (1+δ)⁻²": list(OFF_BALANCE),
         "random weights": f"Gaussian of deviation {RANDOM_SCALE:g}; times √d for keys and queries of eigenvalues",
         "whole matrices": ", ".join(f"{name} {value:g}" for name, value in WHOLE._asdict().items()),
-        **values,
     }
 
 

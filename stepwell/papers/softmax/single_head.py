@@ -221,7 +221,7 @@ def _softmax(runs: xr.Dataset) -> list[Claim]:
         for kind, words, difference, away, quantities, source in (
             (
                 "loss",
-                "the loss of a single head comes down to that of water-filling",
+                "the loss of a single head falls to that of water-filling",
                 "relative difference",
                 runs["loss"] / runs["best_loss"] - 1,
                 1,
