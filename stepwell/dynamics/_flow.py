@@ -1,4 +1,4 @@
-"""Gradient flow by a stiff solver."""
+"""Gradient flow, and the choice of its solver."""
 
 import sys
 from typing import Any, Literal, get_args

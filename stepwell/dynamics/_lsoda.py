@@ -1,4 +1,4 @@
-"""One run by SciPy's LSODA, with a compiled gradient and a compiled Jacobian."""
+"""One run by SciPy's LSODA, with a compiled gradient and a compiled Jacobian; its state, so that it can be saved."""
 
 import dataclasses
 import functools

@@ -46,7 +46,7 @@ def named_optimizer(
     steps: int,
     model: AbstractModel | Ensemble,
 ) -> NamedOptimizer:
-    """An optimizer of optax by name, for `descend` and `online`, and the whole specification of it.
+    """Return an optimizer of optax by name, for `descend` and `online`, and the whole specification of it.
 
     **Arguments:**
 

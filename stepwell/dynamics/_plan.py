@@ -1,4 +1,4 @@
-"""What a solver of the flow is asked to do, and what it returns."""
+"""The interface of a solver of the flow: what it is asked to do, and what it returns."""
 
 import abc
 from typing import Any, Literal, NamedTuple

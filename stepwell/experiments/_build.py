@@ -1,4 +1,4 @@
-"""From an experiment to its objects."""
+"""From an experiment to its objects, and the random keys that they are drawn from."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What theory says that can be drawn beside a run: levels of the loss, and its course from the initial weights."""
+"""Theory beside a run: levels of the loss, its course from the initial weights, and drops compared."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Run an experiment, from its initial weights or from a checkpoint."""
+"""Run an experiment; which one a trajectory is of; remarks on doubtful values."""
 
 import json
 from collections.abc import Callable, Sequence

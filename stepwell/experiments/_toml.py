@@ -1,4 +1,4 @@
-"""Experiments and studies as TOML and JSON files."""
+"""Experiments and studies as TOML and JSON files, and the JSON Schema by which editors check them."""
 
 import json
 import os

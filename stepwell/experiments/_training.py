@@ -1,4 +1,4 @@
-"""How weights move, as an experiment says it: flow, descent, and descent on new sequences."""
+"""How weights move, as an experiment says it: flow, descent, descent on new sequences; and the paper's time of each."""
 
 import abc
 import dataclasses

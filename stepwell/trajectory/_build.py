@@ -1,4 +1,4 @@
-"""A run, or an ensemble of runs, as a labeled data set."""
+"""A run, or an ensemble of runs, as a labeled data set that says how it came about."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ def build(
     outcome: str,
     message: str,
 ) -> xr.Dataset:
-    """Label what a run recorded, as one data set.
+    """Return what a run recorded as one labeled data set.
 
     **Arguments:**
 
@@ -166,7 +166,7 @@ _PACKED = 2**18
 
 
 def describe(thing: Any) -> Any:
-    """A JSON-ready description of a task, model, objective or plain value.
+    """Return a JSON-ready description of a task, model, objective or plain value.
 
     **Arguments:**
 
@@ -236,7 +236,7 @@ def _of_task(value: Any) -> Any:
 
 @checked
 def provenance(configuration: dict[str, Any]) -> dict[str, str]:
-    """Attributes that tell how a trajectory was made.
+    """Return the attributes that tell how a trajectory was made.
 
     **Arguments:**
 

@@ -11,8 +11,7 @@ from stepwell.models import AbstractModel, SeparateAttention, is_separate
 from stepwell.objectives import AbstractObjective, Population
 
 from ._of_population import applies
-from ._protocols import AbstractMultiStep
-from ._registry import multi_step_form
+from ._registry import AbstractMultiStep, multi_step_form
 
 _DIMENSION = 16
 """The largest dimension for this pass: beyond, a run alone is faster with products of matrices."""

@@ -1,4 +1,4 @@
-"""What the stiff forms of `Population` share: its moments, and the loss itself, which is left to it."""
+"""What the fast forms of `Population` share: which models they know, the moments, and the loss itself."""
 
 import numpy as np
 from jaxtyping import Array, Float

@@ -15,8 +15,7 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Population
 
 from ._of_population import OfPopulation, applies
-from ._protocols import AbstractRosenbrock, Tableau
-from ._registry import stiff_form
+from ._registry import AbstractRosenbrock, Tableau, stiff_form
 from ._resolvent_merged import ResolventMerged
 from ._resolvent_population import ResolventPopulation
 

@@ -1,4 +1,4 @@
-"""A recording: data, initial and final weights, and the losses in between. Loaded and checked."""
+"""A recording: its model, data, initial and final weights, and the losses in between. Loaded and checked."""
 
 import os
 from collections.abc import Iterable
