@@ -22,8 +22,9 @@ from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, new_figur
 from stepwell.figures import Claim, Data, Figure
 
 from ._claims import DEVIATIONS, close, fraction, over, slope
+from ._drawing import against_batches
 from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
-from ._whole_matrices import FirstSetting, against_batches
+from ._whole_matrices import FirstSetting
 
 CAPTION = (
     "Three regressions in one sequence, three softmax heads, trained from small decomposable weights. (a) Eigenvalues "
@@ -54,12 +55,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     added = settings.added()
     counts = [f"{seeds} runs of {batch}" for batch, seeds in added.pop("runs")]
     others = OTHERS if len(counts) > 1 else 0
-    return {
-        **settings.described(),
-        "sequences a step": counts,
-        "further runs, for the scatter": others,
-        **added,
-    }
+    return {**settings.described(), "sequences a step": counts, "further runs, for the scatter": others, **added}
 
 
 QUIET = 256

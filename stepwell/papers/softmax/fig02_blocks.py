@@ -21,7 +21,8 @@ from stepwell.figures import Claim, Data, Figure, slug
 from stepwell.theory import softmax as theory
 
 from ._claims import Slope, close, over, slope
-from ._whole_matrices import FirstSetting, against_batches, train
+from ._drawing import against_batches
+from ._whole_matrices import FirstSetting, train
 
 CAPTION = (
     "(a) The combined weights of a head. W scores a token (x, y) against the query: its block W_X meets the token's "
@@ -83,10 +84,7 @@ def trained(settings: Settings) -> xr.Dataset:
     options: dict[str, Any] = {"batch": settings.batch, "rate": settings.rate, "steps": settings.steps}
     runs = [train(settings, seed, **options) for seed in settings.seeds]
     last = xr.concat([run.isel(time=-1).drop_vars(["loss", "time"]) for run in runs], dim="seed")
-    last["winner"] = (
-        "task",
-        theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
-    )
+    last["winner"] = ("task", theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding))
     return last.assign_coords(seed=list(settings.seeds)).assign_attrs(batch=settings.batch)
 
 
