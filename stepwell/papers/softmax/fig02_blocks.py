@@ -223,7 +223,7 @@ def _frame(axes: Any, dim: int, tasks: int) -> None:
     ):
         axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
     axes.set(xlim=(-0.5, end + 2.5), ylim=(dim + tasks + 0.5, -0.5))
-    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query's inputs", "Uᵀ, to the predictions"])
+    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query", "Uᵀ, to predictions"])
     axes.set_yticks([dim / 2, dim + tasks / 2], ["inputs x\nof a token", "labels y"])
     axes.tick_params(length=0)
     for side in axes.spines.values():
