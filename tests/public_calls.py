@@ -298,10 +298,12 @@ AS_IT_IS = {
 """Calls that take long because they are asked to, call what was given, whose errors are its own, or take any name."""
 
 LEFT_OUT = re.compile(
-    r"^(published|native|dynamics\.fast|papers\.style|plots\.style)|(trajectory\.build|report\.(moved|tallies|as_setting)|"
-    r"papers\.(slug|Figure\w*)|tasks\.attention_scale|models\.is_proved)$|"
+    r"^(experiments\.published|native|dynamics\.fast|analysis\.style)|(trajectory\.build|"
+    r"figures\.(moved|tallies|as_setting)|"
+    r"figures\.(slug|Figure\w*)|tasks\.attention_scale|models\.is_proved)$|"
     r"(CubicMLP|ConvolutionalAttention)\.predict|(directions|quadratic|theory_weights|from_recording|freeze_imports)$|"
-    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|runs\.(short_name|plan_sweep|run_job|scalars_in)$|"
+    r"(Mixture|Task\w*|Index\w*)\.moments$|Store\.(describe|experiment)$|"
+    r"sweeps\.(short_name|plan_sweep|run_job|scalars_in)$|"
     r"(correction_of|correction_sums|of_parts|prepare_lsoda|theory_of)$|explorer\.explore$|"
     r"experiments\.(canonical_text|name_of|sections_of|training_of|add_experiment_flags|experiment_from|seeds_from|"
     r"seeds_of|keys_of|find_kind|note_of|kinds|register|load_kinds|time_scale|as_toml|document_in|command_of|Experiment\.read)$"
@@ -379,7 +381,7 @@ def outcome(call: Callable[[], Any]) -> str:
         result = call()
         if isinstance(result, collections.abc.Iterator):
             next(result, None)
-    except theory.IntegrationFailed:
+    except (theory.IntegrationFailed, dynamics.RunFailed):
         return "refused: numbers for which the integration fails"
     except InvalidInput as error:
         message = str(error)

@@ -55,11 +55,11 @@ def test_shared_filled_damaged_and_off(tmp_path: Path):
 def test_a_folder_of_the_users_own_is_left_to_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process, "_set", lambda name, value: pytest.fail(f"{name} is set"))
     monkeypatch.setenv("STEPWELL_CACHE", str(tmp_path / "ours"))
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.values["jax_compilation_cache_dir"]
     jax.config.update("jax_compilation_cache_dir", "theirs")
     process._set_cache(True)
     process._set_cache(False)
-    assert jax.config.jax_compilation_cache_dir == "theirs"
+    assert jax.config.values["jax_compilation_cache_dir"] == "theirs"
     jax.config.update("jax_compilation_cache_dir", before)
 
 

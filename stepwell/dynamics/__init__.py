@@ -18,6 +18,6 @@ from ._lsoda import LSODA as LSODA
 from ._lsoda import prepare_lsoda as prepare_lsoda
 from ._named_optimizer import named_optimizer as named_optimizer
 from ._online import online as online
+from ._plan import AbstractFlowSolver as AbstractFlowSolver
 from ._record import Record as Record
 from ._rodas import Rodas5P as Rodas5P
-from ._solver import AbstractFlowSolver as AbstractFlowSolver

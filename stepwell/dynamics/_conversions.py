@@ -19,7 +19,7 @@ Attention = TypeVar("Attention", bound=AbstractAttention)
 
 @checked
 def flow_time(steps, rate: float):
-    r"""The flow time that a number of gradient steps covers, $t/\tau = 2\eta \cdot \text{steps}$.
+    r"""Return the flow time that a number of gradient steps covers, $t/\tau = 2\eta \cdot \text{steps}$.
 
     Gradient descent of rate $\eta$ on the mean squared error is Euler's method for the flow with time step $2\eta$.
 
@@ -43,7 +43,7 @@ def flow_time(steps, rate: float):
 
 @checked
 def steps_for(time, rate: float):
-    r"""The number of gradient steps in a flow time, $t/(2\eta\tau)$: the inverse of `flow_time`.
+    r"""Return the number of gradient steps in a flow time, $t/(2\eta\tau)$: the inverse of `flow_time`.
 
     **Arguments:**
 
@@ -63,7 +63,7 @@ def steps_for(time, rate: float):
 
 @checked
 def rate_for(time: float, steps: int) -> float:
-    r"""The learning rate at which a number of steps covers a flow time, $\eta = t/(2\tau \cdot \text{steps})$.
+    r"""Return the learning rate at which so many steps cover a flow time, $\eta = t/(2\tau \cdot \text{steps})$.
 
     **Arguments:**
 
@@ -83,7 +83,7 @@ def rate_for(time: float, steps: int) -> float:
 
 @checked
 def weight_factor(given: Normalization, wanted: Normalization, *, length: int, factors: int) -> float:
-    r"""What every weight is multiplied by so that linear attention predicts the same under another normalization.
+    r"""Return the factor of every weight with which linear attention predicts the same, normalized otherwise.
 
     With a product of m weights and a scale $s$, the prediction is kept if each weight gets
     $(s_\text{given}/s_\text{wanted})^{1/m}$. From none to 1/N: $N^{1/2}$ merged, $N^{1/3}$ separate.
@@ -112,7 +112,7 @@ def weight_factor(given: Normalization, wanted: Normalization, *, length: int, f
 
 @checked
 def time_factor(given: Normalization, wanted: Normalization, *, length: int, factors: int) -> float:
-    r"""What time (or the rate) is multiplied by so that training is the same under another normalization.
+    r"""Return the factor of time (or the rate) with which training is the same under another normalization.
 
     Weights $W' = fW$ have gradients $\partial L/\partial W' = f^{-1} \partial L/\partial W$, so the same path is run
     with $t' = f^2 t$, $\eta' = f^2\eta$. From none to 1/N: N merged, $N^{2/3}$ separate.
@@ -138,7 +138,7 @@ def time_factor(given: Normalization, wanted: Normalization, *, length: int, fac
 
 @checked
 def renormalized(model: Attention, normalization: Normalization, *, length: int) -> Attention:
-    """The linear attention that predicts the same with another normalization.
+    """Return the linear attention that predicts the same with another normalization.
 
     Every weight is multiplied by `weight_factor`. Softmax attention cannot be rescaled so, and is refused with
     `InvalidInput`.

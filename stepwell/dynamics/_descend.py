@@ -14,9 +14,8 @@ from stepwell.objectives import AbstractObjective
 from ._checkpoint import CheckpointPath
 from ._devices import for_devices, placed
 from ._ensemble import Ensemble, as_ensemble, map_members, may_be_stacked
-from ._host import train
-from ._loop import Fixed
-from ._options import TrainOptions, Transformation
+from ._host import TrainOptions, train
+from ._loop import Fixed, Transformation
 from ._record import Record
 
 

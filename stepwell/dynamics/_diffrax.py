@@ -17,8 +17,7 @@ from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import arrays_of, with_arrays
 from ._field import Field, over_runs
-from ._plan import MOST_STEPS, Plan, Solution
-from ._solver import AbstractFlowSolver
+from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
 from .fast import gradient_form
 
 _STEPS = 64

@@ -56,7 +56,7 @@ class Ensemble(eqx.Module, Generic[Member]):
     @classmethod
     @checked
     def of(cls, members: Sequence[Member]) -> "Ensemble[Member]":
-        """Stack members that differ in their arrays only.
+        """Return a stack of members that differ in their arrays only.
 
         **Arguments:**
 
@@ -84,7 +84,7 @@ class Ensemble(eqx.Module, Generic[Member]):
     @classmethod
     @checked
     def like(cls, template: Member, weights: Float[np.ndarray, "run weights"]) -> "Ensemble[Member]":
-        """Members like one model, with other weights.
+        """Return an ensemble of members like one model, with other weights.
 
         **Arguments:**
 

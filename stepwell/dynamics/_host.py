@@ -16,24 +16,69 @@ from stepwell._util.errors import InvalidInput
 from stepwell._util.interrupt import Interruptible, interrupted, interruptible
 from stepwell._util.memory import require_memory
 from stepwell._util.progress import Meter
+from stepwell._util.recipes import recorded_rate
+from stepwell._util.text import shown
 from stepwell.models import AbstractModel
 from stepwell.trajectory import build, time_unit
 
-from ._checkpoint import Saves, arrays_of, open_saves, with_arrays
-from ._chunk_size import ChunkSize
+from ._checkpoint import CheckpointPath, Saves, arrays_of, open_saves, with_arrays
 from ._conversions import flow_time
 from ._devices import beside
 from ._divergence import stable_rate
 from ._ensemble import Ensemble, skeleton_of, unflatten
-from ._loop import AbstractRule, AbstractSource, ConstantRate, Optimizer, ScheduledRate, TrainLoop, advance
+from ._loop import (
+    AbstractRule,
+    AbstractSource,
+    ChunkSize,
+    ConstantRate,
+    Optimizer,
+    ScheduledRate,
+    TrainLoop,
+    Transformation,
+    advance,
+)
 from ._named_optimizer import named_optimizer
-from ._options import TrainOptions
-from ._record import SNAPSHOTS
+from ._record import SNAPSHOTS, Record
 
 _CAPACITY = 4096
 """Records in a chunk at the most."""
 _FIRST_STEPS = 16
 """Steps in the first chunk at the most."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The keywords of `descend`, which says what each means."""
+
+    rate: Any
+    steps: int
+    optimizer: Transformation | str | None
+    record: Record
+    first_step: int
+    progress: bool
+    configuration: dict[str, Any] | None
+    checkpoint: CheckpointPath
+    advice: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, str | Transformation | None):
+            raise InvalidInput(
+                f"optimizer is {shown(self.optimizer)}; it must be an optimizer of optax, such as optax.adam(0.01)"
+            )
+
+    def provenance(self) -> dict[str, Any]:
+        """The options that are kept in the provenance of a trajectory."""
+        return {
+            "rate": recorded_rate(self.rate, self.steps),
+            "optimizer": self.optimizer
+            if self.optimizer is None or isinstance(self.optimizer, str)
+            else "given as an optax transformation",
+            "steps": self.steps,
+            "first_step": self.first_step,
+            "record": self.record.described(),
+            "observed": sorted(self.record.observe or ()),
+            **(self.configuration or {}),
+        }
 
 
 class _Plan(NamedTuple):

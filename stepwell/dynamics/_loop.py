@@ -3,7 +3,7 @@
 import abc
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -17,7 +17,6 @@ from stepwell.tasks import AbstractTask
 
 from ._devices import Divided, beside, placed
 from ._ensemble import Ensemble, flatten, unflatten
-from ._options import Transformation
 from ._record import Observable
 from .fast import AbstractMultiStep, gradient_form
 
@@ -25,6 +24,17 @@ Model = TypeVar("Model", bound=AbstractModel)
 
 _LONG_RUN = 100_000
 """Steps from which a program that takes longer to compile and less to run is worth having."""
+
+
+@runtime_checkable
+class Transformation(Protocol):
+    """The interface of an optax optimizer, so that optax, which takes a quarter of a second, need not be imported."""
+
+    @property
+    def init(self) -> Callable[..., Any]: ...
+
+    @property
+    def update(self) -> Callable[..., Any]: ...
 
 
 class AbstractSource(eqx.Module):
@@ -227,3 +237,24 @@ def _advance(loop: TrainLoop, weights: Array, state: Any, step: Array, gaps: Arr
     shapes = jax.eval_shape(loop.observe, weights)
     observed = jax.tree.map(lambda s: jnp.zeros((gaps.shape[0], *s.shape), s.dtype), shapes)
     return jax.lax.fori_loop(0, count, one, (weights, state, step, losses, observed))
+
+
+_SECONDS = 0.4
+"""How long a call should take."""
+
+
+class ChunkSize:
+    """`size.steps` is how many steps the next call takes at the most. The first call compiles, and is not measured."""
+
+    def __init__(self, steps: int, most: int | None = None):
+        self.steps = steps
+        self._most = most
+        self._compiled = False
+
+    def measured(self, seconds: float, steps: int) -> None:
+        """A call of so many steps took so long."""
+        if self._compiled and seconds > 2 * _SECONDS:
+            self.steps = max(1, self.steps // 2)
+        elif self._compiled and seconds < _SECONDS / 2 and 2 * steps > self.steps:
+            self.steps = 2 * self.steps if self._most is None else min(2 * self.steps, self._most)
+        self._compiled = True

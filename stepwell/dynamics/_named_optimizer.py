@@ -1,6 +1,5 @@
 """Optimizers and schedules of optax by name, with parameters, so that a text says which was used."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,12 +11,12 @@ import numpy as np
 from stepwell._util import checks
 from stepwell._util.arguments import checked
 from stepwell._util.errors import InvalidInput
-from stepwell._util.optimizers import PRESETS, SHORT_SCHEDULES, parsed
-from stepwell._util.text import shown
+from stepwell._util.optimizers import OPTIMIZERS, PRESETS, SCHEDULES, SHORT_SCHEDULES, parsed
+from stepwell._util.text import nearest, shown
 from stepwell.models import AbstractModel
 
 from ._ensemble import Ensemble, as_ensemble, flatten, skeleton_of
-from ._options import Transformation
+from ._loop import Transformation
 
 _RATES = ("peak_value", "init_value", "value")
 """What the rate is called by a schedule; the first of them that it has."""
@@ -47,7 +46,7 @@ def named_optimizer(
     steps: int,
     model: AbstractModel | Ensemble,
 ) -> NamedOptimizer:
-    """An optimizer of optax by name, for `descend` and `online`, and the whole specification of it.
+    """Return an optimizer of optax by name, for `descend` and `online`, and the whole specification of it.
 
     **Arguments:**
 
@@ -87,7 +86,7 @@ def named_optimizer(
         raise InvalidInput(f"rate is a function and schedule {shown(schedule)}; give a number, or leave out schedule")
     name, given = parsed("optimizer", optimizer)
     inner_name, preset = PRESETS.get(name, (name, {}))
-    function = _function("optimizer", inner_name, optimizers(), [*optimizers(), *PRESETS])
+    function = _function("optimizer", inner_name)
     parameters = {**preset, **given}
     if "learning_rate" in parameters:
         raise InvalidInput(f"optimizer {shown(optimizer)} has a learning_rate; give the rate itself")
@@ -95,8 +94,8 @@ def named_optimizer(
     if inner_name == "muon":
         parameters["muon_weight_dimension_numbers"] = _last_two_axes
     by_entry = inner_name in _BY_ENTRY
-    several = as_ensemble(model)
-    template = several.member(0) if isinstance(several, Ensemble) else model
+    model = as_ensemble(model)
+    template = model.member(0) if isinstance(model, Ensemble) else model
     try:
         made = function(learning_rate=rate if scheduled["name"] == "constant" else changing, **parameters)
         made = made if by_entry else _of_matrices(made, template)
@@ -115,31 +114,10 @@ def named_optimizer(
     return NamedOptimizer(made, specification)
 
 
-def optimizers() -> list[str]:
-    """The names of optax's optimizers: functions of a learning rate."""
-    import optax
-
-    return sorted(
-        name
-        for place in (optax, optax.contrib)
-        for name, function in vars(place).items()
-        if inspect.isfunction(function)
-        and not name.startswith(("_", "scale_by", "noisy"))
-        and "learning_rate" in inspect.signature(function).parameters
-    )
-
-
-def schedules() -> list[str]:
-    """The names of optax's schedules."""
-    import optax
-
-    return [n for n in vars(optax) if n.endswith(("_schedule", "_decay")) and not n.startswith("scale_by")]
-
-
 def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """The schedule as a function of the step, and its name with all parameters."""
     name, given = parsed("schedule", text)
-    function = _function("schedule", SHORT_SCHEDULES.get(name, name), schedules(), [*SHORT_SCHEDULES, *schedules()])
+    function = _function("schedule", SHORT_SCHEDULES.get(name, name))
     wanted = inspect.signature(function).parameters
     its_rate = next((n for n in _RATES if n in wanted), None)
     if its_rate in given:
@@ -162,14 +140,19 @@ def _schedule(text: str, rate: float, steps: int) -> tuple[Callable[[Any], Any],
         raise InvalidInput(f"schedule {shown(text)} is refused by optax ({' '.join(str(error).split())})") from None
 
 
-def _function(kind: str, name: str, known: list[str], listed: list[str]) -> Callable[..., Any]:
+def _function(kind: str, name: str) -> Callable[..., Any]:
+    """The function of optax that makes an optimizer or a schedule of this name."""
     import optax
 
-    if name not in known:
-        near = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
-        advice = f"did you mean {near[0]}? " if near else ""
-        raise InvalidInput(f"there is no {kind} {shown(name)}; {advice}There are {', '.join(sorted(set(listed)))}")
-    return getattr(optax, name, None) or getattr(optax.contrib, name)
+    function: Any = getattr(optax, name, None) or getattr(optax.contrib, name, None)
+    known = inspect.isfunction(function) and not name.startswith(("_", "scale_by", "noisy"))
+    if kind == "optimizer":
+        known, listed = known and "learning_rate" in inspect.signature(function).parameters, [*OPTIMIZERS, *PRESETS]
+    else:
+        known, listed = known and name.endswith(("_schedule", "_decay")), [*SHORT_SCHEDULES, *SCHEDULES]
+    if not known:
+        raise InvalidInput(f"there is no {kind} {shown(name)}; {nearest(name, sorted(listed))}")
+    return function
 
 
 def _bound(kind: str, text: str, function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:

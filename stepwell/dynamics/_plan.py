@@ -1,5 +1,6 @@
-"""What a solver of the flow is asked to do, and what it returns."""
+"""The interface of a solver of the flow: what it is asked to do, and what it returns."""
 
+import abc
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ from jaxtyping import Array, Float
 from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
 from stepwell.models import AbstractModel
+from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import Saves
 from ._ensemble import Ensemble
@@ -237,3 +239,24 @@ def _targets(template: AbstractModel, objective: Any, start: Start, gap: float) 
     zeros = np.where(np.isfinite(start.zeros), start.zeros, start.losses)
     excess = np.minimum(gap * (np.minimum(start.losses, zeros) - low), _PART * np.fmin(low, drop))
     return low + np.maximum(excess, _ROUNDING * zeros)
+
+
+class AbstractFlowSolver(abc.ABC):
+    """Integrates the flow of one run, or of several side by side."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The name of the solver in the provenance of a trajectory."""
+
+    @abc.abstractmethod
+    def form(self, objective: AbstractObjective, model: AbstractModel) -> AbstractObjective:
+        """The same loss in the form that this solver follows fastest, for models like this one."""
+
+    @abc.abstractmethod
+    def numbers_held(self, weights: int, plan: Plan) -> int:
+        """How many numbers it holds in memory for a run of so many weights, beside what is saved."""
+
+    @abc.abstractmethod
+    def solve(self, fields: Any, initial: Float[Array, "run weights"], plan: Plan) -> Solution:
+        """Integrate to the end that the plan names. `fields` is one `Field` for all runs, or an ensemble of them."""

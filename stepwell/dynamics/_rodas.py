@@ -17,12 +17,11 @@ from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective
 
 from ._checkpoint import arrays_of, with_arrays
-from ._chunk_size import ChunkSize
 from ._ensemble import Ensemble
 from ._field import over_runs
-from ._plan import MOST_STEPS, Plan, Solution
+from ._loop import ChunkSize
+from ._plan import MOST_STEPS, AbstractFlowSolver, Plan, Solution
 from ._rosenbrock import RODAS5P, Pace, between, error_of, next_pace
-from ._solver import AbstractFlowSolver
 from ._stiffness import Reading, structure
 from .fast import stiff_form
 

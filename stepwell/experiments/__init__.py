@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from stepwell._util.errors import InvalidInput as InvalidInput
 from stepwell._util.lazy import lazy_names as _lazy_names
 
+from ._build import Keys as Keys
+from ._build import keys_of as keys_of
 from ._experiment import NUMERICS as NUMERICS
 from ._experiment import SEED as SEED
 from ._experiment import Built as Built
@@ -24,8 +26,6 @@ from ._flags import experiment_from as experiment_from
 from ._flags import full_name as full_name
 from ._flags import seeds_from as seeds_from
 from ._flags import seeds_of as seeds_of
-from ._keys import Keys as Keys
-from ._keys import keys_of as keys_of
 from ._kind import ENTRY_POINTS as ENTRY_POINTS
 from ._kind import SECTIONS as SECTIONS
 from ._kind import Kind as Kind
@@ -37,11 +37,11 @@ from ._kind import registrations as registrations
 from ._kinds._tasks import eigenvalues_by_name as eigenvalues_by_name
 from ._plugins import LOADED as LOADED
 from ._plugins import load_kinds as load_kinds
-from ._schema import json_schema as json_schema
-from ._times import TimeScale as TimeScale
-from ._times import time_scale as time_scale
 from ._toml import as_toml as as_toml
 from ._toml import document_in as document_in
+from ._toml import json_schema as json_schema
+from ._training import TimeScale as TimeScale
+from ._training import time_scale as time_scale
 
 if TYPE_CHECKING:
     from . import published as published
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from ._build import build_objective as build_objective
     from ._build import build_task as build_task
     from ._build import normalization_of as normalization_of
-    from ._comparison import compare_run as compare_run
     from ._course import Course as Course
+    from ._course import compare_run as compare_run
     from ._course import predicted_course as predicted_course
     from ._course import predicted_levels as predicted_levels
     from ._experiment import training_of as training_of
@@ -77,12 +77,12 @@ if TYPE_CHECKING:
     from ._prediction import no_theory as no_theory
     from ._prediction import predict as predict
     from ._prediction import theory_name as theory_name
-    from ._remarks import remarks as remarks
     from ._resume import last_step as last_step
     from ._resume import resume as resume
     from ._run import experiment_and_seeds as experiment_and_seeds
     from ._run import experiment_of as experiment_of
     from ._run import record_of as record_of
+    from ._run import remarks as remarks
     from ._run import remembering as remembering
     from ._run import run as run
     from ._run import time_of as time_of

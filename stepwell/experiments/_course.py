@@ -1,18 +1,23 @@
-"""What theory says that can be drawn beside a run: levels of the loss, and its course from the initial weights."""
+"""Theory beside a run: levels of the loss, its course from the initial weights, and drops compared."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from stepwell._util.errors import InvalidInput
 from stepwell.theory import IntegrationFailed, softmax
 
-from ._build import build_model, build_task
+from ._build import build_model, build_task, keys_of
 from ._experiment import Experiment
-from ._keys import keys_of
 from ._kind import note_of
-from ._predict_linear import Described, describe_linear, drops_of
-from ._prediction import DropForecast, Level, no_theory
+from ._predict_linear import Described, describe_linear, drops_of, sample_of
+from ._prediction import DropForecast, Level, no_comparison, no_theory
+from ._run import experiment_and_seeds
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from stepwell.analysis import Comparison
 
 _POINTS = 2001
 """Times at which a predicted course is drawn."""
@@ -90,3 +95,35 @@ def _described(experiment: Experiment) -> Described:
     keys = keys_of(experiment.seed)
     task = build_task(experiment, keys)
     return describe_linear(experiment, task, build_model(experiment, task, keys))
+
+
+def compare_run(trajectory: "xr.Dataset") -> "Comparison":
+    """Return the drops of a run, predicted and measured: `analysis.compare` with its own task and sample.
+
+    **Arguments:**
+
+    - `trajectory`: what `Experiment.run` returned, or what `load` read.
+
+    **Returns:** the `analysis.Comparison`, with a run for each seed. `InvalidInput` is raised where there is no theory
+    of the experiment.
+
+    **Example:**
+
+    >>> import stepwell as sw
+    >>> run = sw.Experiment(task={"dim": 2}, model={"scale": 0.01}).run(progress=False)
+    >>> sw.experiments.compare_run(run).table["status"].tolist()
+    ['measured', 'measured']
+    """
+    from stepwell.analysis import Comparison, compare
+
+    experiment, seeds = experiment_and_seeds(trajectory)
+    if reason := no_comparison(experiment):
+        raise InvalidInput(f"{reason}; nothing is compared")
+    made = []
+    for number, seed in enumerate([experiment.seed] if seeds is None else seeds):
+        one = experiment.replace(seed=seed)
+        task = build_task(one, keys_of(seed))
+        made.append(compare(trajectory.isel(run=[number]), task, sample=sample_of(one)))
+    runs = tuple(run for each in made for run in each.runs)
+    remarks = dict.fromkeys(remark for each in made for remark in each.remarks)
+    return Comparison(runs, made[0].stepped, tuple(remarks))

@@ -180,7 +180,7 @@ def _origin(builder: Callable[..., Any]) -> tuple[str, str]:
 
 
 def kinds(section: SectionName, *, installed: bool = False) -> dict[str, Kind]:
-    """The kinds of a section that are registered, by name.
+    """Return the kinds of a section that are registered, by name.
 
     **Arguments:**
 

@@ -11,13 +11,11 @@ from stepwell._util.paper_time import TIME_NAME, weight_factor
 from stepwell.models import theory_of
 from stepwell.theory import IntegrationFailed, linear
 
-from ._build import build_task, normalization_of
+from ._build import build_task, keys_of, normalization_of
 from ._experiment import Experiment
-from ._keys import keys_of
 from ._kind import find_kind
 from ._prediction import DropForecast, Level, Prediction, theory_name
-from ._text import as_loss, counted
-from ._times import time_scale
+from ._training import time_scale
 
 
 class Described(NamedTuple):
@@ -232,3 +230,11 @@ def _drop_lines(document: dict[str, Any]) -> list[str]:
         missing = counted(len(levels) - 1 - len(drops), "drop" if not drops else "later drop")
         lines.append(f"no time is given for {missing}: {reason}")
     return lines
+
+
+def as_loss(value: float) -> str:
+    return f"{value:.8f}" if 1e-4 < value < 1e4 else f"{value:.6g}"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")

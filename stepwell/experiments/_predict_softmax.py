@@ -9,7 +9,7 @@ from stepwell._util.paper_time import TIME_UNIT
 from stepwell.tasks import MultiTaskRegression
 from stepwell.theory import softmax
 
-from ._text import as_loss, counted
+from ._predict_linear import as_loss, counted
 
 INFERRED = (
     "the full text of arXiv 2402.19442 could not be consulted: that strengths are those of a coordinate, the factor of "

@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Any
 
-from ._build import build_model, build_task, normalization_of
+from ._build import Keys, build_model, build_task, keys_of, normalization_of
 from ._experiment import Experiment
-from ._keys import Keys, keys_of
 from ._kind import note_of
 from ._memory import check_weights
 

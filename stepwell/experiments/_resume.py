@@ -13,9 +13,8 @@ from stepwell._util.outcomes import return_or_raise
 from stepwell.dynamics import Checkpoint, Record, descend
 from stepwell.trajectory import model_at
 
-from ._build import build_model, build_objective, build_task, observables
+from ._build import build_model, build_objective, build_task, keys_of, observables
 from ._experiment import Experiment, training_of
-from ._keys import keys_of
 from ._run import record_of, remembering, run, time_of
 from ._training import Descent, in_paper_time
 

@@ -1,4 +1,4 @@
-"""Experiments and studies as TOML and JSON files."""
+"""Experiments and studies as TOML and JSON files, and the JSON Schema by which editors check them."""
 
 import json
 import os
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stepwell._util.errors import InvalidInput
+
+from ._experiment import SEED
+from ._kind import SECTIONS, Kind, kinds
 
 _LONGEST = 2**20
 """Bytes of a file; ours have some hundred."""
@@ -99,3 +102,41 @@ def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of an experiment, with all kinds that are registered now.
+
+    **Returns:** the schema, of draft 2020-12.
+
+    **Example:**
+
+    >>> from stepwell.experiments import json_schema
+    >>> sorted(json_schema()["properties"])
+    ['model', 'objective', 'record', 'seed', 'task', 'training']
+    """
+    properties: dict[str, Any] = {"seed": SEED.schema()}
+    for section in SECTIONS:
+        each = kinds(section, installed=True)
+        if section == "record":
+            properties[section] = _table(each["record"], named=False)
+        else:
+            properties[section] = {"anyOf": [{"enum": list(each)}, *map(_table, each.values())]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Stepwell experiment",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _table(kind: Kind, named: bool = True) -> dict[str, Any]:
+    fields = {name: field.schema() for name, field in kind.fields.items()}
+    own = {"kind": {"const": kind.name, "description": kind.help}} if named else {}
+    return {
+        "type": "object",
+        "description": kind.help,
+        "properties": {**own, **fields},
+        "additionalProperties": False,
+    }

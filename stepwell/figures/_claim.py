@@ -2,11 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Required, TypedDict, Unpack, get_args
-
-import numpy as np
 
 from stepwell._util import checks
 from stepwell._util.errors import InvalidInput
@@ -260,12 +258,13 @@ class Claim:
 
 def _row(name: str, values: Any, count: int | None = None) -> list[float]:
     """Numbers in one row, from a list, an array or an iterator; one number stands for `count` of them."""
+    shape = getattr(values, "shape", None)
     try:
-        row = np.asarray(list(values) if isinstance(values, Iterator) else values, float)
+        if count is not None and (shape == () or not isinstance(values, Iterable)):
+            return [float(values)] * count
+        row = [float(value) for value in values]
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} is {shown(values)}; give one number for each value that is compared") from None
-    if row.ndim == 0 and count is not None:
-        return [float(row)] * count
-    if row.ndim != 1 or count not in (None, row.size):
-        raise InvalidInput(f"{name} has shape {row.shape}; give one number for each value that is compared, in one row")
-    return row.tolist()
+    if len(shape or (0,)) != 1 or count not in (None, len(row)):
+        raise InvalidInput(f"{name} has {len(row)} values; give one number for each value that is compared, in one row")
+    return row

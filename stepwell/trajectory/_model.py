@@ -16,7 +16,7 @@ from stepwell.models import AbstractModel
 
 @checked
 def model_settings(trajectory: xr.Dataset) -> dict[str, Any]:
-    """What the provenance of a trajectory says about its model: its class, its settings, and hashes of its weights.
+    """Return what a trajectory says about its model: its class, its settings, and hashes of its weights.
 
     **Arguments:**
 

@@ -44,7 +44,7 @@ def save(trajectory: xr.Dataset, path: str | os.PathLike) -> Path:
 
 @checked
 def to_bytes(trajectory: xr.Dataset) -> bytes:
-    """A trajectory as the bytes of the file that `save` writes: for data that go elsewhere than to one file.
+    """Return a trajectory as the bytes of the file that `save` writes, for data that go elsewhere.
 
     **Arguments:**
 

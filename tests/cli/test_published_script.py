@@ -221,7 +221,7 @@ def test_starts_are_those_of_the_rules(words: list[str], rule):
         heads=3,
         rank=2,
         scale=0.01,
-        start=rule,
+        init=rule,
         normalization="none",
         key=jax.random.key(5),
     )
@@ -470,7 +470,7 @@ class Saves:
         patch.setattr(checkpoints, "_EVERY", 0.0)
         patch.setattr(checkpoints, "_SHARE", 0.0)
         steps = property(lambda self: 9, lambda self, value: None)
-        patch.setattr("stepwell.dynamics._chunk_size.ChunkSize.steps", steps, raising=False)
+        patch.setattr("stepwell.dynamics._loop.ChunkSize.steps", steps, raising=False)
         self.save = checkpoints.Saves.save_if_due
 
     def end(self, after: int | None, how: str = "kill") -> None:
@@ -488,9 +488,8 @@ class Saves:
         self.patch.setattr(checkpoints.Saves, "save_if_due", save)
 
 
-@pytest.mark.parametrize(
-    ("flags", "how"), [([], "press"), (["--model", "attnS", "--track_value"], "kill")], ids=["merged", "separate"]
-)
+@pytest.mark.parametrize("how", ["kill", "press"])
+@pytest.mark.parametrize("flags", [[], ["--model", "attnS", "--track_value"]], ids=["merged", "separate"])
 def test_a_killed_run_is_resumed_bit_for_bit(
     flags: list[str], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -556,6 +555,7 @@ def test_a_checkpoint_is_of_the_part_after_a_stored_run_or_of_the_whole(
     assert (whole / f"{NAME}.txt").read_text() == (parts / f"{NAME}.txt").read_text()
 
 
+@pytest.mark.filterwarnings("always:the checkpoint")
 def test_a_checkpoint_that_cannot_be_saved_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

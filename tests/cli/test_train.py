@@ -216,7 +216,7 @@ class Saves:
         patch.setattr(checkpoints, "_EVERY", 0.0)
         patch.setattr(checkpoints, "_SHARE", 0.0)
         steps = property(lambda self: 9, lambda self, value: None)
-        patch.setattr("stepwell.dynamics._chunk_size.ChunkSize.steps", steps, raising=False)
+        patch.setattr("stepwell.dynamics._loop.ChunkSize.steps", steps, raising=False)
         self.save = checkpoints.Saves.save_if_due
 
     def end(self, after: int | None, how: str = "kill") -> None:
@@ -242,9 +242,8 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "how"), [("descent", "kill"), ("seeds", "press"), ("adam", "kill"), ("flow", "kill"), ("flow", "press")]
-)
+@pytest.mark.parametrize("how", ["kill", "press"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_run_is_resumed_bit_for_bit(
     kind: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -18,7 +18,7 @@ import optax
 import pytest
 
 from stepwell._util.errors import AnotherRun, InvalidInput
-from stepwell.dynamics import Checkpoint, Ensemble, Record, _checkpoint, _lsoda_state, descend, flow, online
+from stepwell.dynamics import Checkpoint, Ensemble, Record, _checkpoint, _lsoda, descend, flow, online
 from stepwell.dynamics._checkpoint_format import Contents, pack, unpack
 from stepwell.models import SeparateAttention
 from stepwell.objectives import Population
@@ -300,7 +300,7 @@ def test_a_run_that_cannot_save_warns_once_and_ends_well(run, tmp_path, monkeypa
 
 def test_a_state_that_cannot_be_read_is_not_saved_before_the_end(tmp_path, monkeypatch):
     """As that of LSODA before SciPy 1.17."""
-    monkeypatch.setattr(_lsoda_state, "_WORK", ("rwork", "iwork", "not_there"))
+    monkeypatch.setattr(_lsoda, "_WORK", ("rwork", "iwork", "not_there"))
     monkeypatch.setattr(_checkpoint, "_EVERY", 0.0)
     run = functools.partial(FLOW, solver="lsoda", checkpoint=tmp_path / "a")
     with pytest.warns(RuntimeWarning, match="since SciPy 1.17.*the run goes on"):

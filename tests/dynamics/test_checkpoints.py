@@ -14,7 +14,7 @@ import optax
 import pytest
 import xarray as xr
 
-from stepwell.dynamics import Ensemble, Record, _checkpoint, _chunk_size, _host, descend, flow, online
+from stepwell.dynamics import Ensemble, Record, _checkpoint, _host, _loop, descend, flow, online
 from stepwell.models import MergedAttention, SeparateAttention
 from stepwell.objectives import Moments, Population, Sampled
 from stepwell.tasks import InContextRegression, covariance
@@ -109,7 +109,7 @@ def cut(monkeypatch):
     def set_up(seed: int) -> None:
         numbers = random.Random(seed)
         steps = property(lambda self: numbers.randint(1, 23), lambda self, value: None)
-        monkeypatch.setattr(_chunk_size.ChunkSize, "steps", steps, raising=False)
+        monkeypatch.setattr(_loop.ChunkSize, "steps", steps, raising=False)
 
     return set_up
 

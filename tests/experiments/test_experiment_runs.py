@@ -17,7 +17,7 @@ from stepwell._util.errors import InvalidInput
 from stepwell.analysis import sample_task
 from stepwell.dynamics import _diffrax, _lsoda, _rodas
 from stepwell.experiments import Experiment, _kind, compare_run, experiment_of, keys_of, resume, time_scale
-from stepwell.experiments._keys import NAMES
+from stepwell.experiments._build import NAMES
 from stepwell.objectives import Moments
 from stepwell.theory import linear
 

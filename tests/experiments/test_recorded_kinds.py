@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepwell.experiments.recorded._kinds import KINDS, Kind, listed
+from stepwell.experiments.recorded._recording import KINDS, Kind, listed
 
 SIZES = {"H": 3, "E": 5, "O": 2, "R": 2, "F": 18, "V": 4}
 

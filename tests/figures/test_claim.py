@@ -97,6 +97,12 @@ def test_a_tolerance_must_be_able_to_fail(tolerance):
         Claim.close(ID, "s", predicted=0, measured=0, tolerance=tolerance, basis="b", **ORIGIN)
 
 
+@pytest.mark.parametrize("measured", [{"a": 1, "b": 2}.values(), iter([1, 2]), np.array([1, 2]), [np.array(1), 2.0]])
+def test_values_may_be_any_iterable(measured):
+    claim = Claim.over(ID, "s", predicted=np.array(1.5), measured=measured, tolerance=0.5, basis="b", **ORIGIN)
+    assert claim.passed and claim.count == 2
+
+
 def test_numbers_of_values_must_match():
     with pytest.raises(InvalidInput):
         Claim.over(ID, "s", predicted=[1, 2], measured=[1], tolerance=0, basis="b", **ORIGIN)

@@ -19,16 +19,11 @@ def prepare(sequences: int = 500) -> Moments:
     return Moments.of_task(QUICK.task, sequences, progress=False, key=jax.random.key(1))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"rates": "0.05", "tolerances": "1e-8"},
-        {"eigenvalues": "1,0.2,0.1", "context": "3", "heads": "1", "until": "20", "sequences": "50"},
-    ],
-)
-def test_other_settings(survives, changes):
-    claims = survives({"points": "101", **changes})
-    assert claims["drift-merged"].judged() and claims["by-rate"].judged() == ("rates" not in changes)
+def test_other_settings(survives):
+    """With one rate there is no power of it."""
+    sizes = {"eigenvalues": "1,0.2,0.1", "context": "3", "heads": "1", "until": "20", "sequences": "50"}
+    claims = survives({**sizes, "points": "101", "rates": "0.05", "tolerances": "1e-8"})
+    assert {name for name, claim in claims.items() if not claim.judged()} == {"by-rate"}
 
 
 def test_the_wrong_sign_is_not_conserved(data, failing):

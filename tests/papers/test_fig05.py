@@ -20,9 +20,8 @@ KNOWN = {"merged-drops-once-small"}
 @pytest.mark.parametrize(
     "changes, unjudged",
     [
-        ({"merged_heads": "1", "separate_heads": "1", "context": "8"}, {"locked-heads"}),
-        ({"seeds": "7,8", "eigenvalues": "0.7,0.3", "precision": "float64", "small_init": "0.002"}, set()),
-        ({"seeds": "7,8", "small_seeds": "5", "eigenvalues": "1"}, set()),
+        ({"merged_heads": "1", "separate_heads": "1", "small_seeds": "5", "context": "8"}, {"locked-heads"}),
+        ({"seeds": "7,8", "eigenvalues": "1", "precision": "float64", "small_init": "0.002"}, set()),
     ],
 )
 def test_other_settings(survives, changes, unjudged):
@@ -66,8 +65,8 @@ def test_a_run_that_is_cut_off_in_a_drop_fails(data, failing):
 
 def test_heads_that_are_not_alike_fail(data, failing):
     """From the larger start they are not."""
-    batches = fig5.prepare(QUICK)
-    larger = fig5.with_spread(fig5.train_merged(batches, QUICK, steps=QUICK.merged_steps, snapshots=501))
+    few = dataclasses.replace(QUICK, sequences=200)
+    larger = fig5.with_spread(fig5.train_merged(fig5.prepare(few), few, steps=QUICK.merged_steps, snapshots=501))
     assert "locked-heads" in failing({**data, "small": larger})
 
 

@@ -14,9 +14,8 @@ FIGURE = "linear/fig6"
 QUICK = fig6.FIGURE.at(quick=True)
 
 
-@pytest.mark.parametrize("changes", [{"seeds": "3", "context": "5"}, {"seeds": "1,2", "context": "200"}])
-def test_other_settings(survives, changes):
-    claims = survives(changes)
+def test_other_settings(survives):
+    claims = survives({"seeds": "1,3", "context": "5"})
     assert all(claim.judged() and np.isfinite(claim.measured) for claim in claims.values())
     assert claims["rich-merged"].passed and claims["moved-merged-pairs"].passed
 

@@ -17,11 +17,10 @@ TASK = QUICK.task
 @pytest.mark.parametrize(
     ("changes", "unjudged"),
     [
-        ({"seeds": "1", "sizes": "1e-3", "runs": "1", "heads": "3"}, {"head-wait", "pair-wait"}),
         ({"seeds": "2,3", "eigenvalues": "1,0.5", "context": "5", "steps": "50", "points": "20"}, set()),
         (
-            {"init": "5", "sizes": "0.01,2", "heads": "10"},
-            {"head-rate", "pair-rate", "head-hyperbolic", "pair-exponential"},
+            {"init": "5", "sizes": "2", "heads": "3", "runs": "1"},
+            {"head-rate", "pair-rate", "head-hyperbolic", "pair-exponential", "head-wait", "pair-wait"},
         ),
     ],
 )

@@ -21,7 +21,6 @@ EXPONENTS = {"from-regression-exponent", "from-limit-exponent"}
 @pytest.mark.parametrize(
     "changes, unjudged",
     [
-        ({"seeds": "40"}, EXPONENTS),
         ({"seeds": "40,41", "length_seeds": "2", "context": "60"}, EXPONENTS),
         ({"lengths": "100,200", "context": "6"}, set()),
         ({"lengths": "6,100", "contexts": "1", "length_seeds": "3"}, {*EXPONENTS, "from-regression", "from-limit"}),

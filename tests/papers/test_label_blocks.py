@@ -13,7 +13,10 @@ QUICK = figure.FIGURE.at(quick=True)
 @pytest.mark.parametrize(
     ("changes", "unjudged"),
     [
-        ({"seeds": "1", "sizes": "200", "block_starts": "0"}, {"gradient-exponent", "growth", "kept"}),
+        (
+            {"seeds": "1", "sizes": "200", "block_starts": "0", "sets": "1", "duration": "60", "eigenvalues": "1"},
+            {"gradient-exponent", "growth", "kept"},
+        ),
         ({"seeds": "1,2", "block_starts": "3e-4", "eigenvalues": "0.7,0.3", "context": "10"}, {"zero-stays"}),
         ({"heads": "1", "sets": "1", "duration": "60", "eigenvalues": "1"}, {"kept"}),
     ],

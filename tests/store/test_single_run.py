@@ -82,6 +82,6 @@ def test_a_damaged_shard_is_no_run(tmp_path: Path):
 
 
 def test_a_run_that_diverged_is_not_kept(tmp_path: Path):
-    trajectory = Experiment(training={**DESCENT, "rate": 500.0}).run(progress=False)
+    trajectory = Experiment(training={**DESCENT, "rate": 500.0}).run(progress=False, throw=False)
     with pytest.raises(InvalidInput, match="diverged"):
         save_run(Store(tmp_path), trajectory)

@@ -119,13 +119,14 @@ def test_from_the_file_to_the_table_and_without_the_file(lab: Path, tmp_path: Pa
 
     code = f"""
 import stepwell as sw
+from stepwell._util.errors import InvalidInput
 store = sw.store.Store({str(store)!r})
 assert len(store.table(["gate>0.5", "sparsity=0"])) == 2
 assert store.select(["gate=0.2"], variables=["loss"])["loss"].shape == (4, 21)
 print(sw.store.export(store, {str(tmp_path / "runs.csv")!r}, ["model=gated"], format="csv"))
 try:
     store.experiment({alone.name!r})
-except sw._errors.InvalidInput as error:
+except InvalidInput as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

@@ -6,10 +6,10 @@ To add one, copy a file here and give it a line below.
 from ._fused_population import FusedPopulation as FusedPopulation
 from ._fused_reduced import FusedReduced as FusedReduced
 from ._fused_sampled import FusedSampled as FusedSampled
-from ._protocols import AbstractMultiStep as AbstractMultiStep
-from ._protocols import AbstractResolvent as AbstractResolvent
-from ._protocols import AbstractRosenbrock as AbstractRosenbrock
-from ._protocols import Tableau as Tableau
+from ._registry import AbstractMultiStep as AbstractMultiStep
+from ._registry import AbstractResolvent as AbstractResolvent
+from ._registry import AbstractRosenbrock as AbstractRosenbrock
+from ._registry import Tableau as Tableau
 from ._registry import gradient_form as gradient_form
 from ._registry import multi_step_form as multi_step_form
 from ._registry import stiff_form as stiff_form

@@ -10,9 +10,8 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel, SeparateAttention, is_separate
 from stepwell.objectives import AbstractObjective, Population
 
-from ._protocols import AbstractMultiStep
-from ._registry import multi_step_form
-from ._separate_population import applies
+from ._of_population import applies
+from ._registry import AbstractMultiStep, multi_step_form
 
 _DIMENSION = 16
 """The largest dimension for this pass: beyond, a run alone is faster with products of matrices."""

@@ -1,9 +1,10 @@
-"""What the stiff forms of `Population` share: its moments, and the loss itself, which is left to it."""
+"""What the fast forms of `Population` share: which models they know, the moments, and the loss itself."""
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from stepwell._util.types import Loss
-from stepwell.models import AbstractModel
+from stepwell.models import AbstractModel, is_separate
 from stepwell.objectives import AbstractQuadraticObjective, Population
 
 
@@ -25,3 +26,11 @@ class OfPopulation(AbstractQuadraticObjective):
 
     def floor(self, model: AbstractModel) -> float | None:
         return self.population.floor(model)
+
+
+def applies(population: Population, model: AbstractModel, dimension: int) -> bool:
+    """Whether this is the loss of separate attention with one output, in double precision, up to a dimension."""
+    if type(population) is not Population or not is_separate(model):
+        return False
+    double = all(weight.dtype == np.float64 for weight in (model.value, model.key, model.query))
+    return population.outputs == 1 and model.dim <= dimension and double

@@ -12,7 +12,7 @@ from stepwell.models import AbstractModel, MergedAttention
 from stepwell.objectives import Population
 
 from ._of_population import OfPopulation
-from ._protocols import AbstractResolvent
+from ._registry import AbstractResolvent
 
 
 class ResolventMerged(OfPopulation, AbstractResolvent):

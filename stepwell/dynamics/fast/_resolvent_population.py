@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 from stepwell.models import AbstractModel, is_separate
 from stepwell.objectives import Population
 
-from ._of_population import OfPopulation
-from ._protocols import AbstractResolvent
-from ._separate_population import applies
+from ._of_population import OfPopulation, applies
+from ._registry import AbstractResolvent
 
 _DIMENSION = 64
 """The largest dimension for this form: the system has D⁴ entries, 128 MiB here."""

@@ -14,12 +14,10 @@ from stepwell._util.types import Loss
 from stepwell.models import AbstractModel
 from stepwell.objectives import AbstractObjective, Population
 
-from ._of_population import OfPopulation
-from ._protocols import AbstractRosenbrock, Tableau
-from ._registry import stiff_form
+from ._of_population import OfPopulation, applies
+from ._registry import AbstractRosenbrock, Tableau, stiff_form
 from ._resolvent_merged import ResolventMerged
 from ._resolvent_population import ResolventPopulation
-from ._separate_population import applies
 
 _DIMENSION = 8
 """At the most. The system has D² equations; LAPACK factorizes it as fast at D = 8 for a run alone, six times as fast at

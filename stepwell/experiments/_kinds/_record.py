@@ -87,7 +87,7 @@ def record(
         ),
     ] = None,
     spacing: Annotated[
-        Literal["steps", "linear", "log"] | None,
+        Literal["linear", "log", "steps"] | None,
         Field("of these times: linear, log, or dense where the solver of a flow takes small steps (steps)"),
     ] = None,
     snapshots: Annotated[

@@ -10,7 +10,7 @@ from stepwell._util.optimizers import canonical_optimizer, canonical_schedule
 
 from .._field import Field
 from .._kind import Values, note_of, register
-from .._times import time_scale
+from .._training import time_scale
 
 _PLAIN = ("sgd", "constant")
 _NO_LOWEST_LOSS = ("moments", "sampled", "spectral", "reduced", "exact")

@@ -242,7 +242,7 @@ def check(flags: Published) -> None:
 
 
 def warnings(flags: Published) -> list[str]:
-    """Messages about flags that are allowed but without effect, or probably not meant.
+    """Return messages about flags that are allowed but without effect, or probably not meant.
 
     **Arguments:**
 

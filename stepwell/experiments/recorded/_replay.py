@@ -4,7 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import jax.numpy as jnp
 import numpy as np
+import optax
 import xarray as xr
 from jaxtyping import Float
 
@@ -15,12 +17,10 @@ from stepwell._util.memory import require_memory
 from stepwell.dynamics import Record, descend
 from stepwell.models import AbstractAttention, AbstractCubicModel, AbstractModel
 from stepwell.objectives import AbstractObjective, Moments, Sampled
-from stepwell.tasks import FeatureBatch
+from stepwell.tasks import Batch, ContextLengths, FeatureBatch
 from stepwell.trajectory import model_at
 
-from ._recorded_parts import data_of, model_of, whole_weights
 from ._recording import Examples, Recording
-from ._rounding import rounded_descent
 
 Engine = Literal["auto", "moments", "sampled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -235,3 +235,51 @@ def _weights_error(recording: Recording, model: AbstractModel, trajectory: xr.Da
         return None
     final_weights = whole_weights(recording, model_at(trajectory, model))
     return max(float(np.abs(final_weights[name] - final).max()) for name, final in recording.final.items())
+
+
+def rounded_descent(rate: float) -> optax.GradientTransformation:
+    r"""$W \leftarrow \mathrm{float32}(W - \eta\, \partial L/\partial W)$, everything else in float64."""
+
+    def init(params: Any) -> Any:
+        return optax.EmptyState()
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        moved = (params - rate * updates).astype(jnp.float32).astype(params.dtype)
+        return moved - params, state
+
+    return optax.GradientTransformation(init, update)
+
+
+def model_of(recording: Recording) -> AbstractCubicModel:
+    """The model at its initial weights. Parts that never reach a prediction are left out, see `whole_weights`."""
+    return recording.kind.model.from_recording(
+        {name: jnp.asarray(value) for name, value in recording.initial.items()},
+        outputs=recording.outputs,
+        activation=recording.activation,
+        normalization="1/tokens" if recording.vary_len else "none",
+    )
+
+
+def data_of(recording: Recording, model: AbstractCubicModel, examples: Examples, *, test: bool) -> Batch | FeatureBatch:
+    """A data set. Only training varies the context length: a test is on whole sequences, as published.
+
+    With several outputs the published features are fewer than those of the model: the rest are zero, so that the
+    weights on them have no effect and get no gradient.
+    """
+    inputs, labels = jnp.asarray(examples.inputs), jnp.asarray(examples.labels)
+    if recording.kind.layout == "features":
+        outputs, dim = model.shape
+        return FeatureBatch(jnp.pad(inputs, ((0, 0), (0, outputs * dim * dim - inputs.shape[1]))), labels)
+    varies = recording.vary_len and not test
+    return Batch(inputs, labels, ContextLengths.uniform(inputs.shape[1] - 1) if varies else None)
+
+
+def whole_weights(recording: Recording, model: AbstractModel) -> dict[str, Float[np.ndarray, "..."]]:
+    """The matrices as recorded: the model's weights in their places, the initial values wherever nothing is trained."""
+    whole = {}
+    for name, weight in model.weights().items():
+        whole[name] = recording.initial[name].copy()
+        rows, columns = (min(a, b) for a, b in zip(weight.shape[-2:], whole[name].shape[-2:], strict=True))
+        place = np.s_[..., -rows:, :columns] if name in recording.kind.last_rows else np.s_[..., :rows, :columns]
+        whole[name][place] = np.asarray(weight)[..., :rows, :columns]
+    return whole

@@ -70,9 +70,10 @@ def points_outside(
 def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray, " curves"], points: int) -> Claim:
     """The published curve passes the rule above. `counts` is of `points_outside`, out of so many points of a curve."""
     seeds = len(counts) - 1
+    rank, level = 1 + int(np.sum(counts[1:] > counts[0])), f"level {100 / len(counts):.1f} %"
     statement = (
-        f"{what} within the range of {seeds} of our seeds: fraction of points outside it, at most that of one of ours "
-        "with the published among the others"
+        f"{what} within the range of {seeds} of our seeds: fraction of points outside the range of all other curves, "
+        f"by which it ranks {rank} of {len(counts)} (rank test, {level})"
     )
     origin: Origin = {"kind": "paper", "source": source, "only_published": True}
     if seeds < 2:
@@ -82,8 +83,7 @@ def curve_claim(identifier: str, what: str, source: str, counts: Int[np.ndarray,
         statement,
         predicted=counts[1:].max() / points,
         measured=counts[0] / points,
-        basis=f"rank among {seeds + 1} curves, level {100 / (seeds + 1):.1f} %; read to ±{STEP_ERROR:g} steps, "
-        f"±{LOSS_ERROR:g}",
+        basis=f"the largest of ours; read to ±{STEP_ERROR:g} steps, ±{LOSS_ERROR:g}",
         **origin,
     )
 

@@ -313,14 +313,12 @@ def _staircase_claims(training: xr.Dataset, predictions: xr.Dataset, settings: S
             source="Fig 3(a), the dashed levels",
             explored=True,
         ),
-        Claim.over(
+        Claim.fraction(
             "order",
-            f"Components are learned in falling order of λ, {on}: just after drop m exactly the first m are "
-            f"learned (1) or not (0){left_out}",
-            predicted=1,
-            measured=in_order[judged].astype(int),
-            tolerance=0,
-            basis=f"a count, {MOST:.0%} of drops; learned is more than half of its final share in the map",
+            f"Components are learned in falling order of λ, {on}: fraction of drops m just after which exactly the "
+            f"first m are learned{left_out}",
+            holds=in_order[judged],
+            basis=f"{MOST:.0%} of drops; learned is more than half of its final share in the map",
             required=MOST,
             counted="drops",
             kind="paper",
@@ -499,14 +497,11 @@ def _schedule_claims(flows: xr.Dataset, predictions: xr.Dataset, settings: Setti
     bounds = np.broadcast_to([schedule_error(d, ends, size) for d in range(DIM)], kept.shape)
     start = [(size / (LOW * float(end))) ** exponent(d) for d, end in enumerate(ends)]
     return [
-        Claim.over(
+        Claim.fraction(
             "scheduled-heads",
-            f"{words}, each drop is due to the head that the schedule names: 1 if so, 0 if not, for each "
-            f"drop{left_out}",
-            predicted=1,
-            measured=(smallest["head"] == smallest["predicted_head"]).values[kept].astype(int),
-            tolerance=0,
-            basis=f"a count, {MOST:.0%} of drops",
+            f"{words}, the head that the schedule names makes the drop: fraction of drops in which it does{left_out}",
+            holds=(smallest["head"] == smallest["predicted_head"]).values[kept],
+            basis=f"{MOST:.0%} of drops",
             required=MOST,
             counted="drops",
             kind="theory",
