@@ -160,7 +160,7 @@ def test_the_cost_of_noise_is_judged_where_it_can_be_resolved(several, failing):
     # With as many sequences as at the full settings.
     population = several["population"].assign(error=0.6 * several["population"]["error"])
     (judged,) = (c for c in fig01.claims({**several, "population": population}, QUICK) if c.id == "noise-cost")
-    assert judged.seeds == np.sum(BATCHES < BATCHES.max()) and judged.tolerance < judged.predicted
+    assert judged.count == np.sum(BATCHES < BATCHES.max()) and judged.tolerance < judged.predicted
 
 
 def test_the_variance_of_gradients_does_not_depend_on_the_batch():

@@ -103,7 +103,7 @@ def unequal_tasks(settings: Settings) -> xr.Dataset:
     runs = _train(task, (omega, mu), settings.unequal_sequences, settings.unequal_seed, settings)
     limit = theory.flow_limit_loss(task).sum()
     until = np.array([settings.softmax_steps * settings.softmax_rate])
-    ends = [theory.spectral_flow(task, *each, until, **width).loss[0].sum() for each in kept]
+    ends = [theory.spectral_flow(task, omega, mu, until, **width).loss[0].sum() for omega, mu in kept]
     best = theory.exact_optimum(task)
     return runs.assign(
         tail=("run", np.array(ends) / limit - 1),

@@ -152,12 +152,10 @@ RCOND = 1e-9
 
 
 class Minimum(NamedTuple):
-    """Weights, the loss there, summed over tasks, and its rounding error where large μ of either sign cancel."""
+    """The least loss, summed over tasks, and its rounding error where large μ of either sign cancel."""
 
     loss: float
     rounding: float
-    omega: Float[np.ndarray, "head task"]
-    mu: Float[np.ndarray, "head task"]
 
 
 def loss_and_slope(
@@ -218,7 +216,7 @@ def _minimum(task: MultiTaskRegression, omega: np.ndarray, mu: np.ndarray) -> Mi
     added = np.abs(mu) * (np.exp((omega * np.array(task.dims)) @ omega.T) @ np.abs(mu))
     powers = (task.signals + task.noise_variance) / task.context.longest
     rounding = 4 * omega.shape[0] * np.finfo(float).eps * float(task.signals.sum() + np.sum(powers * added))
-    return Minimum(loss_and_slope(task, omega, mu)[0], rounding, omega, mu)
+    return Minimum(loss_and_slope(task, omega, mu)[0], rounding)
 
 
 def _scaled(task: MultiTaskRegression, point: np.ndarray, shape: tuple[int, int]):
@@ -268,26 +266,16 @@ def softmax_losses(
     return [Estimate(float(mean), error) for mean, error in zip(losses.mean(axis=0), errors, strict=True)]
 
 
-class Slopes(NamedTuple):
-    """Derivatives of the loss by ω and by μ, (2, head, task), over sampled sequences, and their standard errors, from
-    sequences of their own."""
-
-    mean: Float[np.ndarray, "2 head task"]
-    error: Float[np.ndarray, "2 head task"]
-
-
-def softmax_slopes(task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array) -> Slopes:
-    """The derivatives of the loss of softmax attention over `DRAWS` sets of reduced sequences; errors from as many."""
-    drawn = [
-        _softmax_slope(
-            _objective(task, weights.omega.shape[0], sequences, jax.random.fold_in(key, draw)),
-            jnp.asarray(np.stack(weights)),
-            task.dims,
-        )[1]
-        for draw in range(2 * DRAWS)
-    ]
+def softmax_slopes(
+    task: MultiTaskRegression, weights: Weights, sequences: int, *, key: jax.Array
+) -> tuple[Float[np.ndarray, "2 head task"], Float[np.ndarray, "2 head task"]]:
+    """Derivatives of the loss by ω and μ over `DRAWS` sets of reduced sequences; their errors, from as many others."""
+    heads, point, drawn = weights.omega.shape[0], jnp.asarray(np.stack(weights)), []
+    for draw in range(2 * DRAWS):
+        objective = _objective(task, heads, sequences, jax.random.fold_in(key, draw))
+        drawn.append(_softmax_slope(objective, point, task.dims)[1])
     judged, others = np.split(np.array(drawn), 2)
-    return Slopes(judged.mean(axis=0), others.std(axis=0, ddof=1) / DRAWS**0.5)
+    return judged.mean(axis=0), others.std(axis=0, ddof=1) / DRAWS**0.5
 
 
 def least_softmax(

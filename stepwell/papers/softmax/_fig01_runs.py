@@ -172,9 +172,9 @@ def gradient(settings: Settings, middle: float) -> xr.Dataset:
     task, whole = whole_model(settings, settings.seed, settings.with_eigenvalues(omega, mu))
     seed, options = settings.seed, {"blocks": settings.blocks, "size": settings.block_size}
     gradients = off_structure_gradient(whole, task, **options, seed=seed)
-    slopes = softmax_slopes(settings.task, Weights(omega, mu), settings.sequences, key=jax.random.key(seed + 1))
+    slope, error = softmax_slopes(settings.task, Weights(omega, mu), settings.sequences, key=jax.random.key(seed + 1))
     dims = ("matrix", "head", "task")
-    return gradients.assign(reduced=(dims, slopes.mean), reduced_error=(dims, slopes.error))
+    return gradients.assign(reduced=(dims, slope), reduced_error=(dims, error))
 
 
 def gradient_noise(settings: Settings) -> xr.Dataset:

@@ -318,10 +318,7 @@ def sampled(settings: Settings) -> xr.Dataset:
     for column, size in enumerate(SIZES):
         omega, mu = (weights[0, 0] for weights in _pair(task, size))
         limit.append(centered_linear_loss(task, 2 * mu * omega))
-        kinds = (
-            (omega, lambda s, mu=mu: mu * (softmax(s) - softmax(-s))),
-            (1.0, lambda s: c / context * s),
-        )
+        kinds = ((omega, lambda s, mu=mu: mu * (softmax(s) - softmax(-s))), (1.0, lambda s: c / context * s))
         for row, seed in enumerate(settings.seeds):
             rng = np.random.default_rng([seed, column])
             for kind, (scale, attend) in enumerate(kinds):

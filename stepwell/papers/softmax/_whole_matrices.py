@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Int
-from matplotlib.axes import Axes
+from jaxtyping import Array, Float
 
-from stepwell.analysis.style import GRAY
 from stepwell.dynamics import Record, online
 from stepwell.models import MultiHeadAttention, SpectralAttention, decomposable, decompose
 from stepwell.tasks import MultiTaskRegression
@@ -88,13 +86,7 @@ def whole_model(
 
 
 def train(
-    setting: FirstSetting,
-    seed: int,
-    *,
-    batch: int,
-    rate: float,
-    steps: int,
-    spectral: SpectralAttention | None = None,
+    setting: FirstSetting, seed: int, *, batch: int, rate: float, steps: int, spectral: SpectralAttention | None = None
 ) -> xr.Dataset:
     """Gradient descent on `batch` fresh sequences a step, from the eigenvalues `spectral`, by default the initial ones.
 
@@ -136,10 +128,7 @@ def in_the_bases(
     phi, psi = task.inputs_rotation, task.outputs_rotation
     corner = np.zeros((task.dim, len(task.dims)))
     both = np.block([[phi, corner], [corner.T, psi]])
-    return (
-        both.T @ (k.swapaxes(1, 2) @ q * model.score_scale) @ phi,
-        psi.T @ (o @ v) @ both,
-    )
+    return (both.T @ (k.swapaxes(1, 2) @ q * model.score_scale) @ phi, psi.T @ (o @ v) @ both)
 
 
 class _Part(eqx.Module):
@@ -156,12 +145,3 @@ class _Part(eqx.Module):
             return parts.mu
         norms = (parts.score_inputs, parts.score_labels, parts.readout_inputs, parts.readout_labels)
         return jnp.sqrt(jnp.stack([jnp.sum(norm**2) for norm in norms]))
-
-
-def against_batches(axes: Axes, sizes: Int[np.ndarray, " batch"]) -> None:
-    """Both logarithmic, with a tick for each size, and dashed lines named as the law 1/batch."""
-    axes.plot([], [], "--", color=GRAY, linewidth=1.0, label="1/batch")
-    axes.set(xscale="log", yscale="log")
-    axes.set_xticks(sizes, [str(one) for one in sizes])
-    axes.set_xticks([], minor=True)
-    axes.set_xlabel("sequences in a batch")

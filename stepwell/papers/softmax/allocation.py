@@ -18,6 +18,7 @@ from stepwell.figures import Claim, Data, Figure
 
 from ._allocation_runs import IMBALANCES, MARGIN, SPREAD, UNEQUAL_HEADS, Settings, simulate
 from ._claims import close, over
+from ._drawing import lines
 from ._eigenvalues import SIGMAS
 
 CAPTION = (
@@ -80,8 +81,6 @@ ALONE = 0.99
 ENDED = 0.9
 """The fraction of runs whose training must have ended; in a few, two heads nearly tie and part late."""
 RULE = "theory.softmax.winners, first order in differences of log ω and log μ"
-APART = "theory.softmax.winners; that tasks which want one head can only be driven apart was observed first"
-UNDECIDED = "no task has a head of its own that leads clearly"
 SADDLE = "docs/differences.md, the limit of the flow is a saddle"
 
 
@@ -96,42 +95,41 @@ def claims(data: Data, settings: Settings) -> list[Claim]:
     ]
 
 
-def _wrong(runs: xr.Dataset) -> np.ndarray:
-    """Tasks that did not get the head named for them, and for no other task."""
-    return (runs["served_by"] != runs["predicted"]).values & ~runs["contested"].values
+def _rule(id: str, words: str, runs: xr.Dataset, among: Any = True) -> Claim:
+    """That tasks get the head named for them and for no other task, where it leads clearly."""
+    decided = (runs["lead"].values > MARGIN) & ~runs["contested"].values & np.reshape(among, (-1, 1))
+    return close(
+        id,
+        f"{words} is no other task's, and leads by more than second-order terms, gets it: exceptions among "
+        f"{int(decided.sum())} tasks",
+        unless="" if decided.any() else "no task has a head of its own that leads clearly",
+        predicted=0,
+        measured=np.sum((runs["served_by"] != runs["predicted"]).values & decided),
+        exact="a count; the rule is of first order in differences of 0.3",
+        theory=RULE,
+        explored=True,
+    )
 
 
-def _merged(runs: xr.Dataset) -> int:
-    """Runs with fewer heads in use than predicted."""
-    return int(sum(used < np.unique(p).size for used, p in zip(runs["heads_used"], runs["predicted"], strict=True)))
+def _contention(id: str, words: str, runs: xr.Dataset) -> Claim:
+    fewer = [used < np.unique(p).size for used, p in zip(runs["heads_used"], runs["predicted"], strict=True)]
+    return close(
+        id,
+        f"{words}: contention for a head never adds to sharing: runs of {runs.sizes['run']} with fewer heads in use "
+        "than predicted",
+        predicted=0,
+        measured=np.sum(fewer),
+        exact="a count",
+        theory="theory.softmax.winners; that tasks which want one head can only be driven apart was observed first",
+        explored=True,
+    )
 
 
 def _softmax_equal(runs: xr.Dataset) -> list[Claim]:
-    clear, tasks = runs["lead"].values > MARGIN, runs.sizes["task"]
-    decided = int((clear & ~runs["contested"].values).sum())
+    tasks = runs.sizes["task"]
     return [
-        close(
-            "softmax-winners",
-            "Softmax attention from random ω and μ: a task whose predicted head is no other task's, and leads by more "
-            "than second-order terms, gets it: exceptions among "
-            f"{decided} tasks",
-            unless="" if decided else UNDECIDED,
-            predicted=0,
-            measured=(_wrong(runs) & clear).sum(),
-            exact="a count; the rule is of first order in differences of 0.3",
-            theory=RULE,
-            explored=True,
-        ),
-        close(
-            "softmax-contention",
-            "Softmax attention: contention for a head never adds to sharing: runs of "
-            f"{runs.sizes['run']} with fewer heads in use than predicted",
-            predicted=0,
-            measured=_merged(runs),
-            exact="a count",
-            theory=APART,
-            explored=True,
-        ),
+        _rule("softmax-winners", "Softmax attention from random ω and μ: a task whose predicted head", runs),
+        _contention("softmax-contention", "Softmax attention", runs),
         over(
             "softmax-one-head",
             "Softmax attention from random ω and μ: each task is learned by one head: that head's part of the "
@@ -222,55 +220,27 @@ def _softmax_unequal(runs: xr.Dataset) -> list[Claim]:
 
 
 def _winners(trained: xr.Dataset) -> list[Claim]:
-    wrong, equal, clear = _wrong(trained), trained["equal_mu"].values, trained["lead"].values > MARGIN
-    decided = clear & ~trained["contested"].values
+    equal = trained["equal_mu"].values
     return [
-        *[
-            close(
-                id,
-                f"Spectral loss, {words}, is no other task's, and leads by more than second-order terms, gets it: "
-                f"exceptions among {int(decided[kind].sum())} tasks",
-                unless="" if decided[kind].any() else UNDECIDED,
-                predicted=0,
-                measured=(wrong & clear)[kind].sum(),
-                exact="a count; the rule is of first order in differences of 0.3",
-                theory=RULE,
-                explored=True,
-            )
-            for id, words, kind in (
-                ("equal-mu", "equal μ: a task whose head of largest ω", equal),
-                ("random-mu", "random ω and μ: a task whose predicted head", ~equal),
-            )
-        ],
-        close(
-            "contention",
-            "Spectral loss: contention for a head never adds to sharing: runs of "
-            f"{trained.sizes['run']} with fewer heads in use than predicted",
-            predicted=0,
-            measured=_merged(trained),
-            exact="a count",
-            theory=APART,
-            explored=True,
-        ),
+        _rule("equal-mu", "Spectral loss, equal μ: a task whose head of largest ω", trained, equal),
+        _rule("random-mu", "Spectral loss, random ω and μ: a task whose predicted head", trained, ~equal),
+        _contention("contention", "Spectral loss", trained),
     ]
 
 
 def _costs(trained: xr.Dataset) -> list[Claim]:
-    end = trained["loss"].values[:, -1]
-    cost_claims = []
-    tasks = trained.sizes["task"]
+    claims, tasks = [], trained.sizes["task"]
     for used in range(tasks, 0, -1):
-        chosen = trained["heads_used"].values == used
-        if np.any(chosen):
-            cost = trained["cost"].values[chosen]
-            cost_claims.append(
+        chosen = trained.isel(run=np.flatnonzero(trained["heads_used"] == used))
+        if chosen.sizes["run"]:
+            claims.append(
                 over(
                     f"cost-{used}-heads",
                     f"Spectral loss, runs that end with {shared_words(used, tasks)}: final loss, for each such run "
                     f"({ENDED:g} of them must have ended)",
-                    predicted=cost,
-                    measured=end[chosen],
-                    tolerance=trained["tail"].values[chosen] + 1e-8 * cost,
+                    predicted=chosen["cost"].values,
+                    measured=chosen["loss"].values[:, -1],
+                    tolerance=(chosen["tail"] + 1e-8 * chosen["cost"]).values,
                     basis="scores off task fade as 1/(Kt), by theory; rounding of 10,000 steps",
                     required=ENDED,
                     counted="runs",
@@ -278,7 +248,7 @@ def _costs(trained: xr.Dataset) -> list[Claim]:
                     explored=True,
                 )
             )
-    return cost_claims
+    return claims
 
 
 def _step(rate: float) -> float:
@@ -485,9 +455,15 @@ def _draw_winners(axes: Any, sets: tuple[xr.Dataset, ...]) -> None:
 
 
 def _converged(axes: Any, runs: xr.Dataset) -> None:
-    for run in range(runs.sizes["run"]):
-        label = f"softmax attention, {runs.sizes['run']} initializations" if run == 0 else None
-        axes.plot(runs["time"], runs["loss"][run], color=BLUE, linewidth=0.9, alpha=0.8, label=label)
+    lines(
+        axes,
+        runs["time"],
+        runs["loss"],
+        f"softmax attention, {runs.sizes['run']} initializations",
+        color=BLUE,
+        linewidth=0.9,
+        alpha=0.8,
+    )
     mean = float(runs["tested"].mean())
     axes.plot(
         float(runs["time"][-1]), mean, "o", color=BLACK, label="mean at the end, on fresh sequences", clip_on=False

@@ -22,8 +22,9 @@ from stepwell.analysis.style import BLACK, GRAY, ORANGE, PALETTE, SKY, new_figur
 from stepwell.figures import Claim, Data, Figure
 
 from ._claims import DEVIATIONS, close, fraction, over, slope
+from ._drawing import against_batches
 from ._fig01_runs import OTHERS, TAIL, Settings, late_part, own_entries, simulate
-from ._whole_matrices import FirstSetting, against_batches
+from ._whole_matrices import FirstSetting
 
 CAPTION = (
     "Three regressions in one sequence, three softmax heads, trained from small decomposable weights. (a) Eigenvalues "
@@ -54,12 +55,7 @@ def describe(settings: Settings) -> dict[str, Any]:
     added = settings.added()
     counts = [f"{seeds} runs of {batch}" for batch, seeds in added.pop("runs")]
     others = OTHERS if len(counts) > 1 else 0
-    return {
-        **settings.described(),
-        "sequences a step": counts,
-        "further runs, for the scatter": others,
-        **added,
-    }
+    return {**settings.described(), "sequences a step": counts, "further runs, for the scatter": others, **added}
 
 
 QUIET = 256
@@ -504,6 +500,7 @@ def _departures(axes: Any, data: Data) -> None:
         label = "one over the root" if height > 1 else None
         axes.plot(ends, height * (ends / ends[0]) ** -0.5, "--", color=GRAY, linewidth=1.0, label=label)
     axes.set(xscale="log", yscale="log", xlabel="sequences in a batch", ylabel="off the structure / on it")
+    axes.xaxis.set_minor_formatter("")
     axes.set_title("(d) Decomposable up to noise")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
@@ -521,7 +518,7 @@ def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset, root: float) -> N
     axes.set_yticks(range(tasks), [str(head + 1) for head in range(tasks)])
     axes.tick_params(length=0)
     axes.set(xlabel="task", ylabel="head")
-    axes.set_title(f"(e) ω√d at t = {float(shown['time'][-1]):g} (exact loss, {float(calm['time']):g})")
+    axes.set_title(f"(e) ω√d at t = {float(shown['time'][-1]):g} (and {float(calm['time']):g})")
     for side in axes.spines.values():
         side.set_visible(False)
 
@@ -529,7 +526,7 @@ def _converged(axes: Any, shown: xr.Dataset, calm: xr.Dataset, root: float) -> N
 def _approach(axes: Any, data: Data) -> None:
     runs = data["descent"]
     late = late_part(data["population"], runs.attrs["late"])
-    axes.set(ylabel="relative difference from the exact loss", title="(f) Whole matrices as batches grow")
+    axes.set(ylabel="relative difference", title="(f) Whole matrices as batches grow")
     if not np.isfinite(late["loss"] + runs["late_loss"]).any():
         axes.text(0.5, 0.5, "training ends before the drop is over", ha="center", transform=axes.transAxes)
         return

@@ -21,7 +21,8 @@ from stepwell.figures import Claim, Data, Figure, slug
 from stepwell.theory import softmax as theory
 
 from ._claims import Slope, close, over, slope
-from ._whole_matrices import FirstSetting, against_batches, train
+from ._drawing import against_batches
+from ._whole_matrices import FirstSetting, train
 
 CAPTION = (
     "(a) The combined weights of a head. W scores a token (x, y) against the query: its block W_X meets the token's "
@@ -83,10 +84,7 @@ def trained(settings: Settings) -> xr.Dataset:
     options: dict[str, Any] = {"batch": settings.batch, "rate": settings.rate, "steps": settings.steps}
     runs = [train(settings, seed, **options) for seed in settings.seeds]
     last = xr.concat([run.isel(time=-1).drop_vars(["loss", "time"]) for run in runs], dim="seed")
-    last["winner"] = (
-        "task",
-        theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding),
-    )
+    last["winner"] = ("task", theory.winners(settings.task, *settings.initial_weights(), embedding=settings.embedding))
     return last.assign_coords(seed=list(settings.seeds)).assign_attrs(batch=settings.batch)
 
 
@@ -225,7 +223,7 @@ def _frame(axes: Any, dim: int, tasks: int) -> None:
     ):
         axes.add_patch(Rectangle((x, y), wide, high, fill=False, edgecolor=BLACK, linewidth=0.9))
     axes.set(xlim=(-0.5, end + 2.5), ylim=(dim + tasks + 0.5, -0.5))
-    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query's inputs", "Uᵀ, to the predictions"])
+    axes.set_xticks([dim / 2, (right + end) / 2], ["W, against the query", "Uᵀ, to predictions"])
     axes.set_yticks([dim / 2, dim + tasks / 2], ["inputs x\nof a token", "labels y"])
     axes.tick_params(length=0)
     for side in axes.spines.values():

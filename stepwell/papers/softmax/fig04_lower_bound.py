@@ -251,12 +251,7 @@ def equal_angles(settings: Settings) -> xr.Dataset:
     shares = [[theory.equiangular_budget(h, a, -a / (h - 1)) / (h - 1) for a in fine] for h in settings.angles]
     curve = 1 / (1 + context / (2 * dim) * np.array(shares))
     return xr.Dataset(
-        {
-            "loss": (dims, loss),
-            "error": (dims, error),
-            "formula": (dims, formula),
-            "curve": (("heads", "fine"), curve),
-        },
+        {"loss": (dims, loss), "error": (dims, error), "formula": (dims, formula), "curve": (("heads", "fine"), curve)},
         {
             "heads": list(settings.angles),
             "dim": ("size", [d for d, _ in settings.angle_sizes]),

@@ -80,10 +80,7 @@ def curves(settings: Settings) -> xr.Dataset:
     """Closed forms and quadrature at the limit of the flow."""
     task, tested = settings.task, settings.lengths
     lengths = np.unique(np.geomspace(min(10, *tested), max(2000, *tested), 47).astype(int)).tolist()
-    losses = {
-        "leading": theory.softmax_length_loss(task, lengths),
-        "exact": theory.exact_length_loss(task, lengths),
-    }
+    losses = {"leading": theory.softmax_length_loss(task, lengths), "exact": theory.exact_length_loss(task, lengths)}
     for by in ("test", "train"):
         losses[by] = theory.linear_length_loss(task, lengths, divided_by=by)
     over_signal = {name: ("length", values[:, 0] / settings.dim) for name, values in losses.items()}

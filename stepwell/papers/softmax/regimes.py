@@ -74,11 +74,7 @@ def curves(settings: Settings) -> xr.Dataset:
     squares, contexts = np.geomspace(0.1, 400, settings.points), settings.contexts
     root = np.sqrt(squares)
     rows = [
-        (
-            theory.softmax_moments(root, n).concentration,
-            one_rival(squares, n),
-            theory.hardmax_concentration(root, n),
-        )
+        (theory.softmax_moments(root, n).concentration, one_rival(squares, n), theory.hardmax_concentration(root, n))
         for n in contexts
     ]
     exact, rival, hard = np.array(rows).swapaxes(0, 1)

@@ -32,6 +32,7 @@ from stepwell.analysis.style import (
 from stepwell.figures import Claim, Data, Figure, Known
 
 from ._claims import DEVIATIONS, fraction, named_settings, over, worst_point
+from ._drawing import lines
 from ._eigenvalues import FLATTEST, SIGMAS
 from ._sign_pairs_runs import OFF_BALANCE, RANDOM_SCALE, SIZES, SPACING, WHOLE, Settings, simulate
 
@@ -265,10 +266,13 @@ def _of_falls(signed: xr.Dataset, left: xr.Dataset, laws: xr.Dataset) -> list[Cl
 def _clock(loss: xr.DataArray, law: xr.Dataset) -> xr.DataArray:
     """What grows evenly in time by the law, from the loss over the signal."""
     flatness = loss / (law["gamma"] * (1 - loss)) - 1
-    a = (flatness / law["factor"]) ** (1 / law["order"])
-    omega = (a / law["unit"]) ** 0.5
-    power = 1 + 2 * law["order"]
-    return omega**-power + law["inertia"] * power / (power - 2) * omega ** (2 - power)
+    return _evenly((flatness / law["factor"]) ** (1 / law["order"]), law)
+
+
+def _evenly(a: Any, law: xr.Dataset) -> Any:
+    """What grows evenly in time by the law, from a = dω²."""
+    omega, power = (a / float(law["unit"])) ** 0.5, 1 + 2 * float(law["order"])
+    return omega**-power + float(law["inertia"]) * power / (power - 2) * omega ** (2 - power)
 
 
 def _of_heads(searched: xr.Dataset) -> list[Claim]:
@@ -312,14 +316,16 @@ def draw(data: Data, settings: Settings) -> matplotlib.figure.Figure:
 
 def _random(axes: Axes, whole: xr.Dataset, runs: xr.Dataset, dim: int) -> None:
     calm = whole[["loss"]].coarsen(time=min(5, whole.sizes["time"]), boundary="trim").mean()
-    for run in range(whole.sizes["run"]):
-        label = "whole matrices, 2 heads, d = 5" if run == 0 else None
-        axes.plot(calm["time"], calm["loss"][run], color=PURPLE, linewidth=0.9, alpha=0.8, label=label)
+    lines(axes, calm["time"], calm["loss"], "whole matrices, 2 heads, d = 5", color=PURPLE, linewidth=0.9, alpha=0.8)
     for heads, color in zip(runs["heads"].values, cycle((VERMILION, ORANGE)), strict=False):
-        for run in range(runs.sizes["run"]):
-            label = f"eigenvalues, {heads} heads, d = {dim}" if run == 0 else None
-            loss = runs["loss"].sel(heads=heads)[run, 1:]
-            axes.plot(runs["time"][1:], loss, color=color, linewidth=1.2, label=label)
+        lines(
+            axes,
+            runs["time"][1:],
+            runs["loss"].sel(heads=heads)[:, 1:],
+            f"eigenvalues, {heads} heads, d = {dim}",
+            color=color,
+            linewidth=1.2,
+        )
     for level, style, words in (
         (float(whole["linear"]), PURPLE, "linear attention on centered labels, d = 5"),
         (float(runs["linear"]), VERMILION, f"linear attention on centered labels, d = {dim}"),
@@ -366,17 +372,9 @@ def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
     axes.plot(a, curve["linear_exact"], "--", color=GREEN, linewidth=1.2, label="linear attention, exact")
     error = 2 * (sampled["error"] ** 2).mean("run") ** 0.5 / sampled.sizes["run"] ** 0.5
     for kind, color, marker in (("pair", VERMILION, "o"), ("linear", GREEN, "s")):
-        mean = sampled["mean"].sel(kind=kind).mean("run")
-        label = "sampled" if kind == "pair" else None
-        axes.errorbar(
-            sampled["a"] * (1.1 if kind == "linear" else 1.0),
-            mean,
-            error.sel(kind=kind),
-            fmt=marker,
-            color=color,
-            markersize=5,
-            label=label,
-        )
+        x, mean = sampled["a"] * (1.1 if kind == "linear" else 1.0), sampled["mean"].sel(kind=kind).mean("run")
+        style: dict[str, Any] = {"fmt": marker, "color": color, "label": "sampled" if kind == "pair" else None}
+        axes.errorbar(x, mean, error.sel(kind=kind), markersize=5, **style)
     axes.set(xscale="log", xlim=(0.015, 4), ylim=(0, 0.62), xlabel="variance of the scores, a = dω²")
     axes.set(ylabel="loss / signal, with the best μ", title="(c) Two heads of opposite sign are linear attention")
     axes.legend(loc="upper left", bbox_to_anchor=(0.43, 1.0), fontsize=8.5)
@@ -384,18 +382,20 @@ def _kernels(axes: Axes, curve: xr.Dataset, sampled: xr.Dataset) -> None:
 
 def _courses(axes: Axes, data: Data) -> None:
     balanced, left, signed, exact = (data[name] for name in ("balanced", "unbalanced", "signed", "exact"))
-    for run in range(balanced.sizes["run"]):
-        label = "positive, balanced" if run == 0 else None
-        axes.plot(balanced["time"], balanced["loss"][run], color=BLUE, linewidth=1.4, label=label)
+    lines(axes, balanced["time"], balanced["loss"], "positive, balanced", color=BLUE, linewidth=1.4)
     for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
         label = f"positive, off balance by {scientific(delta)}"
         axes.plot(left["time"], left["loss"][0, number], color=color, label=label)
-    for run in range(signed.sizes["run"]):
-        label = "of either sign" if run == 0 else None
-        axes.plot(signed["time"], signed["loss"][run], color=VERMILION, linewidth=1.2, label=label)
-    for run in range(exact.sizes["run"]):
-        label = "softmax attention, off balance by 0.1" if run == 0 else None
-        axes.plot(exact["time"], exact["loss"][run], ":", color=BLACK, linewidth=1.6, label=label)
+    lines(axes, signed["time"], signed["loss"], "of either sign", color=VERMILION, linewidth=1.2)
+    lines(
+        axes,
+        exact["time"],
+        exact["loss"],
+        "softmax attention, off balance by 0.1",
+        linestyle=":",
+        color=BLACK,
+        linewidth=1.6,
+    )
     names = (("limit of the flow", float(data["curves"]["flow"])), ("bound", float(data["curves"]["bound"])))
     for words, level in names:
         axes.axhline(level, color=GRAY, linestyle="--", linewidth=1.0, zorder=0)
@@ -413,9 +413,7 @@ def _courses(axes: Axes, data: Data) -> None:
 def _falls(axes: Axes, data: Data) -> None:
     signed, left, laws = data["signed"], data["unbalanced"], data["laws"]
     bound = float(data["curves"]["bound"])
-    for run in range(signed.sizes["run"]):
-        label = "of either sign" if run == 0 else None
-        axes.plot(signed["time"], signed["loss"][run] - bound, color=VERMILION, linewidth=1.4, label=label)
+    lines(axes, signed["time"], signed["loss"] - bound, "of either sign", color=VERMILION, linewidth=1.4)
     for number, (delta, color) in enumerate(zip(left["delta"].values, (ORANGE, PURPLE, SKY), strict=True)):
         label = f"positive, off balance by {scientific(delta)}"
         axes.plot(left["time"], left["loss"][0, number] - bound, color=color, linewidth=1.4, label=label)
@@ -424,10 +422,7 @@ def _falls(axes: Axes, data: Data) -> None:
         ("unbalanced", ":", "law, at last $t^{-2/3}$"),
     ):
         law, a = laws.sel(kind=kind), np.geomspace(2e-3, 0.2, 60)
-        omega, power = (a / float(law["unit"])) ** 0.5, 1 + 2 * float(law["order"])
-        grown = omega**-power + float(law["inertia"]) * power / (power - 2) * omega ** (2 - power)
-        time = grown / float(law["growth"])
-        gamma = float(law["gamma"])
+        time, gamma = _evenly(a, law) / float(law["growth"]), float(law["gamma"])
         excess = gamma / (1 + gamma) ** 2 * float(law["factor"]) * a ** float(law["order"])
         axes.plot(time, excess, style, color=BLACK, linewidth=1.4, label=words)
     axes.set(xscale="log", yscale="log", xlim=(min(0.5, float(signed["time"][-1]) / 10), float(signed["time"][-1])))
