@@ -15,7 +15,7 @@ class RunFailed(RuntimeError):
     **Arguments:**
 
     - `message`: how and why it ended, and what to try.
-    - `trajectory`: what was recorded up to there; None if nothing was.
+    - `trajectory`: what was recorded up to there.
 
     **Example:**
 
@@ -30,9 +30,12 @@ class RunFailed(RuntimeError):
     'diverged'
     """
 
-    def __init__(self, message: str, trajectory: "xr.Dataset | None" = None):
+    def __init__(self, message: str, trajectory: "xr.Dataset"):
         super().__init__(message)
         self.trajectory = trajectory
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.trajectory)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,9 +53,12 @@ class Interrupted(KeyboardInterrupt):
     True
     """
 
-    def __init__(self, message: str, trajectory: "xr.Dataset | None" = None):
+    def __init__(self, message: str, trajectory: "xr.Dataset"):
         super().__init__(message)
         self.trajectory = trajectory
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.trajectory)
 
 
 def return_or_raise(trajectory: "xr.Dataset", throw: bool) -> "xr.Dataset":

@@ -10,7 +10,7 @@ from stepwell import __version__
 from stepwell._util import interrupt
 from stepwell._util.errors import InvalidInput
 from stepwell._util.parser import Parser
-from stepwell._util.process import configure
+from stepwell._util.process import configure as _configure_process
 
 from . import _output
 
@@ -124,7 +124,7 @@ def _run(given: list[str]) -> int:
             parser.unknown("verb", verb, VERBS)
         with interrupt.delivering_interrupts(), warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"{parser.prog}: {message}", file=sys.stderr, flush=True)
-            configure()
+            _configure_process()
             words = _with_kinds(given[1:])
             module = importlib.import_module(f"stepwell.cli._{'published' if verb == SCRIPT else verb}")
             parser.examples = _SCRIPT_EXAMPLES if verb == SCRIPT else EXAMPLES[verb]

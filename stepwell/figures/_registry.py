@@ -85,7 +85,7 @@ def select(targets: Sequence[str]) -> list[str]:
         if not matching:
             raise InvalidInput(f"there is no target {shown(target)}; {_meant(target, 'targets', [*PAPERS, *FIGURES])}")
         chosen.update(matching)
-    return [name for name in FIGURES if not targets or name in chosen]
+    return [name for name in FIGURES if len(targets) == 0 or name in chosen]
 
 
 @checked

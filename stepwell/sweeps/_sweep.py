@@ -346,7 +346,11 @@ def table_of(result: "xr.Dataset") -> "pd.DataFrame":
 
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
     """The study that the arguments of `sweep` describe."""
-    given = {name: value for name, value in parts.items() if value is not None and value != ()}
+    given = {
+        name: value
+        for name, value in parts.items()
+        if value is not None and not (isinstance(value, tuple) and not value)
+    }
     if isinstance(study, Experiment | Mapping):
         return Study.of(study, over or {}, **given)
     if over is not None or given:

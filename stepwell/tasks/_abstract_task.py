@@ -24,6 +24,14 @@ from ._context_lengths import ContextLengths
 from ._random import THREADS
 
 
+class Correction(eqx.Module):
+    """Shifts and whitening that make a finite sample exactly centered or white; see `correction`."""
+
+    input_mean: Float[Array, "tokens dim"]
+    task_mean: Float[Array, "dim outputs"]
+    task_whitener: Float[Array, "outputs dim dim"]
+
+
 class PopulationMoments(eqx.Module):
     r"""Second moments of $\beta = s_N \sum_n y_n x_n$, of the task vector and of the query.
 
@@ -171,7 +179,7 @@ class AbstractTask(eqx.Module):
 
     @checked
     def blocks(
-        self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Any = None
+        self, sequences: int, *, key: RandomKey, numbers: range | None = None, correction: Correction | None = None
     ) -> Iterator[Batch]:
         """The blocks of 2048 sequences that `chunks` and `sample` are made of; the last is not cut.
 
@@ -198,7 +206,7 @@ class AbstractTask(eqx.Module):
         key: RandomKey,
         size: int | None = None,
         numbers: range | None = None,
-        correction: Any = None,
+        correction: Correction | None = None,
     ) -> Iterator[Batch]:
         """The sequences of `sample(sequences, key=key)`, a part at a time.
 

@@ -16,17 +16,9 @@ from stepwell._util.memory import require_arrays
 from stepwell._util.progress import Meter
 from stepwell._util.types import RandomKey
 
-from ._abstract_task import BLOCK, AbstractTask, block_numbers
+from ._abstract_task import BLOCK, AbstractTask, Correction, block_numbers
 from ._batch import Batch
 from ._random import ahead, generator, standard_normals
-
-
-class Correction(eqx.Module):
-    """Shifts and whitening that make a finite sample exactly centered or white; see `correction`."""
-
-    input_mean: Float[Array, "tokens dim"]
-    task_mean: Float[Array, "dim outputs"]
-    task_whitener: Float[Array, "outputs dim dim"]
 
 
 class AbstractGaussianTask(AbstractTask):

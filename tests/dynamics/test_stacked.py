@@ -1,5 +1,7 @@
 """A model stacked by `eqx.filter_vmap` is trained as the ensemble of its members."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from stepwell.tasks import InContextRegression
 TASK = InContextRegression(np.diag([0.6, 0.4]), 6)
 KEYS = jax.random.split(jax.random.key(0), 3)
 BATCH = TASK.sample(16, key=jax.random.key(1))
-QUIET = {"progress": False}
+QUIET: Any = {"progress": False}
 
 
 def separate(key):

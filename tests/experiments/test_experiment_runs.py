@@ -211,7 +211,8 @@ def test_several_regressions_have_one_time():
     """The bracket of emergence, in t/τ, is the theory's with the flow dW/dt = -1/2 dL/dW: a loss factor of 1."""
     experiment = Experiment(task={"kind": "multitask", "dims": [4, 6], "context": 40}, model={"scale": 1e-3})
     document = experiment.predict().document
-    bracket = sw.theory.softmax.emergence_bracket(experiment.build().task, np.full(2, 1e-3), heads=2, loss_factor=1.0)
+    task: Any = experiment.build().task
+    bracket = sw.theory.softmax.emergence_bracket(task, np.full(2, 1e-3), heads=2, loss_factor=1.0)
     assert document["emergence_times"] == bracket.early.tolist()
     run = experiment.run(progress=False)
     half = float(run["loss"][0, 0] + run["loss"][0, -1]) / 2

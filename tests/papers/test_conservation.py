@@ -19,11 +19,12 @@ def prepare(sequences: int = 500) -> Moments:
     return Moments.of_task(QUICK.task, sequences, progress=False, key=jax.random.key(1))
 
 
-def test_other_settings(survives):
+@pytest.mark.parametrize(("rates", "unjudged"), [("0.05", {"by-rate"}), ("0.1,0.025", set())])
+def test_other_settings(survives, rates: str, unjudged: set[str]):
     """With one rate there is no power of it."""
     sizes = {"eigenvalues": "1,0.2,0.1", "context": "3", "heads": "1", "until": "20", "sequences": "50"}
-    claims = survives({**sizes, "points": "101", "rates": "0.05", "tolerances": "1e-8"})
-    assert {name for name, claim in claims.items() if not claim.judged()} == {"by-rate"}
+    claims = survives({**sizes, "points": "101", "rates": rates, "tolerances": "1e-8"})
+    assert {name for name, claim in claims.items() if not claim.judged()} == unjudged
 
 
 def test_the_wrong_sign_is_not_conserved(data, failing):

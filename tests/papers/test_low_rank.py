@@ -24,6 +24,7 @@ QUICK = fig4.FIGURE.at(quick=True)
     [
         ({"seeds": "1", "ranks": "1", "context": "10", "steps": "12000"}, {"further-pairs"}),
         ({"seeds": "2", "shown": "2", "ranks": "6,8", "decades": "4"}, {"first-drop"}),
+        ({"ranks": "2", "heads": "3", "seeds": "2", "init": "0.01", "decades": "-1"}, set()),
         (
             {"ranks": "2", "heads": "3", "seeds": "2", "shown": "8", "init": "0.01", "decades": "-1", "steps": "20"},
             {"first-drop"},

@@ -17,8 +17,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
 from stepwell.analysis import passage_time
-from stepwell.dynamics import Ensemble, Record, RunFailed, descend, flow
+from stepwell.dynamics import Ensemble, Record, descend, flow
 from stepwell.experiments import Experiment
+from stepwell.figures import InvalidInput
 from stepwell.models import AbstractAttention, SeparateAttention
 from stepwell.objectives import Population
 from stepwell.tasks import InContextRegression
@@ -102,7 +103,7 @@ def schedules(task: InContextRegression, models: list[SeparateAttention]) -> the
     """The schedule of drops of each run, from its initial weights alone."""
     made = theory.drop_schedule(task, Ensemble.of(models))
     for reason in filter(None, made.reasons):
-        raise RunFailed(reason)
+        raise InvalidInput(reason)
     return made
 
 
