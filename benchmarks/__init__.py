@@ -9,7 +9,7 @@ BENCHMARKS = {
     "flow_solvers": "solvers of the gradient flow at equal accuracy, and an ensemble beside a loop",
     "sampling": "drawing sequences, and standard normals in a compiled loop, against JAX",
     "streaming": "moments of more sequences than one would hold: time, memory, and what limits them",
-    "population_scale": "a step in population as the dimension grows, and where moments end",
+    "population_scale": "a step at infinitely many sequences as the dimension grows, and where moments end",
     "ensembles": "a thousand runs as one program, against one after another",
     "schedules": "the drop schedules of many starts in one call, against a call for each",
     "natives": "every kernel on and off, beside what a library does, and what a user waits for",

@@ -1,4 +1,4 @@
-"""A gradient step of separate rank-one attention in population as the dimension grows, and of moments where they end.
+"""A gradient step of separate rank-one attention at infinitely many sequences as dimensions grow, and of moments.
 
 Heads are 8 (4 in four dimensions), the spectrum is a power law with random eigenvectors, and a step is one turn of a
 compiled loop. Three ways to one loss: in the eigenbasis, where all moments are diagonal; in the basis given, with

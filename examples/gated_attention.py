@@ -63,7 +63,7 @@ def main() -> None:
     batch = task.sample(500, key=jax.random.key(0))
 
     gated = GatedAttention(2, heads=2, key=jax.random.key(1))
-    run = flow(gated, Population(task), until=100.0, progress=False)  # by its map, compared with its answers first
+    run = flow(gated, Population(task), until=100.0, progress=False)  # by its map, compared with its predictions first
     print(f"gated: loss {float(run.loss[0, -1]):.4f}, theory's lowest {linear.minimal_loss(task):.4f}")
     print(f"components learned: {nearest_fixed_point(run, task, gated)['learned'].values[0, [0, -1]].tolist()}")
 
@@ -76,7 +76,7 @@ def main() -> None:
     last = model_at(run, normalized)
     print(f"normalized keys: loss {float(Sampled(batch)(last)):.4f} with weights {list(last.weight_dims)}")
     maps = effective_map(run, normalized, batch=batch)
-    print(f"its map, which leaves {float(maps.unexplained[0, -1]):.1%} of the answers: {maps.values[0, -1].round(2)}")
+    print(f"its map, which leaves {float(maps.unexplained[0, -1]):.1%} of predictions: {maps.values[0, -1].round(2)}")
     run.loss[0].plot()[0].figure.savefig("normalized_keys.png")
 
 

@@ -106,10 +106,10 @@ def flow(
     Diffrax, such as `diffrax.Kvaerno5()`, take one run or an ensemble, `LSODA()` (SciPy's, with compiled gradient and
     Hessian) one run. Or give a name: "rodas5p", "lsoda", "kvaerno5" or "tsit5" (Diffrax's, implicit and explicit).
     "auto" is rodas5p for losses quadratic in few numbers, which the heads make together: their Hessian is cheap; and
-    for separate attention in population with many heads; else lsoda for one run, kvaerno5 for several. Separate
-    attention in population takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves systems
-    of D² equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run. Over softmax sequences
-    lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences of that.
+    for separate attention with many heads on `Population`; else lsoda for one run, kvaerno5 for several. Separate
+    attention on `Population` takes the steps of rodas5p in a native pass up to D = 8, and from D = 9 on it solves
+    systems of D² equations; elsewhere lsoda compiles in half the time of rodas5p: good for one run. Over softmax
+    sequences lsoda and explicit solvers take the native pass, and lsoda makes its Hessian of differences of that.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""Descent of separate attention in population, many steps in one native call."""
+"""Descent of separate attention at infinitely many sequences, many steps in one native call."""
 
 import equinox as eqx
 import jax

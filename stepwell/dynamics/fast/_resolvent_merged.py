@@ -1,4 +1,4 @@
-"""Linear systems along the flow of merged attention in population."""
+"""Linear systems along the flow of merged attention at infinitely many sequences."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Steps along the flow of separate attention in population, each in one native call."""
+"""Steps along the flow of separate attention at infinitely many sequences, each in one native call."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A run made again from what its trajectory says."""
+"""A run recomputed from what its trajectory says."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def rerun(
 
     A run of an experiment is made from the experiment and its seeds, which the trajectory remembers. A run of objects
     made by hand begins at its first recorded weights, and the rest is in its provenance: models, tasks and objectives
-    of this package are made again as the file describes them, and so are those of your own whose class is imported
+    of this package are rebuilt as the file describes them, and so are those of your own whose class is imported
     already and whose fields are numbers, strings and arrays. Nothing is imported because a file says so. What is still
     missing is asked for by an error.
 

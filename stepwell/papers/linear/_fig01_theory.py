@@ -148,8 +148,8 @@ def loss_error(settings: Settings) -> float:
     batch = task.sample(_INDEPENDENT, key=jax.random.key(1))
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
     beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / settings.context
-    answers = np.einsum("sa,ab,sb->s", beta, theory.minimizer(task), tokens[:, -1, :DIM])
-    return float(((labels - answers) ** 2).std(ddof=1) / settings.sequences**0.5)
+    predictions = np.einsum("sa,ab,sb->s", beta, theory.minimizer(task), tokens[:, -1, :DIM])
+    return float(((labels - predictions) ** 2).std(ddof=1) / settings.sequences**0.5)
 
 
 def in_paper_weights(model: MergedAttention, context: int) -> MergedAttention:

@@ -153,8 +153,8 @@ def level_errors(task: InContextRegression) -> Float[np.ndarray, " plateau"]:
     beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / context
     errors = []
     for learned in range(DIM + 1):
-        answers = np.einsum("sa,ab,sb->s", beta, theory.fixed_point(task, range(learned)), tokens[:, -1, :DIM])
-        losses = (labels - answers) ** 2
+        predictions = np.einsum("sa,ab,sb->s", beta, theory.fixed_point(task, range(learned)), tokens[:, -1, :DIM])
+        losses = (labels - predictions) ** 2
         errors.append(losses.std(ddof=1) / losses.mean())
     return np.array(errors)
 

@@ -125,8 +125,8 @@ def exact_moments(
     own = query[:, row] * query[:, column]
     pairs = square + own[:, :, None] * mean + mean[:, None] * own[:, None] + own[:, :, None] * own[:, None]
     gram = np.einsum("k,kab,ki,kj->aibj", weights, pairs, x, x, optimize=True)
-    answers = x @ with_task + (x @ mean_task)[:, None] * own
-    cross = np.einsum("k,ka,ki->ai", weights, answers, x)
+    predictions = x @ with_task + (x @ mean_task)[:, None] * own
+    cross = np.einsum("k,ka,ki->ai", weights, predictions, x)
     second = np.einsum("k,ki,kj->ij", chances, tasks, tasks)
     size = cross.size
     return Quadratic(gram.reshape(size, size), cross.reshape(size), float(np.sum(second * covariance)))

@@ -102,12 +102,12 @@ def compare(
     features = batch.cubic_features()
     few = features.features[: settings.checked]
     gradient = eqx.filter_jit(lambda objective, model: eqx.filter_grad(objective)(model))
-    answers = eqx.filter_jit(lambda model, examples: jax.vmap(model)(examples))
+    predictions = eqx.filter_jit(lambda model, examples: jax.vmap(model)(examples))
     by_tokens, by_kernel = gradient(Sampled(batch), model), gradient(Sampled(features), convolved)
     return xr.Dataset(
         {
-            "attention": ("sequence", np.asarray(answers(model, batch.tokens[: settings.checked]))[:, 0]),
-            "convolution": ("sequence", np.asarray(answers(convolved, few))[:, 0]),
+            "attention": ("sequence", np.asarray(predictions(model, batch.tokens[: settings.checked]))[:, 0]),
+            "convolution": ("sequence", np.asarray(predictions(convolved, few))[:, 0]),
             # By the sliding kernel itself, as the figure draws it.
             "sliding": ("sequence", np.asarray(slide(convolved, few))),
             "attention_gradient": ("weight", _flat(ConvolutionalAttention.from_separate(by_tokens))),

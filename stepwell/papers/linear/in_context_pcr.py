@@ -174,8 +174,8 @@ def _squared_error_spread(task: InContextRegression) -> Float[np.ndarray, " plat
     batch = task.sample(40000, key=jax.random.key(7))
     tokens, labels = np.asarray(batch.tokens), np.asarray(batch.labels)[:, -1, 0]
     beta = np.einsum("sn,snd->sd", tokens[:, :-1, DIM], tokens[:, :-1, :DIM]) / (tokens.shape[1] - 1)
-    answers = [np.sum(beta @ papers_map(task, m) * tokens[:, -1, :DIM], axis=1) for m in range(DIM + 1)]
-    return np.std((labels - np.array(answers)) ** 2, axis=1)
+    predictions = [np.sum(beta @ papers_map(task, m) * tokens[:, -1, :DIM], axis=1) for m in range(DIM + 1)]
+    return np.std((labels - np.array(predictions)) ** 2, axis=1)
 
 
 def examine_lengths(settings: Settings, *, shrunk: bool = True) -> xr.Dataset:
@@ -215,7 +215,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
 
     count = min(settings.contexts, max(2, settings.tokens // length))
     own = task.covariance
-    covariances, answers = [], np.zeros(DIM + 1)
+    covariances, predictions = [], np.zeros(DIM + 1)
     draw_batch = eqx.filter_jit(task.draw)
     size = min(count, max(1, CHUNK // length))
     for number in range(-(-count // size)):
@@ -228,7 +228,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
             for m in range(DIM + 1):
                 model = model_at(flows, _template(), run=0, at=flows["time"].values[int(place[0, m])])
                 apart = np.asarray(_predictions(model, batch)) - np.sum(beta @ wanted[m] * query, axis=1)
-                answers[m] = np.abs(apart).max()
+                predictions[m] = np.abs(apart).max()
     measured = context_differences(np.concatenate(covariances), trained[0], vectors)
     # Errors from contexts of their own, drawn by their covariance.
     other = scipy.stats.wishart(length, own / length).rvs(settings.contexts, random_state=np.random.default_rng(length))
@@ -239,7 +239,7 @@ def _examine_length(task: InContextRegression, settings: Settings, shrunk: bool)
         "distance": (dims, distance),
         "tolerance": (dims, expected.size**2 + 10 * RTOL),
         "lasting": (dims, expected.lasting),
-        "answer": ("plateau", answers),
+        "answer": ("plateau", predictions),
         "kept": ("component", kept),
         "kept_predicted": ("component", np.array(EIGENVALUES) * np.einsum("id,ij,jd->d", vectors, wanted[-1], vectors)),
     }
