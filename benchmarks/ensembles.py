@@ -1,9 +1,9 @@
 """A thousand runs as one vectorized program, against one run after another.
 
-Gradient descent of separate rank-one attention at infinitely many sequences, D = 4, H = 4, 10,000 steps,
-from a hundred seeds at ten initial scales. Both sides call `descend` and keep the loss at the ends only. Of the runs one by one a few are
-timed, compiled already, and the time of all is their mean times the number of runs. Most of a run alone is the call, so the
-steps by themselves are compared too.
+Gradient descent of separate rank-one attention at infinitely many sequences, D = 4, H = 4, 10,000 steps, from a hundred
+seeds at ten initial scales. Both sides call `descend` and keep the loss at the ends only. Of the runs one by one a few
+are timed, compiled already, and the time of all is their mean times the number of runs. Most of a run alone is the
+call, so the steps by themselves are compared too.
 """
 
 import itertools

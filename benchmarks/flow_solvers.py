@@ -1,10 +1,10 @@
 """Solvers of the gradient flow at equal accuracy, and an ensemble beside a loop.
 
 Separate attention, λ in proportion D…1, N = 31, at infinitely many sequences, to the time at which the loss has
-converged. Each solver has the largest tolerance, of a few, with which and with all smaller ones its loss curve lies within
-10⁻⁴ of a tight one, in time or in loss: L(t (1 + ε)) (1 - ε) ≤ loss(t) ≤ L(t (1 - ε)) (1 + ε). In time, because a front is some
-ten units wide after a wait of 1/init: at a given time even a good curve may be before it or behind it. The times at
-which curves are compared resolve the fronts.
+converged. Each solver has the largest tolerance, of a few, with which and with all smaller ones its loss curve lies
+within 10⁻⁴ of a tight one, in time or in loss: L(t (1 + ε)) (1 - ε) ≤ loss(t) ≤ L(t (1 - ε)) (1 + ε). In time, because
+a front is some ten units wide after a wait of 1/init: at a given time even a good curve may be before it or behind it.
+The times at which curves are compared resolve the fronts.
 """
 
 import itertools
