@@ -183,7 +183,7 @@ def sweep(
     study: Experiment | Study | Mapping | str | os.PathLike,
     over: Mapping | None = None,
     *,
-    together: Sequence[Mapping] = (),
+    together: Sequence[Mapping] | None = None,
     draws: Mapping | None = None,
     record: Mapping | None = None,
     store: Store | str | os.PathLike | None = None,
@@ -346,11 +346,7 @@ def table_of(result: "xr.Dataset") -> "pd.DataFrame":
 
 def study_of(study: Any, over: Mapping | None, **parts: Any) -> Study:
     """The study that the arguments of `sweep` describe."""
-    given = {
-        name: value
-        for name, value in parts.items()
-        if value is not None and not (isinstance(value, tuple) and not value)
-    }
+    given: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
     if isinstance(study, Experiment | Mapping):
         return Study.of(study, over or {}, **given)
     if over is not None or given:

@@ -167,6 +167,8 @@ def test_moments_of_other_sequences_are_refused():
         def compose(self, inputs, tasks, noise, index, total):
             return super().compose(inputs**3, tasks, noise, index, total)
 
-    with pytest.raises(InvalidInput, match=r"Heavy has a compose\(\) of its own and the moments\(\) of InContextReg"):
+    with pytest.raises(
+        InvalidInput, match=r"Heavy has a compose\(\) of its own and the closed_form\(\) of InContextReg"
+    ):
         Population(made(Heavy, np.eye(2), 5))
     Population(TASK)

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from stepwell._util.errors import InvalidInput
 from stepwell.analysis import principal_component_regression
-from stepwell.dynamics import RunFailed
 from stepwell.papers.linear import in_context_pcr as pcr
 from stepwell.tasks import InContextRegression
 from stepwell.theory import linear as theory
@@ -41,7 +41,7 @@ def test_contexts_too_short_for_the_regression_are_refused(survives, changes):
 
 
 def test_initial_weights_too_large_for_a_schedule_are_refused(survives):
-    with pytest.raises(RunFailed, match="the initial weights are too large for a prediction"):
+    with pytest.raises(InvalidInput, match="small initialization, and these weights are too large"):
         survives({**FEW, "init": "1", "seeds": "33"})
 
 

@@ -189,6 +189,6 @@ def _towards_winners(basis: Principal, component: int, runs: _Runs, winners: Int
 def too_large(excess: float, gains: float) -> str:
     """Why there is no prediction for initial weights that raise the loss by more than can be learned."""
     return (
-        f"the initial weights are too large for a prediction, which is for small ones: they raise the loss by "
-        f"{excess:.3g}, and all components together lower it by {gains:.3g}"
+        f"the theory assumes small initialization, and these weights are too large: they raise the loss by "
+        f"{excess:.3g}, and all components together lower it by {gains:.3g}; try a scale below 0.1"
     )
