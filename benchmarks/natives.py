@@ -3,7 +3,7 @@
 For each kernel there are a piece of work that is little else, and a command or figure that a user waits for. Both run
 in processes of their own, with the kernel and without it (`STEPWELL_NATIVE_WITHOUT`) in turns, and with all others.
 A kernel stays if it makes something that a user waits for at least three times faster: a figure, or training that
-lasts as long as it is told to. Figures also start, compile and draw, which no kernel changes.
+lasts as long as asked for. Figures also start, compile and draw, which no kernel changes.
 """
 
 import json

@@ -32,14 +32,14 @@ def add_store_flag(group: Any, what: str) -> None:
     group.add_argument(
         "--store",
         metavar="DIR",
-        help=f"where {what} are kept and found again (default: $STEPWELL_STORE, which may be off, or stepwell-runs)",
+        help=f"where {what} are kept and found again (off: nowhere; default: $STEPWELL_STORE, or stepwell-runs)",
     )
 
 
 def chosen_store(arguments: argparse.Namespace) -> "Store | None":
     """The store; None where that is switched off."""
     named = arguments.store
-    if named is None and os.environ.get("STEPWELL_STORE") == "off":  # `VARIABLE` and `OFF` of a room not imported then
+    if (named or os.environ.get("STEPWELL_STORE")) == "off":  # `VARIABLE` and `OFF` of a room not imported then
         return None
     from stepwell.store import Store
 

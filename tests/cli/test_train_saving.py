@@ -1,5 +1,6 @@
 """`stepwell train` brings what was trained to safety: from signals, full disks, and folders that go away."""
 
+import argparse
 import errno
 import os
 import shutil
@@ -18,6 +19,7 @@ from stepwell import experiments
 from stepwell._util import interrupt
 from stepwell.cli import _training_files as _files
 from stepwell.cli import main
+from stepwell.cli._flags import chosen_store
 from stepwell.cli._training_files import draw
 from stepwell.dynamics import Record, _host
 from stepwell.trajectory import load
@@ -249,3 +251,13 @@ def test_what_is_finite_is_drawn(tmp_path: Path):
 def test_a_run_of_which_little_is_finite_has_a_plot(flags: list[str], tmp_path: Path):
     assert train(tmp_path, *flags) == 1
     assert endings(tmp_path) == {".nc", ".txt", ".png"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "kept"), [("off", "runs", False), (None, "off", False), ("runs", "off", True)]
+)
+def test_a_store_is_switched_off_by_its_flag_or_by_the_variable(flag, variable, kept, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPWELL_STORE", variable)
+    assert (chosen_store(argparse.Namespace(store=flag)) is not None) == kept
+    assert not Path("off").exists()
